@@ -1,11 +1,11 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-ci test-all lint check bench bench-engine bench-security bench-agent bench-http dist deb clean
+.PHONY: help run setup test test-ci test-all lint check bench bench-engine bench-security bench-agent bench-http train dist deb clean
 
 export ARGS JSON PYTHONS
 
 help:
-	@echo 'make run      set up what is missing, then talk to clawd on the embedded model'
+	@echo 'make run      set up what is missing, then talk to clawd on the packaged model'
 	@echo 'make setup    everything that run needs, without running'
 	@echo 'make test     the tests, on the Python of .venv; ARGS="-k words" goes to pytest'
 	@echo 'make test-ci  what needs third-party clients, a browser, the package or a booted Debian, and'
@@ -21,6 +21,8 @@ help:
 	@echo '              a second; ARGS="--only call_overhead" chooses rows'
 	@echo 'make bench-agent  tasks that the embedded model gets done, and how fast memory is searched'
 	@echo 'make bench-http  what each dialect over HTTP costs, many streams at once, llama-server beside it'
+	@echo 'make train    train the adapter of the packaged assistant, or go on where that was stopped;'
+	@echo '              ARGS="--workers 2 --install", training/README.md'
 	@echo 'make dist     the sdist and the wheel, in dist'
 	@echo 'make deb      the package for Debian 12, in build/deb (needs Debian 12; docs/install.md)'
 	@echo 'make clean    remove what make made here (never ~/.clawd)'
@@ -60,6 +62,9 @@ bench-agent:
 
 bench-http:
 	@sh packaging/bootstrap.sh bench-http
+
+train:
+	@sh packaging/bootstrap.sh train
 
 dist:
 	@sh packaging/bootstrap.sh dist

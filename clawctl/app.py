@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 import click
+from typing_extensions import override
 
 from clawctl.client import Client
 from clawctl.reach import reach, require_overrides
@@ -67,6 +68,18 @@ class App:
         Whatever its environment is: to stop it, or to look.
         """
         return reach(self.socket, may_start=False, limit_s=limit_s)
+
+
+class ListingGroup(click.Group):
+    """A group that lists where no command of it is named."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # `jobs --json` lists as well; the help is that of the group.
+        is_listing = not args or (args[0][:1] == "-" and args[0] not in {"-h", "--help"})
+        if is_listing and not ctx.resilient_parsing:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
 
 
 pass_app = click.make_pass_decorator(App)

@@ -7,17 +7,29 @@ waits it also listens to the daemon: somebody else may answer, time may run out,
 Arguments that are edited go back to the daemon, which judges them and asks about them anew.
 """
 
+import contextlib
 import errno
 import json
 import os
 import select
+import sys
 import termios
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO, cast
 
+from clawctl.calls import call_name, counts_of, subject_of
 from clawctl.client import Stream
-from clawctl.diffs import has_returns, kind_of, remarks_on, summary_of, text_of
+from clawctl.diffs import (
+    DIFF_LINES,
+    has_returns,
+    kind_of,
+    mark_of,
+    remarks_on,
+    summary_of,
+    text_of,
+)
 from clawctl.render import Palette
 from clawctl.screen import Screen, columns
 from clawd.wire.changes import FileDiff
@@ -30,12 +42,39 @@ from clawd.wire.events import (
 )
 from clawd.wire.safe_text import lookalikes, visible, visible_line
 
-WORDS = {"yes": "once", "conversation": "conversation", "always": "always"}
-ANSWERS = WORDS | {"y": "once", "Y": "once", "a": "conversation", "A": "always"}
+_OPENER = "xdg-open"
+_OPENER_PATIENCE_S = 3.0
+
+WORDS = {
+    "yes": "once",
+    "once": "once",
+    "conversation": "conversation",
+    "project": "project",
+    "always": "always",
+}
+ANSWERS = WORDS | {
+    "y": "once",
+    "Y": "once",
+    "c": "conversation",
+    "a": "conversation",
+    "p": "project",
+    "A": "always",
+}
+# No key of habit: what is on no list is let through by one that is meant.
+UNLISTED = {"o": "once", "O": "once", "once": "once"}
+UNLISTED_RULES = {"p": "project", "P": "project", "project": "project"}
 SETTLE_S = 0.4
 MAX_LINE_BYTES = 4_096
 WRITTEN_OUT = "‹U+"
-DIFF_LINES = 60
+# What the changes of a file show of these, to the byte.
+SHOWN_BY_CHANGES = {
+    "file_append": {"path", "content"},
+    "file_edit": {"path", "old_text", "new_text", "start_line", "end_line"},
+    "file_write": {"path", "content"},
+}
+UNFOLDED = 5_000  # lines of a file; the daemon cuts before
+# For terminals that show no more than ASCII.
+_ASCII_OF = str.maketrans("╭│╰·−…", "+|+--.")
 # From so many lines on, what was asked has left the eye by the time the answer is typed.
 LONG_LINES = 12
 SUBJECT_LIMIT = 200
@@ -50,6 +89,7 @@ class Terminal:
         raw = os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="backslashreplace")
         self._screen = Screen(raw, lambda: columns(raw))
         self.out = cast("TextIO", self._screen)
+        self._is_ascii = "utf" not in (getattr(sys.stdout, "encoding", "") or "utf").lower()
         self.palette = Palette.of(self.out)
 
     @classmethod
@@ -80,7 +120,13 @@ class Terminal:
 
     def show(self, text: str) -> None:
         """Print a line; the caller made the text safe."""
-        print(text, file=self.out, flush=True)
+        self._write(f"{text}\n")
+
+    def signal(self, codes: str) -> None:
+        """Send codes of ours as they are, for the terminal and its window."""
+        with contextlib.suppress(OSError):
+            self._screen.plain.write(codes)
+            self._screen.plain.flush()
 
     def settle(self, stream: Stream[Any], is_over: Callable[[], bool]) -> None:
         """Give the person a moment to see what is shown; what is typed in it will not count."""
@@ -108,8 +154,7 @@ class Terminal:
             if self._descriptor not in readable:
                 stream.read(0)
                 continue
-            line = self._line()
-            self._screen.begin_line()  # the terminal ended the line of the answer by itself
+            line = self._answered()
             if line is None or not one_line or not self._has_more():
                 return line
             if not self._forget_typed():
@@ -118,8 +163,19 @@ class Terminal:
         self._write("\n")
         return None
 
+    def ask_alone(self, question: str) -> str | None:
+        """Return the line that is typed to a question that nothing else ends; None at the end."""
+        self._write(question)
+        select.select([self._descriptor], [], [])
+        return self._answered()
+
+    def _answered(self) -> str | None:
+        line = self._line()
+        self._screen.begin_line()  # the terminal ended the line of the answer by itself
+        return line
+
     def _write(self, text: str) -> None:
-        self.out.write(text)
+        self.out.write(text.translate(_ASCII_OF) if self._is_ascii else text)
         self.out.flush()
 
     def _forget_typed(self) -> bool:
@@ -165,6 +221,11 @@ def approve(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any])
             if _edits(terminal, request, stream, is_over):
                 return
             continue
+        if takes_words and line in ANSWERS and line not in answers:
+            # A key of habit: no yes, and not meant as a no either.
+            wanted = "one of the keys below" if request.unlisted else "the whole word"
+            terminal.show(f"  │ {line} is no answer here: {wanted}, or Enter for no")
+            continue
         answer = answers.get(line or "", "deny")
         if answer == "always" and not _confirms_rule(terminal, request, stream):
             answer = "deny"
@@ -178,7 +239,7 @@ def _show_all(terminal: Terminal, request: ApprovalRequested) -> None:
     lines: list[str] = []
     show_request(lines.append, terminal.palette, request)
     if len(lines) > LONG_LINES:
-        lines.append(f"  {terminal.palette.bold(in_short(request))}")
+        lines.append(f"  │ {terminal.palette.bold(in_short(request))}")
     for line in lines:
         terminal.show(line)
 
@@ -186,13 +247,32 @@ def _show_all(terminal: Terminal, request: ApprovalRequested) -> None:
 def _question(
     palette: Palette, request: ApprovalRequested, *, takes_words: bool
 ) -> tuple[str, dict[str, str]]:
-    """Return the line that asks, and the answers that are a yes to it."""
+    """Return what asks, the last line of the box, and the answers that are a yes to it."""
     always = bool(request.rule)
+    if request.unlisted:
+        has_rule = always and bool(request.patterns)
+        keys = "[o]nce / [p]roject / [n]o" if has_rule else "[o]nce / [n]o"
+        told = [f"p project ({', '.join(request.patterns)})"] if has_rule else []
+        return (
+            f"  │ {palette.dim(_keys(*told))}\n  ╰ {visible_line(_listed(request))}: {keys}   ",
+            UNLISTED | (UNLISTED_RULES if has_rule else {}),
+        )
     if takes_words:
-        words = "whole words: yes, conversation, always" if always else "whole: yes, conversation"
-        return f"Approve? [yes/N]  {palette.dim(f'({words}; e edit, d details)')} ", WORDS
-    keys = f"y once, a this conversation{', A always' if always else ''}, e edit, d details"
-    return f"Approve? [y/N]  {palette.dim(f'({keys})')} ", ANSWERS
+        words = "yes, conversation" + (", project, always" if always else "")
+        told = [f"a whole word: {words}"]
+        return f"  ╰ Approve? [yes/N]   {palette.dim(_keys(*told))}   ", WORDS
+    covers = f" ({', '.join(request.patterns)})" if request.patterns else ""
+    told = ["c conversation", *([f"p project{covers}"] if always else [])]
+    return f"  ╰ Approve? [y/N]   {palette.dim(_keys(*told))}   ", ANSWERS
+
+
+def _listed(request: ApprovalRequested) -> str:
+    what = ", ".join(f"`{kind}`" for kind in request.unlisted)
+    return f"{what} {'are' if len(request.unlisted) > 1 else 'is'} not on the list of this project"
+
+
+def _keys(*told: str) -> str:
+    return visible_line("   ".join([*told, "e edit", "d details"]))
 
 
 def answer_page(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
@@ -206,9 +286,7 @@ def answer_page(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]
     if (line or "").strip().lower() not in {"y", "yes"}:
         stream.answer(question.question_id, "")
         return
-    from clawctl.browsing import open_page
-
-    problem = open_page(question.url)
+    problem = _open_page(question.url)
     if problem:
         terminal.show(palette.red(f"  {visible(problem)}"))
     stream.answer(question.question_id, problem or PAGE_OPENED)
@@ -218,6 +296,9 @@ def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[
     """Show a question of the model and send what the person types."""
     if question.url:
         answer_page(terminal, question, stream)
+        return
+    if question.default:
+        _answer_default(terminal, question, stream)
         return
     palette = terminal.palette
     terminal.show(f"{palette.cyan('?')} {visible(question.text)}")
@@ -232,24 +313,114 @@ def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[
     stream.answer(question.question_id, text)
 
 
+def _answer_default(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
+    """Put a question that Enter alone answers; the end of input is no answer."""
+    terminal.settle(stream, lambda: _is_past(stream))
+    known = {option[:1].lower(): option for option in question.options}
+    keys = "/".join(
+        key.upper() if option == question.default else key for key, option in known.items()
+    )
+    asked = f"{terminal.palette.cyan('?')} {visible_line(question.text)} [{visible_line(keys)}] "
+    line = terminal.ask(asked, stream, lambda: _is_past(stream), one_line=True)
+    if line is None and _is_past(stream):
+        return
+    answer = question.default if line == "" else known.get(line or "", line or "")
+    stream.answer(question.question_id, answer)
+
+
 def show_request(show: Callable[[str], None], palette: Palette, request: ApprovalRequested) -> None:
-    """Show what is asked for: tool, risk, reason, workspace and the arguments, whole."""
+    """Show what is asked for as an open box: tool, risk, reason, and what it does, whole.
+
+    What files become says it better than the arguments that make it so; these are shown where it
+    does not say all. The line that asks closes the box.
+    """
+    show(f"  ╭ {_heading(palette, request)}")
+    for line in _inside(palette, request):
+        show(f"  │ {line}")
+
+
+def _heading(palette: Palette, request: ApprovalRequested) -> str:
     paint = palette.red if request.risk == "high" else palette.yellow
-    risk = paint(visible_line(request.risk))
-    show(f"{palette.bold('approval needed')}  {palette.bold(visible_line(request.tool))}")
-    show(f"  risk       {risk}")
-    show(f"  reason     {visible_line(request.reason)}")
-    show(f"  workspace  {visible_line(request.workspace)}")
+    about = paint(visible_line(request.risk))
+    if not (request.unlisted and request.reason == _listed(request)):  # the question says it
+        about += f": {visible_line(request.reason)}"
+    changes = request.changes
+    if not changes:
+        return f"{palette.bold(visible_line(request.tool))} · {about}"
+    words = [palette.bold(call_name(request.tool)), subject_of(request.arguments, changes)]
+    if len(changes) == 1 and (changes[0].is_new or changes[0].is_removed):
+        words.append(kind_of(changes[0]))
+    added, removed = counts_of(changes)
+    return f"{' '.join(words)}  {palette.green(added)} {palette.red(removed)} · {about}"
+
+
+def _inside(palette: Palette, request: ApprovalRequested) -> list[str]:
+    lines = [f"in {visible_line(request.workspace)}"] if _is_elsewhere(request.workspace) else []
     for name, value in sorted(request.environment.items()):
-        show(f"  with       {visible_line(f'{name}={value}')}")
-    show("  arguments")
-    lines = argument_lines(request.arguments)
-    for line in lines:
-        show(f"    {line}")
-    show_changes(show, palette, request.changes)
-    if any(WRITTEN_OUT in line for line in lines):
-        show(palette.red("  the arguments hold characters that cannot be seen, written ‹U+…›"))
-    show_lookalikes(show, palette, lines)
+        lines.append(f"with {visible_line(f'{name}={value}')}")
+    arguments = argument_lines(request.arguments)
+    if not _says_all(request):
+        lines += arguments
+    lines += _changed(palette, request.changes)
+    if any(WRITTEN_OUT in line for line in arguments):
+        lines.append(
+            palette.red("the arguments hold characters that cannot be seen, written ‹U+…›")
+        )
+    show_lookalikes(lines.append, palette, arguments)
+    return lines
+
+
+def _is_elsewhere(workspace: str) -> bool:
+    """Return whether it is another folder than that in which the person is."""
+    try:
+        return os.path.realpath(workspace) != str(Path.cwd())
+    except (OSError, ValueError):
+        return True
+
+
+def _says_all(request: ApprovalRequested) -> bool:
+    """Return whether the changes show all that the arguments say."""
+    if not request.changes or any(each.is_cut or each.is_binary for each in request.changes):
+        return False
+    try:
+        values = json.loads(request.arguments)
+    except ValueError:
+        return False
+    return isinstance(values, dict) and SHOWN_BY_CHANGES.get(request.tool, set()) >= set(values)
+
+
+def _changed(palette: Palette, changes: tuple[FileDiff, ...]) -> list[str]:
+    """Return the lines of a diff, folded; the heading names a file that is alone."""
+    lines: list[str] = []
+    left = DIFF_LINES
+    for diff in changes:
+        remarks = remarks_on(diff)
+        if len(changes) > 1:
+            added, removed = counts_of([diff])
+            about = f"  ({remarks})" if remarks else ""
+            path = visible_line(diff.path)
+            lines.append(f"{kind_of(diff)}  {path}  {added} {removed}{about}")
+        elif remarks:
+            lines.append(palette.dim(remarks))
+        lines += _diff_lines(palette, diff, left)
+        left = max(left - len(diff.lines), 0)
+    hidden = sum(len(diff.lines) for diff in changes) - DIFF_LINES
+    if hidden > 0:
+        more = f"… {hidden} more line{'s' if hidden > 1 else ''}: d shows them"
+        lines.append(palette.dim(more))
+    return lines
+
+
+def _diff_lines(palette: Palette, diff: FileDiff, limit: int) -> list[str]:
+    paint = {"+": palette.green, "-": palette.red}
+    digits = len(str(max((line.number for line in diff.lines), default=0)))
+    returns = has_returns(diff)
+    lines = []
+    for line in diff.lines[:limit]:
+        said = visible_line(text_of(line, returns=returns))
+        text = f"{line.number or '':>{digits}} {mark_of(line)} {said}"
+        lines.append(paint.get(line.mark, palette.dim)(text if line.mark != "@" else "…"))
+    return lines
 
 
 def in_short(request: ApprovalRequested) -> str:
@@ -276,19 +447,13 @@ def show_changes(
     show: Callable[[str], None], palette: Palette, changes: tuple[FileDiff, ...]
 ) -> None:
     """Show what files become, as the daemon computed it: it writes just that, or nothing."""
-    paint = {"+": palette.green, "-": palette.red}
     for diff in changes:
         remarks = remarks_on(diff)
         about = f"  ({remarks})" if remarks else ""
-        show(f"  {kind_of(diff)}  {visible_line(diff.path)}  +{diff.added} -{diff.removed}{about}")
-        returns = has_returns(diff)
-        for line in diff.lines[:DIFF_LINES]:
-            number = str(line.number or "").rjust(5)
-            said = visible_line(text_of(line, returns=returns))
-            text = f"{number} {line.mark} {said}" if line.mark != "@" else "    …"
-            show(f"  {paint.get(line.mark, palette.dim)(text)}")
-        if len(diff.lines) > DIFF_LINES:
-            show(f"    … {len(diff.lines) - DIFF_LINES} more lines")
+        added, removed = counts_of([diff])
+        show(f"  {kind_of(diff)}  {visible_line(diff.path)}  {added} {removed}{about}")
+        for line in _diff_lines(palette, diff, UNFOLDED):
+            show(f"    {line}")
 
 
 def argument_lines(arguments: str) -> list[str]:
@@ -315,11 +480,15 @@ def argument_lines(arguments: str) -> list[str]:
 
 def _show_details(terminal: Terminal, request: ApprovalRequested) -> None:
     show = terminal.show
+    show(f"  tool       {visible_line(request.tool)}")
+    show(f"  workspace  {visible_line(request.workspace)}")
     show(f"  approval   {visible_line(request.approval_id)}")
     show(f"  digest     {visible_line(request.digest)}")
     exactly = "exactly this call; it cannot be allowed always"
-    show(f"  a, A allow {visible_line(request.rule) or exactly}")
-    show(f"  denied after {request.expires_in_s:.0f} s of silence")
+    show(f"  c, p, A    conversation, project, always: {visible_line(request.rule) or exactly}")
+    show_changes(show, terminal.palette, request.changes)
+    silence = f"{request.expires_in_s:.0f} s of silence"
+    show(f"  denied after {silence}" if request.expires_in_s else "  waits until it is answered")
     show("  exact arguments")
     for line in visible(request.arguments).split("\n"):
         show(f"  | {line}")
@@ -354,7 +523,10 @@ def _confirms_rule(terminal: Terminal, request: ApprovalRequested, stream: Strea
     if not request.rule:
         terminal.show("This call cannot be allowed always; it is denied.")
         return False
-    terminal.show(f"  the rule   {visible_line(request.rule)}")
+    patterns = ", ".join(request.patterns)
+    is_bound = request.tool != "shell" or any(each.startswith(">") for each in request.patterns)
+    rule = request.rule if is_bound else f"{request.tool} {patterns} in every project"
+    terminal.show(f"  the rule   {visible_line(rule)}")
     line = terminal.ask(
         "Allow what this rule matches from now on? [y/N] ",
         stream,
@@ -374,3 +546,36 @@ def _is_resolved(stream: Stream[Any], approval_id: str) -> bool:
         isinstance(event, ApprovalResolved) and event.approval_id == approval_id
         for event in stream.waiting
     )
+
+
+def _open_page(url: str) -> str:
+    """Open a page by xdg-open, without a shell; return why it could not be, "" when it was."""
+    import shutil
+    import subprocess
+    from urllib.parse import urlsplit
+
+    if urlsplit(url).scheme not in {"http", "https"}:
+        return "only http:// and https:// addresses are opened"
+    opener = shutil.which(_OPENER)
+    if opener is None:
+        return f"{_OPENER} is not on this machine"
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return "there is no desktop here"
+    try:
+        started = subprocess.Popen(  # noqa: S603 a program of the machine, a list, no shell
+            [opener, url],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            close_fds=True,
+        )
+    except OSError as error:
+        return f"{_OPENER} cannot be started: {error.strerror}"
+    try:
+        status = started.wait(_OPENER_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        # A browser that it became goes on after us; Popen must not warn that nobody waited.
+        started.returncode = 0
+        return ""
+    return f"{_OPENER} ended with status {status}" if status else ""

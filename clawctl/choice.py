@@ -5,7 +5,12 @@ from typing import Literal
 import msgspec
 
 from clawctl.client import Client
-from clawd.wire.methods import OpenConversation, SamplingWishes, SendMessage
+from clawd.errors import ClawError
+from clawd.wire.conversation_methods import DeleteConversation
+from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.methods import AddRule, OpenConversation, SamplingWishes, SendMessage
+
+Mode = Literal["", "readonly", "supervised", "edits", "full"]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,16 +18,24 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         workspace: absolute folder, or empty for the configured one.
+        here: work in the current folder, if the person trusts it.
         resume: go on with the newest conversation of the workspace.
+        picks: let the person choose the conversation to go on with.
         interactive: whether a person may be asked.
         hints: what a router is asked for.
         sampling: goes before the preset.
         tools_allow: patterns of the tools that may be used; () is all that are offered.
         tool_mode: how they are offered, "" for the configured way.
         retry: whether incomplete answers are asked for again; None is as configured.
+        think: whether the model is to think, or how much; "" is as the conversation has it.
+        tool_choice: of the first answer: auto, required or a tool's name.
         url: of an API to ask instead of a configured provider.
         verbose: tell every event in a line.
+        mode: how far the model may go without a person; "" as it is.
         log_file: where every event is appended as a line of JSON; "" for nowhere.
+        max_rounds: after how many rounds of calls a turn ends; 0 is as configured.
+        allow: patterns of shell commands that run unasked in the conversation.
+        deny: patterns of shell commands that are refused in it.
     """
 
     conversation_id: str = ""
@@ -31,7 +44,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = ""
     model: str = ""
     preset: str = ""
+    here: bool = False
     resume: bool = False
+    picks: bool = False
     interactive: bool = True
     progress: bool = True
     quiet: bool = False
@@ -40,9 +55,15 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     tools_allow: tuple[str, ...] = ()
     tool_mode: Literal["", "split", "unified", "both"] = ""
     retry: bool | None = None
+    think: Literal["", "auto", "on", "off", "low", "medium", "high"] = ""
+    tool_choice: str = "auto"
     url: str = ""
     verbose: bool = False
     log_file: str = ""
+    mode: Mode = ""
+    max_rounds: int = 0
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
 
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""
@@ -60,14 +81,47 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
             tools_allow=self.tools_allow,
             tool_mode=self.tool_mode,
             retry=self.retry,
+            think=self.think,
+            tool_choice=self.tool_choice,
             url=self.url,
+            mode=self.mode,
+            max_rounds=self.max_rounds,
         )
 
-    def resumed(self, client: Client) -> str:
-        """Return the id of the conversation to go on with; empty to open a new one."""
+    def ruled(self, client: Client, conversation_id: str) -> str:
+        """Put the rules of this run in force, each with a receipt; return where they hold.
+
+        A new conversation is opened for them where none is given; the same is returned where there
+        are none.
+
+        Raises:
+            ClawError: a rule is refused; what was opened for it is gone again.
+        """
+        rules = [(pattern, "allow") for pattern in self.allow]
+        rules += [(pattern, "deny") for pattern in self.deny]
+        if not rules:
+            return conversation_id
+        opened = ""
+        if not conversation_id:
+            request = OpenConversation(workspace=self.workspace, agent=self.agent)
+            opened = client.call(request).id
+        try:
+            for pattern, verdict in rules:
+                rule = {"pattern": pattern, "verdict": verdict}
+                rule["conversation_id"] = conversation_id or opened
+                client.call(msgspec.convert(rule, AddRule))
+        except ClawError:
+            if opened:
+                client.call(DeleteConversation(conversation_id=opened))
+            raise
+        return conversation_id or opened
+
+    def resumed(self, client: Client) -> ConversationLine | None:
+        """Return the conversation to go on with; None to open a new one."""
+        if self.conversation_id:
+            return client.call(OpenConversation(conversation_id=self.conversation_id))
         if not self.resume:
-            return self.conversation_id
-        found = client.call(
+            return None
+        return client.call(
             OpenConversation(workspace=self.workspace, agent=self.agent, resume=True)
         )
-        return found.id

@@ -16,6 +16,7 @@ import _socket
 import contextlib
 import errno
 import select
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -23,7 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from clawctl.listener import greeting_limit_s
 from clawd import __version__
 from clawd.errors import ClawError, ProtocolError, UnreachableError
 from clawd.wire.codec import (
@@ -50,6 +50,13 @@ from clawd.wire.messages import (
     Welcome,
 )
 from clawd.wire.method import Method, method_name, result_type
+
+# Longer than a busy machine lets a daemon wait that is well.
+GREETING_LIMIT_S = 15.0
+# With systemd: the config is checked, then the daemon starts, on a machine that is just booting.
+ACTIVATION_LIMIT_S = 45.0
+MANAGER = "systemd"
+_CREDENTIALS_BYTES = 12
 
 CONNECT_LIMIT_S = 5.0
 CALL_LIMIT_S = 60.0
@@ -175,7 +182,7 @@ class Client:
         hello = Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client=CLIENT_NAME, version=__version__)
         with contextlib.suppress(UnreachableError):  # a refusal may be there before the hello is
             self.send(hello)
-        limit_s = limit_s or greeting_limit_s(self._socket)
+        limit_s = limit_s or _greeting_limit_s(self._socket)
         match self.receive(limit_s):
             case Welcome() as welcome:
                 return welcome
@@ -205,6 +212,7 @@ class Stream(Generic[R]):
     Attributes:
         is_done: whether the result is there.
         is_cancelled: whether `cancel` was called.
+        answered: ids of the questions that were answered here.
     """
 
     def __init__(self, client: Client, request_id: int, kind: type[R]) -> None:
@@ -216,6 +224,7 @@ class Stream(Generic[R]):
         self._results: list[R] = []
         self.is_cancelled = False
         self._cancelled_at = 0.0
+        self.answered: set[str] = set()
 
     def __iter__(self) -> Iterator[Event]:
         while not self.is_done:
@@ -277,6 +286,7 @@ class Stream(Generic[R]):
 
     def answer(self, question: str, value: str, digest: str = "", *, arguments: str = "") -> None:
         """Answer an approval (its digest; arguments go with the word `edit`) or a question."""
+        self.answered.add(question)
         fields = {"question": question, "value": value, "digest": digest, "arguments": arguments}
         self._client.send(Answer(id=self._id, **fields))
 
@@ -400,3 +410,19 @@ def _unreachable(message: str, *, hint: str, reason: str) -> UnreachableError:
 def _failed(failure: Failure) -> ClawError:
     data: dict[str, Any] | None = failure.data
     return ClawError(failure.message, hint=failure.hint, code=failure.code, data=data)
+
+
+def _greeting_limit_s(connection: _socket.socket) -> float:
+    """Return how long to wait for the greeting on a connected socket."""
+    return ACTIVATION_LIMIT_S if is_held_by_systemd(connection) else GREETING_LIMIT_S
+
+
+def is_held_by_systemd(connection: _socket.socket) -> bool:
+    """Tell whether a service manager made the listening socket; it says so by its credentials."""
+    with contextlib.suppress(OSError):
+        credentials = connection.getsockopt(
+            _socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS_BYTES
+        )
+        pid = int.from_bytes(credentials[:4], sys.byteorder)
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == MANAGER
+    return False

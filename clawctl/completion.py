@@ -10,26 +10,48 @@ import os
 import signal
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem, ShellComplete
 from typing_extensions import override
 
 from clawctl.app import App
-from clawctl.live_names import SOURCES, Asked
+from clawctl.client import Client
+from clawctl.reach import reach
+from clawd.errors import ClawError
+from clawd.paths import layout
 
 LIMIT_S = 0.25
 MAX_PROPOSALS = 500
 MAX_VALUE = 200
 MAX_HELP = 80
-
-
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
 else:
     _Type = click.ParamType  # the older releases that serve as well know no argument
+
+_LISTED = 200
+_MAX_NOTES = 2_000
+_Name = tuple[str, str]
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was typed before: the socket, and the values of the command's own parameters."""
+
+    socket: str | None = None
+    params: dict[str, str] = {}
+
+    def client(self) -> Client:
+        """Connect to a daemon that runs; none is started for a completion.
+
+        Raises:
+            ClawError: none runs, or it does not serve us.
+        """
+        return reach(self.socket, may_start=False)
 
 
 class _TooLateError(BaseException):
@@ -56,7 +78,7 @@ class _Live(_Type):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the names that begin so; none where the daemon cannot be asked in time."""
-        asked = Asked(
+        asked = _Asked(
             socket=ctx.find_root().params.get("socket"),
             params={name: str(value) for name, value in ctx.params.items() if value},
         )
@@ -73,11 +95,13 @@ LIVE: dict[tuple[str, str], str] = {
     ("agent", "model"): "models",
     ("approval approve", "approval_id"): "approvals",
     ("approval deny", "approval_id"): "approvals",
+    ("approval edit", "approval_id"): "approvals",
     ("approval rules", "rule_id"): "rules",
     ("conversation compress", "conversation"): "conversations",
     ("conversation delete", "conversation"): "conversations",
     ("conversation export", "conversation"): "conversations",
     ("conversation fork", "conversation"): "conversations",
+    ("conversation rewind", "conversation"): "conversations",
     ("conversation rename", "conversation"): "conversations",
     ("conversation show", "conversation"): "conversations",
     ("files add", "conversation"): "conversations",
@@ -88,6 +112,10 @@ LIVE: dict[tuple[str, str], str] = {
     ("files save", "name"): "session_files",
     ("files show", "conversation"): "conversations",
     ("files show", "name"): "session_files",
+    ("jobs list", "conversation"): "conversations",
+    ("jobs output", "job"): "jobs",
+    ("jobs show", "job"): "jobs",
+    ("jobs stop", "job"): "jobs",
     ("key revoke", "key"): "keys",
     ("knowledge append", "keywords"): "knowledge",
     ("knowledge delete", "keywords"): "knowledge",
@@ -104,7 +132,11 @@ LIVE: dict[tuple[str, str], str] = {
     ("mcp tools", "alias"): "aliases",
     ("memory clear", "conversation"): "conversations",
     ("memory show", "conversation"): "conversations",
+    ("model accept", "name"): "models",
     ("model load", "name"): "models",
+    ("model rm", "name"): "models",
+    ("model show", "name"): "models",
+    ("model use", "name"): "models",
     ("model unload", "name"): "loaded_models",
     ("plugin approve", "name"): "plugins",
     ("plugin remove", "name"): "plugins",
@@ -238,3 +270,166 @@ def print_lines(lines: list[str]) -> None:
         sys.stdout.flush()
     except (OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# The names that completion offers beside commands and options; asked of a daemon that runs.
+#
+# What is named by others (titles, tools, notes) is data: whoever offers it leaves out what is not
+# printable. Nothing here makes a tool call, so TAB leaves no receipt.
+
+
+def _conversations(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.methods import ListConversations
+
+    with asked.client() as client:
+        for line in client.call(ListConversations(limit=_LISTED)).items:
+            yield line.id, line.title
+
+
+def _providers(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.methods import ListProviders
+
+    with asked.client() as client:
+        for line in client.call(ListProviders()).items:
+            yield line.name, f"{line.kind} {line.model}".strip()
+
+
+def _models(asked: _Asked) -> Iterator[_Name]:
+    from clawctl.render import size
+    from clawd.wire.methods import ListModels
+
+    with asked.client() as client:
+        for line in client.call(ListModels()).items:
+            yield line.name, size(line.size_bytes)
+
+
+def _loaded_models(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.methods import ListLoadedModels
+
+    with asked.client() as client:
+        for line in client.call(ListLoadedModels()).items:
+            yield line.name, line.state
+
+
+def _tools(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.methods import ListTools
+
+    with asked.client() as client:
+        for line in client.call(ListTools()).items:
+            yield line.name, line.short
+
+
+def _approvals(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.methods import ListApprovals
+
+    with asked.client() as client:
+        for line in client.call(ListApprovals()).items:
+            yield line.id, f"{line.tool}: {line.reason}"
+
+
+def _jobs(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.job_methods import ListJobs
+
+    with asked.client() as client:
+        for line in client.call(ListJobs()).items:
+            yield line.id, f"{line.state}: {line.command}"
+
+
+def _rules(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.methods import ListRules
+
+    with asked.client() as client:
+        for line in client.call(ListRules()).items:
+            yield line.id, f"{line.tool} {line.pattern}"
+
+
+def _keys(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.key_methods import ListKeys
+
+    with asked.client() as client:
+        for line in client.call(ListKeys()).items:
+            yield line.id, line.name
+
+
+def _aliases(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.status_methods import Status
+
+    with asked.client() as client:
+        for line in client.call(Status()).servers:
+            yield line.alias, line.link
+
+
+def _mcp_tools(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.mcp_methods import ListMcpTools
+
+    with asked.client() as client:
+        for line in client.call(ListMcpTools(alias=asked.params.get("alias", ""))).items:
+            yield line.tool, line.short
+
+
+def _plugins(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.plugin_methods import ListPlugins
+
+    with asked.client() as client:
+        for line in client.call(ListPlugins()).items:
+            yield line.name, line.state
+
+
+def _receipts(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.receipt_methods import ListReceipts
+
+    with asked.client() as client:
+        for line in client.call(ListReceipts(limit=_LISTED)).items:
+            yield line.id, f"{line.seq} {line.tool} {line.status}"
+
+
+def _session_files(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.session_methods import ListSessionFiles
+
+    conversation = asked.params.get("conversation", "")
+    if not conversation:
+        return
+    with asked.client() as client:
+        for line in client.call(ListSessionFiles(conversation_id=conversation)).items:
+            yield line.name, line.summary
+
+
+def _knowledge(asked: _Asked) -> Iterator[_Name]:
+    for path in _notes(asked):
+        yield path.stem, ""
+
+
+def _keywords(asked: _Asked) -> Iterator[_Name]:
+    words = {word for path in _notes(asked) for word in path.stem.removeprefix("fix-").split("_")}
+    for word in sorted(words):
+        yield word, ""
+
+
+def _notes(asked: _Asked) -> list[Path]:
+    """Return the notes of the home, by the folder: listing them by the daemon is a tool call."""
+    try:
+        with asked.client() as client:
+            home = Path(client.welcome.home)
+    except ClawError:
+        home = layout().home
+    return sorted((home / "knowledge").glob("*.md"))[:_MAX_NOTES]
+
+
+SOURCES: dict[str, Callable[[_Asked], Iterator[_Name]]] = {
+    "aliases": _aliases,
+    "approvals": _approvals,
+    "conversations": _conversations,
+    "jobs": _jobs,
+    "keys": _keys,
+    "keywords": _keywords,
+    "knowledge": _knowledge,
+    "loaded_models": _loaded_models,
+    "mcp_tools": _mcp_tools,
+    "models": _models,
+    "plugins": _plugins,
+    "providers": _providers,
+    "receipts": _receipts,
+    "rules": _rules,
+    "session_files": _session_files,
+    "tools": _tools,
+}

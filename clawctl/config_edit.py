@@ -57,7 +57,7 @@ def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     Every problem is named, and the editor can be opened again on the same text. A running daemon
     then reads the config again.
     """
-    path = _config_of(file)
+    path = config_of(file)
     before = read_config(path)
     folder = Path(tempfile.mkdtemp(prefix="clawctl-"))
     try:
@@ -90,7 +90,7 @@ def set_(
     VALUE is TOML (5, true, ["a", "b"]); what is none, or what the key takes as text, is text. A
     running daemon then reads the config again.
     """
-    path = _config_of(file)
+    path = config_of(file)
     before = read_config(path)
     # By what the key takes: 4 is a number here and a model's name there.
     forms = [quoted(value)] if _is_text(value) else [value, quoted(value)]
@@ -99,7 +99,7 @@ def set_(
         after = with_toml(before.decode(), key, form).encode()
         problems = trial(path, after)
         if not problems:
-            done = _put(app, path, before, after, wanted=not no_reload and file is None)
+            done = put(app, path, before, after, wanted=not no_reload and file is None)
             return _tell(done, as_json=as_json)
     raise ConfigError(
         f"{path} was left as it is:\n" + "\n".join(f"  {each}" for each in problems),
@@ -115,12 +115,12 @@ def set_(
 @pass_app
 def unset(app: App, /, key: str, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     """Take KEY out of the config, so that its built-in value is in force."""
-    path = _config_of(file)
+    path = config_of(file)
     before = read_config(path)
     after = without(before.decode(), key).encode()
     if problems := trial(path, after):
         raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
-    done = _put(app, path, before, after, wanted=not no_reload and file is None)
+    done = put(app, path, before, after, wanted=not no_reload and file is None)
     return _tell(done, as_json=as_json)
 
 
@@ -131,7 +131,7 @@ def _is_text(value: str) -> bool:
         return True
 
 
-def _config_of(file: str | None) -> Path:
+def config_of(file: str | None) -> Path:
     """Return the config to change; the usual one is made where it is not there yet.
 
     Raises:
@@ -166,7 +166,8 @@ def trial(path: Path, text: bytes) -> list[str]:
         beside.unlink(missing_ok=True)
 
 
-def _put(app: App, path: Path, before: bytes, after: bytes, *, wanted: bool) -> Edited:
+def put(app: App, path: Path, before: bytes, after: bytes, *, wanted: bool) -> Edited:
+    """Put a new text, which is valid, in the place of a config; if `wanted` a daemon reads it."""
     if after == before:
         message = "Nothing was changed."
         return Edited(path=str(path), changed=False, reloaded=False, message=message)

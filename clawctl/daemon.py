@@ -16,11 +16,13 @@ from pathlib import Path
 
 import clawd
 from clawctl.client import LOST, Client, connect, is_nobody, reason_of
-from clawctl.log import last_lines, rotate
 from clawctl.screen import plain
 from clawd.errors import UnreachableError
 from clawd.paths import Layout
 from clawd.wire.safe_text import terminal_safe
+
+LOG_BYTES = 10 * 1024 * 1024
+LOG_LINES_SHOWN = 15
 
 START_LIMIT_S = 30.0
 RETRY_S = 0.02
@@ -53,7 +55,7 @@ def start(
                 return client
             if _start_by_systemd(where, environ):
                 return _wait_for(where, None, 0)
-            rotate(where.log)
+            _rotate(where.log)
             offset = where.log.stat().st_size if where.log.exists() else 0
             return _wait_for(where, _spawn(where, environ, command or clawd_command()), offset)
     except OSError as error:
@@ -114,7 +116,7 @@ def _wait_for(where: Layout, process: "subprocess.Popen[bytes] | None", offset: 
 
 
 def _died(where: Layout, what: str, offset: int) -> UnreachableError:
-    lines = "".join(f"\n  {line}" for line in last_lines(where.log, offset))
+    lines = "".join(f"\n  {line}" for line in _last_lines(where.log, offset))
     return UnreachableError(
         f"a daemon was started and {what}{lines}",
         hint=f"Its log is {where.log}. Check the config with: clawctl config validate",
@@ -194,3 +196,30 @@ def _start_lock(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _rotate(log: Path) -> None:
+    """Set a log over 10 MiB aside as `.1`. Its writer appends, so it may be cut under its hands."""
+    try:
+        if log.stat().st_size <= LOG_BYTES:
+            return
+        import shutil
+
+        # What is written between the copy and the cut is lost; renaming would lose all the rest,
+        # as a running daemon keeps its descriptor.
+        shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+        log.with_name(f"{log.name}.1").chmod(0o600)
+        os.truncate(log, 0)
+    except OSError:
+        return
+
+
+def _last_lines(log: Path, offset: int) -> list[str]:
+    """Return the last lines that were written after the offset."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(offset, stream.seek(0, os.SEEK_END) - 64 * 1024))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return []
+    return text.splitlines()[-LOG_LINES_SHOWN:]

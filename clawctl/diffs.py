@@ -1,8 +1,11 @@
 """Words and lines for the diffs that the daemon computed: what a call makes of files. Pure."""
 
 from clawd.wire.changes import DiffLine, FileDiff
+from clawd.wire.safe_text import visible_line
 
 NO_END = " (no newline at the end)"
+# What is shown of a call's changes; more is folded.
+DIFF_LINES = 40
 
 
 def kind_of(diff: FileDiff) -> str:
@@ -15,6 +18,8 @@ def kind_of(diff: FileDiff) -> str:
 def remarks_on(diff: FileDiff) -> str:
     """Return what the lines alone do not say; "" for nothing."""
     remarks = ["CR LF line ends"] if has_returns(diff) else []
+    if diff.note:
+        remarks.append(visible_line(diff.note))
     if diff.is_binary:
         remarks.append("not text")
     if diff.is_cut:
@@ -33,6 +38,11 @@ def text_of(line: DiffLine, *, returns: bool) -> str:
     """Return a line's text; with `returns` the CR that all of them end with is left out."""
     text = line.text.removesuffix("\r") if returns and line.has_end else line.text
     return text if line.has_end else text + NO_END
+
+
+def mark_of(line: DiffLine) -> str:
+    """Return the sign before a line, as wide as it is for each."""
+    return "−" if line.mark == "-" else line.mark
 
 
 def summary_of(diffs: tuple[FileDiff, ...], limit: int = 3) -> str:

@@ -5,8 +5,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -15,16 +15,26 @@ from clawctl.client import Stream
 from clawd.errors import ClawError
 from clawd.wire.events import (
     ApprovalRequested,
+    ApprovalResolved,
     Event,
     PromptProgress,
     QuestionAsked,
     ReasoningDelta,
     TextDelta,
+    ToolDraft,
     TurnFinished,
 )
-from clawd.wire.safe_text import visible_line
+from clawd.wire.safe_text import NAME_LIMIT, visible_line
+
+Level = Literal["all", "bell", "off"]
+LONG_TURN_S = 10.0
+BELL = "\x07"
+# XTerm's stack of titles: the one of before comes back. Terminals without a stack keep "clawd".
+_KEEP_TITLE, _OLD_TITLE = "\x1b[22;2t", "\x1b]2;clawd\x1b\\\x1b[23;2t"
+_NO_CODES = frozenset({"", "dumb", "linux"})
 
 TICK_S = 0.1
+_PIECES = TextDelta | ReasoningDelta | ToolDraft | PromptProgress
 WIDEST = 2_000  # of a line about an event
 
 R = TypeVar("R")
@@ -65,22 +75,87 @@ class View(Protocol):
         ...
 
 
+class Answers(Protocol):
+    """Who answers where no person is at a terminal: `streaming.Program`."""
+
+    def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
+        """Send the answer, unless the question is over before there is one."""
+        ...
+
+    def answer(self, question: QuestionAsked, stream: Stream[Any]) -> None:
+        """Send the answer, unless the question is over before there is one."""
+        ...
+
+
+class AtTerminal:
+    """The person at a terminal, who is called to what waits; see `Answers`.
+
+    Args:
+        terminal: where they are.
+        title: of the conversation, for whoever looks elsewhere.
+    """
+
+    def __init__(self, terminal: Terminal, title: str = "") -> None:
+        self._terminal = terminal
+        self._title = title
+        self._seen_at = time.monotonic()
+
+    def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
+        """Show the call and ask."""
+        with waiting(self._terminal, "approval", f"{request.tool} {self._title}"):
+            approve(self._terminal, request, stream)
+        self._seen_at = time.monotonic()
+
+    def answer(self, question: QuestionAsked, stream: Stream[Any]) -> None:
+        """Show the question and ask."""
+        with waiting(self._terminal, "question", self._title):
+            answer_question(self._terminal, question, stream)
+        self._seen_at = time.monotonic()
+
+    def finished(self) -> None:
+        """Say that all is over, if nothing was asked for long."""
+        if time.monotonic() - self._seen_at > LONG_TURN_S:
+            notify(self._terminal, f"has finished {self._title}")
+
+
+class Nobody:
+    """No one who could be asked; see `Answers`."""
+
+    def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
+        """Say no."""
+        stream.answer(request.approval_id, "deny", request.digest)
+
+    def answer(self, question: QuestionAsked, stream: Stream[Any]) -> None:
+        """Say nothing."""
+        stream.answer(question.question_id, "")
+
+
+def _answers(terminal: Terminal | Answers | None, title: str) -> Answers:
+    if terminal is None:
+        return Nobody()
+    return AtTerminal(terminal, title) if isinstance(terminal, Terminal) else terminal
+
+
 def follow(
     stream: Stream[R],
     view: View,
-    terminal: Terminal | None,
+    terminal: Terminal | Answers | None,
     presses: list[float] | None = None,
     *,
     heard: Hear | None = None,
+    title: str = "",
 ) -> R:
     """Show a request's events, ask what has to be asked, and return its result.
 
     The first Ctrl-C cancels; another one gives up waiting and raises KeyboardInterrupt. The time
-    of each is appended to `presses`. `heard` is told every event before it is shown.
+    of each is appended to `presses`. `heard` is told every event before it is shown. `title` is the
+    conversation's, for whoever is called to a question and looks elsewhere.
 
     Raises:
         ClawError: the request failed; code `cancelled` when it was cancelled.
     """
+    is_person = isinstance(terminal, Terminal)
+    answers = _answers(terminal, title)
     with _interrupts(stream, [] if presses is None else presses):
         while not stream.is_done:
             event = stream.wait(TICK_S if view.animates else None)
@@ -92,20 +167,19 @@ def follow(
                 case ApprovalRequested():
                     view.show(event)
                     view.pause()
-                    if terminal is None:
-                        stream.answer(event.approval_id, "deny", event.digest)
-                    else:
-                        approve(terminal, event, stream)
+                    answers.approve(event, stream)
+                case ApprovalResolved() if is_person and event.approval_id in stream.answered:
+                    view.show(msgspec.structs.replace(event, by=""))  # the person here knows
                 case QuestionAsked():
+                    view.show(event)
                     view.pause()
-                    if terminal is None:
-                        stream.answer(event.question_id, "")
-                    else:
-                        answer_question(terminal, event, stream)
+                    answers.answer(event, stream)
                 case _:
                     view.show(event)
     if stream.is_cancelled:
         raise ClawError("interrupted", code="cancelled")
+    if isinstance(answers, AtTerminal):
+        answers.finished()
     return stream.result
 
 
@@ -128,7 +202,7 @@ def listening(log_file: str, *, verbose: bool = False) -> Iterator[Hear]:
     def hear(event: Event) -> None:
         if log is not None:
             log.write(msgspec.json.encode(event) + b"\n")
-        if verbose and not isinstance(event, TextDelta | ReasoningDelta | PromptProgress):
+        if verbose and not isinstance(event, _PIECES):
             told = msgspec.to_builtins(event)
             fields = (f"{name}={value}" for name, value in told.items() if name != "type")
             print(visible_line(f"· {told['type']} {' '.join(fields)}", WIDEST), file=sys.stderr)
@@ -165,3 +239,70 @@ def _interrupts(stream: Stream[Any], presses: list[float]) -> Iterator[None]:
             raises = False
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+# Calls a person who looks elsewhere: the bell, a notification, the title of the window.
+#
+# They go to the controlling terminal, past the wall of `screen`: the codes are ours, and of what
+# others wrote only a tool's and a conversation's name are in them, made safe and cut.
+#
+# `CLAWD_NOTIFY`, or `notify` in `client.toml` of the home, is `all` (the default), `bell` or `off`.
+# Where colour is not wanted and on terminals that do not know the codes there is the bell alone.
+
+
+class Signals(Protocol):
+    """What takes the codes: a terminal."""
+
+    def signal(self, codes: str) -> None:
+        """Send codes, as they are."""
+        ...
+
+
+def level_of(environ: Mapping[str, str] | None = None) -> Level:
+    """Return how much is wanted."""
+    given = os.environ if environ is None else environ
+    chosen = given.get("CLAWD_NOTIFY")
+    if chosen is None:
+        from clawctl.settings import read_settings
+
+        chosen = read_settings().get("notify")
+    if chosen in {"off", "0", False}:
+        return "off"
+    if chosen == "bell" or given.get("NO_COLOR") or given.get("TERM", "") in _NO_CODES:
+        return "bell"
+    return "all"
+
+
+@contextlib.contextmanager
+def waiting(terminal: Signals, what: str, about: str = "") -> Iterator[None]:
+    """Call the person, and have the window's title say so until the body has ended.
+
+    Args:
+        terminal: where they are.
+        what: is waited for: `approval`, `question`.
+        about: the names of a tool and of a conversation.
+    """
+    level = level_of()
+    if level != "off":
+        terminal.signal(BELL)
+    if level == "all":
+        terminal.signal(f"{_notification(f'clawd waits: {what}', about)}{_KEEP_TITLE}")
+        terminal.signal(f"\x1b]2;? clawd: {what}\x1b\\")
+    try:
+        yield
+    finally:
+        if level == "all":
+            terminal.signal(_OLD_TITLE)
+
+
+def notify(terminal: Signals, what: str) -> None:
+    """Say that something is over, to whoever may have turned to something else."""
+    if level_of() == "all":
+        terminal.signal(_notification("clawd", what))
+
+
+def _notification(title: str, text: str) -> str:
+    """Return the codes of a notification: OSC 9, and OSC 777 for terminals that know that one."""
+    safe = visible_line(text, 2 * NAME_LIMIT).replace(";", ",").strip()
+    said = f"{title} {safe}".rstrip()
+    return f"\x1b]9;{said}\x1b\\\x1b]777;notify;{title};{safe}\x1b\\"

@@ -28,6 +28,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "status": "Say what the daemon is and does.",
         "top": "Show what the daemon does just now, live.",
         "approval": "List, answer and revoke approvals.",
+        "jobs": "List, show and stop commands that go on after their call.",
         "receipt": "List, show and verify the receipts of tool calls.",
         "undo": "Take back what tools changed in files.",
         "stop": "End the daemon; turns may finish.",
@@ -53,6 +54,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "init": "Create home, config and workspace.",
         "config": "Check, show and edit the configuration.",
         "doctor": "Say what protects this machine and what does not.",
+        "cache": "List and clear what commands keep between them, by project.",
         "service": "Install, start, stop and watch clawd as a service of systemd.",
         "backup": "Make, look at, check and put back backups of a home.",
         "key": "Make, list and revoke keys for the HTTP gateway.",
@@ -149,8 +151,8 @@ def cli(app: App, socket: str | None, *, no_start: bool, quiet: bool) -> None:
     """The client of clawd: a model on your own machine acts for you, and you see every act.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 tool run denied, 4 an approval was needed and
-    nobody could be asked, 5 cap of rounds or time reached, 6 no daemon, 7 tool run under emergency
-    stop, 130 interrupted.
+    nobody could be asked or answered in time, 5 cap of rounds or time reached, 6 no daemon, 7 tool
+    run under the emergency stop, 130 interrupted.
     """
     app.socket = socket
     app.may_start = not no_start

@@ -12,14 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError, StorageError
+from clawd.wire.model_pins import ModelPin, decode_pin, encode_pin, pin_of, seen
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 RESERVED = "embedded"
+PROJECTOR = "mmproj"
+# Ollama's kinds of layers.
+MODEL_LAYER = "application/vnd.ollama.image.model"
+PROJECTOR_LAYER = "application/vnd.ollama.image.projector"
 SUFFIX = ".gguf"
 
 _HEAD = struct.Struct("<4sI")
+HEAD_BYTES = _HEAD.size
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 _UNFINISHED = re.compile(r"\..+\.gguf\.(\d+)\.part")
 _PIECE_BYTES = 4 * 1024 * 1024
@@ -32,8 +40,8 @@ class Added:
     """A model that is in the folder now.
 
     Attributes:
-        how: `linked` shares the file with where it came from, `copied` does not, `there already`
-            changed nothing.
+        how: `linked` shares the file with where it came from, `symlinked` its name, `copied` and
+            `pulled` nothing; `there already` changed nothing.
         replaced: whether another file had that name.
     """
 
@@ -46,11 +54,19 @@ class Added:
 
 @dataclass(frozen=True, kw_only=True)
 class AddOptions:
-    """How a model is added: its name there, whether one of that name goes, and never a link."""
+    """How a model is added.
+
+    Attributes:
+        name: there; "" for its own.
+        force: whether one of that name goes.
+        copy: never link it.
+        symlink: never copy it: where no hard link can be, its name is linked.
+    """
 
     name: str = ""
     force: bool = False
     copy: bool = False
+    symlink: bool = False
 
 
 def add_model(source: Path, folder: Path, options: AddOptions, progress: Progress) -> Added:
@@ -63,7 +79,7 @@ def add_model(source: Path, folder: Path, options: AddOptions, progress: Progres
         StorageError: there is no room, or the disk failed.
     """
     parts = _parts(source.expanduser())
-    names = _names(parts, options.name)
+    names = names_of(parts, options.name)
     sizes = [_checked_size(part) for part in parts]
     targets = [folder / name for name in names]
     taken = [target for target in targets if os.path.lexists(target)]
@@ -71,10 +87,7 @@ def add_model(source: Path, folder: Path, options: AddOptions, progress: Progres
     if all(map(_is_same, parts, targets)):
         return Added(name=stem, path=targets[0], size_bytes=sum(sizes), how="there already")
     if taken and not options.force:
-        raise InvalidRequestError(
-            f"{taken[0]} is there already",
-            hint="Give another name with --name, or overwrite it with --force.",
-        )
+        raise taken_error(taken[0])
     try:
         how = _put(parts, targets, options, progress)
     except PermissionError as error:
@@ -85,6 +98,151 @@ def add_model(source: Path, folder: Path, options: AddOptions, progress: Progres
     except OSError as error:
         raise StorageError(f"{source} was not added: {error}") from error
     return Added(name=stem, path=targets[0], size_bytes=sum(sizes), how=how, replaced=bool(taken))
+
+
+def is_remote(ref: str) -> bool:
+    """Return whether a name is one of another machine's models."""
+    return ref.startswith(("hf:", "ollama:", "pypi:", "http://", "https://"))
+
+
+def checked_digests(source: Path, wanted: str, progress: Progress) -> list[str]:
+    """Return the SHA-256 of each file of a model that is to be added.
+
+    Raises:
+        ClawError: a file is not there, is no GGUF, or has not the digest that is wanted.
+    """
+    parts = _parts(source.expanduser())
+    for part in parts:
+        _checked_size(part)
+    try:
+        digests = [digest_of(part, progress) for part in parts]
+    except OSError as error:
+        raise ForbiddenError(f"{source} cannot be read: {error.strerror}") from error
+    if wanted and digests != [wanted]:
+        raise InvalidRequestError(
+            f"{source} has SHA-256 {', '.join(digests)}, expected {wanted}",
+            hint="It is not the file that you mean, or it was damaged.",
+        )
+    return digests
+
+
+def digest_of(path: Path, progress: Progress) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    import hashlib  # loads OpenSSL
+
+    digest = hashlib.sha256()
+    piece = bytearray(_PIECE_BYTES)
+    done = 0
+    with path.open("rb", buffering=0) as file:
+        total = os.fstat(file.fileno()).st_size
+        while count := file.readinto(piece):
+            digest.update(memoryview(piece)[:count])
+            done += count
+            progress(done, total)
+    return digest.hexdigest()
+
+
+def pin_parts(path: Path, digests: list[str], source: str) -> None:
+    """Write down the digests of a model's files."""
+    for part, digest in zip(_parts(path), digests, strict=True):
+        write_pin(part, ModelPin(sha256=digest, source=source))
+
+
+def files_here(folder: Path, name: str) -> list[Path]:
+    """Return the files of a model of the folder; its name in any case, with or without .gguf.
+
+    Raises:
+        NotFoundError: there is none; says which are there.
+    """
+    wanted = name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name
+    models: dict[str, list[Path]] = {}
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError:
+        paths = []
+    for path in paths:
+        if path.suffix.lower() == SUFFIX and not path.name.startswith((".", f"{PROJECTOR}-")):
+            models.setdefault(_SHARD.sub("", path.stem), []).append(path)
+    alike = [stem for stem in models if stem.lower() == wanted.lower()]
+    if wanted in models:
+        alike = [wanted]
+    if len(alike) != 1:
+        raise NotFoundError(
+            f"no model named {name!r} in {folder}; there are: {', '.join(models) or 'none'}",
+            hint="`clawctl model add FILE` takes a file in, `clawctl model pull REF` fetches one, "
+            "and `clawctl model recommend` says which fit this machine.",
+        )
+    return models[alike[0]]
+
+
+def remove_model(folder: Path, name: str) -> list[Path]:
+    """Remove a model's files, what was noted of them, and what gave it eyes; of links the link.
+
+    Raises:
+        NotFoundError: there is none of this name.
+        ForbiddenError: the folder may not be written.
+    """
+    files = files_here(folder, name)
+    stem = _SHARD.sub("", files[0].stem)
+    eyes = folder / f"{PROJECTOR}-{stem}{SUFFIX}"
+    gone = [*files, *([eyes] if os.path.lexists(eyes) else [])]
+    try:
+        for path in gone:
+            path.unlink()
+            pin_of(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise ForbiddenError(
+            f"{folder} may not be written: {error.strerror}",
+            hint="Do it as the user whose home it is, or as root.",
+        ) from error
+    return gone
+
+
+def taken_error(path: Path) -> InvalidRequestError:
+    """Return the error for a name that another file has."""
+    return InvalidRequestError(
+        f"{path} is there already",
+        hint="Give another name with --name, or overwrite it with --force.",
+    )
+
+
+def noted_pin(path: Path) -> ModelPin | None:
+    """Return what was noted of a file; None for nothing, or nothing that can be read."""
+    try:
+        return decode_pin(pin_of(path).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def model_name(path: Path) -> str:
+    """Return the name of the model of which this is a file."""
+    return _SHARD.sub("", path.stem)
+
+
+def write_pin(path: Path, pin: ModelPin, *, is_seen: bool = True) -> None:
+    """Write down the digest of a model's file, and how the file looks if it was seen to have it."""
+    beside = pin_of(path)
+    fresh = beside.with_name(f".{beside.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            looks = seen(path.stat()) if is_seen else None
+            file.write(encode_pin(msgspec.structs.replace(pin, seen=looks)))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(beside)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise StorageError(f"{beside} was not written: {error.strerror}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _parts(source: Path) -> list[Path]:
@@ -101,7 +259,7 @@ def _parts(source: Path) -> list[Path]:
     return [source.with_name(name) for name in names]
 
 
-def _names(parts: list[Path], wanted: str) -> list[str]:
+def names_of(parts: list[Path], wanted: str) -> list[str]:
     """Return the names in the folder; each ends with .gguf, as only such are found."""
     shards = [match[0] if (match := _SHARD.search(part.stem)) else "" for part in parts]
     own = parts[0].stem if parts[0].suffix.lower() == SUFFIX else parts[0].name
@@ -127,10 +285,20 @@ def _checked_size(path: Path) -> int:
     """
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD.size)
+            head = file.read(HEAD_BYTES)
             size_bytes = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise ForbiddenError(f"{path} cannot be read: {error.strerror}") from error
+    check_head(head, str(path))
+    return size_bytes
+
+
+def check_head(head: bytes, path: str) -> None:
+    """See that what begins with this is a GGUF file; `path` is where it is.
+
+    Raises:
+        InvalidRequestError: it is none that llama.cpp reads.
+    """
     if len(head) < _HEAD.size or head[:4] != MAGIC:
         raise InvalidRequestError(
             f"{path} is no GGUF file: it begins with {head[:4]!r}, expected {MAGIC!r}",
@@ -143,7 +311,6 @@ def _checked_size(path: Path) -> int:
             f"{path} is GGUF of version {version}; expected one of {', '.join(map(str, VERSIONS))}",
             hint="Convert it anew, on a machine of this byte order.",
         )
-    return size_bytes
 
 
 def _is_same(part: Path, target: Path) -> bool:
@@ -153,25 +320,30 @@ def _is_same(part: Path, target: Path) -> bool:
 def _put(parts: list[Path], targets: list[Path], options: AddOptions, progress: Progress) -> str:
     """Make every file beside its place first, then move all of them there."""
     folder = targets[0].parent
-    _make_folder(folder)
+    make_folder(folder)
     _remove_unfinished(folder)
     fresh = [folder / f".{target.name}.{os.getpid()}.part" for target in targets]
     try:
-        linked = not options.copy and all(map(_link, parts, fresh))
-        if not linked:
+        how = "linked" if not options.copy and all(map(_link, parts, fresh)) else "copied"
+        if how == "copied":
             for path in fresh:
                 path.unlink(missing_ok=True)
-            _copy_all(parts, fresh, progress)
+            if options.symlink:
+                how = "symlinked"
+                for part, path in zip(parts, fresh, strict=True):
+                    _link_name(part, path)
+            else:
+                _copy_all(parts, fresh, progress)
         for path, target in zip(fresh, targets, strict=True):
             path.replace(target)
     finally:
         for path in fresh:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-    return "linked" if linked else "copied"
+    return how
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make the folder, its home's owner its owner: root may do this for the service."""
     if folder.is_dir():
         return
@@ -210,6 +382,19 @@ def _link(part: Path, fresh: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _link_name(part: Path, fresh: Path) -> None:
+    """Link a file's name; the daemon reads it as the owner of the folder."""
+    real = part.resolve()
+    owner = fresh.parent.stat().st_uid
+    about = real.stat()
+    if owner not in {about.st_uid, 0} and not about.st_mode & 0o004:
+        raise ForbiddenError(
+            f"{real} can be read by its owner only, and the folder of models is another user's",
+            hint=f"Copy it: clawctl model add --copy {real}",
+        )
+    fresh.symlink_to(real)
 
 
 def _copy_all(parts: list[Path], fresh: list[Path], progress: Progress) -> None:

@@ -7,8 +7,12 @@ import click
 import msgspec
 
 from clawctl.config_text import has_section, with_section, with_value
+from clawctl.model_servers import Server
+from clawctl.model_servers import answers as is_answered
+from clawctl.modelfile import is_remote
 from clawctl.render import say
 from clawd.paths import Layout, expanded, install_line
+from clawd.wire.safe_text import visible_line
 
 Source = Literal["keep", "embedded", "gguf", "openai", "anthropic"]
 Autonomy = Literal["readonly", "supervised", "full"]
@@ -18,6 +22,8 @@ ADDRESS = "http://localhost:8080/v1"
 CLAUDE = "claude-opus-5-5"
 CLAUDE_KEY = "ANTHROPIC_API_KEY"
 MAX_NAMES = 100
+MAX_SHOWN = 3
+MAX_LINE = 120
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,12 +31,14 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         model: a GGUF file or a model's name, or a server's model.
+        pull: what is to be downloaded first, as `clawctl model pull` takes it.
         key_variable: the name of the variable that holds the key, never the key.
         service: whether clawd shall run as the user's service.
     """
 
     source: Source = "keep"
     model: str = ""
+    pull: str = ""
     base_url: str = ""
     key_variable: str = ""
     workspace: str = ""
@@ -41,7 +49,8 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 class Now(msgspec.Struct, frozen=True, kw_only=True):
     """What the config says now, to be offered as what is kept by an empty answer.
 
-    `has_engine` says whether models of this machine can answer at all.
+    `has_engine` says whether models of this machine can answer at all, `servers` are those that run
+    here, `fits` is the name and the size in GB of a model that could be downloaded.
     """
 
     provider: str
@@ -49,6 +58,8 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     autonomy: str
     is_new: bool
     has_engine: bool = True
+    servers: tuple[Server, ...] = ()
+    fits: tuple[str, float] | None = None
 
 
 def ask(given: Answers, now: Now, where: Layout, *, may_serve: bool) -> Answers:
@@ -65,6 +76,9 @@ def ask(given: Answers, now: Now, where: Layout, *, may_serve: bool) -> Answers:
             "Tools read and write there. Everything else is closed to them, or asks first.",
         )
         folder = click.prompt("Folder", default=now.workspace)
+        while is_address(folder):
+            say("That is an address. Expected a folder of this machine, as in: ~/clawd-workspace")
+            folder = click.prompt("Folder", default=now.workspace)
         answers = msgspec.structs.replace(answers, workspace=str(expanded(folder).absolute()))
     if not given.autonomy:
         _explain(
@@ -124,19 +138,24 @@ def changed(text: str, answers: Answers, model: str) -> str:
 
 
 def _ask_source(answers: Answers, now: Now, where: Layout, total: int) -> Answers:
-    kept = "" if now.is_new else f"\n  0  keep what the config says: {now.provider}"
-    _explain(
-        1,
-        total,
-        "Where shall the answers come from?",
-        "  1  the embedded model: tiny, works at once and offline, for trying the tools\n"
-        "  2  a model file (GGUF) on this machine\n"
-        "  3  a server that speaks the OpenAI API: llama-server, vLLM, Ollama, a cloud\n"
-        f"  4  Anthropic{kept}{'' if now.has_engine else _without_engine()}",
-    )
-    choices = [*SOURCES] if now.is_new else ["0", *SOURCES]
-    default = choices[0] if now.has_engine else "3"
-    chosen = click.prompt("Choose", type=click.Choice(choices), default=default)
+    more = _offers(now)
+    lines = [
+        "  1  the packaged model: small, works at once and offline, for trying the tools",
+        "  2  a model file (GGUF) on this machine",
+        "  3  a server that speaks the OpenAI API: llama-server, vLLM, Ollama, a cloud",
+        "  4  Anthropic",
+        *(f"  {key}  {told}" for key, (told, _) in more.items()),
+        *(() if now.is_new else (f"  0  keep what the config says: {now.provider}",)),
+    ]
+    text = "\n".join(lines) + ("" if now.has_engine else _without_engine())
+    _explain(1, total, "Where shall the answers come from?", text)
+    choices = [*(() if now.is_new else ("0",)), *SOURCES, *more]
+    chosen = click.prompt("Choose", type=click.Choice(choices), default=_likely(now, more))
+    if chosen in more:
+        offer = more[chosen][1]
+        if isinstance(offer, Server):
+            return _ask_model_of(answers, offer, total)
+        return msgspec.structs.replace(answers, source="gguf", pull=offer)
     source: Source = SOURCES.get(chosen, "keep")
     answers = msgspec.structs.replace(answers, source=source)
     if source == "gguf":
@@ -144,6 +163,41 @@ def _ask_source(answers: Answers, now: Now, where: Layout, total: int) -> Answer
     if source in {"openai", "anthropic"}:
         return _ask_server(answers, total)
     return answers
+
+
+def _offers(now: Now) -> dict[str, tuple[str, Server | str]]:
+    """Return what this machine has or could have, by the key that chooses it."""
+    found: list[tuple[str, Server | str]] = []
+    for server in now.servers:
+        names = ", ".join(server.models[:MAX_SHOWN]) or "no models"
+        more = ", …" if len(server.models) > MAX_SHOWN else ""
+        told = f"{server.program}, which runs here at {server.url}: {names}{more}"
+        found.append((visible_line(told, MAX_LINE), server))
+    if now.has_engine and now.fits is not None:
+        name, size_gb = now.fits
+        found.append((f"download a model that fits this machine: {name}, {size_gb:.1f} GB", name))
+    return {str(number): offer for number, offer in enumerate(found, len(SOURCES) + 1)}
+
+
+def _likely(now: Now, offers: dict[str, tuple[str, Server | str]]) -> str:
+    """Return what most people would choose: what is, else what runs, else what works at once."""
+    if not now.is_new and now.has_engine:
+        return "0"
+    for key, (_, offer) in offers.items():
+        if isinstance(offer, Server) and offer.models:
+            return key
+    return "1" if now.has_engine else "3"
+
+
+def _ask_model_of(answers: Answers, server: Server, total: int) -> Answers:
+    """Ask for the model of a server that was found, if there is a choice."""
+    model = server.models[0] if len(server.models) == 1 else ""
+    if not model:
+        names = [f"  {visible_line(name, MAX_LINE)}" for name in server.models[:MAX_NAMES]]
+        there = "\n".join(names) or "  none is listed"
+        _explain(2, total, f"Which model of {server.program}?", there)
+        model = click.prompt("Model", default=server.models[0] if server.models else None)
+    return msgspec.structs.replace(answers, source="openai", base_url=server.url, model=model)
 
 
 def _without_engine() -> str:
@@ -156,8 +210,16 @@ def _without_engine() -> str:
 def _ask_file(answers: Answers, where: Layout, total: int) -> Answers:
     names = sorted(path.stem for path in where.models.glob("*.gguf"))[:MAX_NAMES]
     there = f"In {where.models}: {', '.join(names) or 'nothing yet'}."
-    _explain(2, total, "Which model?", f"{there}\nA path adds that file to them, by a link.")
+    _explain(
+        2,
+        total,
+        "Which model?",
+        f"{there}\nA path adds that file to them, by a link;\n"
+        "hf:ORG/REPO, ollama:NAME or an https:// address is downloaded.",
+    )
     model = click.prompt("Model or file", default=names[0] if names else None)
+    if is_remote(model):
+        return msgspec.structs.replace(answers, pull=model)
     return msgspec.structs.replace(answers, model=model)
 
 
@@ -181,6 +243,8 @@ def _ask_server(answers: Answers, total: int) -> Answers:
         if 1 <= len(words) <= 2 and (not url or url.startswith(("http://", "https://"))):
             break
         say(f"That is not {form}, as in: {example}")
+    if url and not is_answered(url):
+        say(f"● nobody answers at {url} now: start it before you go on")
     return msgspec.structs.replace(
         answers, base_url=url, model=words[0], key_variable=words[1] if len(words) > 1 else ""
     )
@@ -201,4 +265,11 @@ def _free_name(text: str, wanted: str) -> str:
 
 def is_file(model: str) -> bool:
     """Tell whether a model was named by its file rather than by its name."""
+    if is_remote(model):
+        return False
     return "/" in model or Path(model).suffix.lower() == ".gguf"
+
+
+def is_address(text: str) -> bool:
+    """Tell whether a text is an address of the web rather than a folder."""
+    return "://" in text

@@ -10,9 +10,22 @@ from clawctl.client import Client
 from clawctl.following import follow
 from clawctl.render import Palette, emit_json, note, without_status
 from clawctl.turn import TurnView, ViewOptions
+from clawd.wire.conversation_reports import ConversationLine
 from clawd.wire.methods import RunTool
 from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import terminal_safe
+
+
+class Rewound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conversation that was taken back to a message has become.
+
+    Attributes:
+        files: the call of undo.
+        conversation: the copy in which it goes on; None where nothing is before the message.
+    """
+
+    files: ToolOutcome
+    conversation: ConversationLine | None = None
 
 
 def run_and_show(app: App, request: RunTool, *, may_ask: bool, as_json: bool) -> int:
@@ -40,7 +53,8 @@ def run_tool(
     Raises:
         ClawError: the request failed.
     """
-    view = TurnView(sys.stdout, sys.stderr, ViewOptions(text=False, rows=shows_rows, calls=False))
+    options = ViewOptions(text=False, rows=shows_rows, calls=False, metrics=False)
+    view = TurnView(sys.stdout, sys.stderr, options)
     call = msgspec.structs.replace(request, interactive=terminal is not None)
     try:
         return follow(client.stream(call), view, terminal)
@@ -48,8 +62,8 @@ def run_tool(
         view.finish(None)
 
 
-def show_outcome(outcome: ToolOutcome) -> None:
-    """Print what a call gave, and how it went."""
+def show_outcome(outcome: ToolOutcome, *, is_quiet: bool = False) -> None:
+    """Print what a call gave, and how it went: with `is_quiet` only where it did not go well."""
     has_acted = outcome.status == "allowed"
     text = terminal_safe(outcome.output if has_acted else without_status(outcome.output))
     if text:
@@ -59,7 +73,8 @@ def show_outcome(outcome: ToolOutcome) -> None:
     palette = Palette.of(sys.stderr)
     code = "" if outcome.exit_code is None else f", exit code {outcome.exit_code}"
     about = f"{outcome.status}, risk {outcome.risk}, {outcome.duration_ms} ms{code}"
-    note(f"● {about}  {outcome.receipt_id}")
+    if not (is_quiet and has_acted):
+        note(f"● {about}  {outcome.receipt_id}")
     if outcome.unanswered:
         print(palette.yellow("● nobody could be asked for an approval"), file=sys.stderr)
 

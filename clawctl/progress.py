@@ -1,6 +1,7 @@
 """One line on stderr that tells how far something is, once it has taken a second.
 
-Nothing is written where stderr is no terminal, nor with --quiet: a log or a pipe gets no bars.
+Nothing is written where stderr is no terminal, nor with --quiet: a log or a pipe gets no bars, but
+a line every ten seconds of what may take hours.
 
     with Progress("copying tiny.gguf", unit="bytes") as bar:
         bar.show(done, total)
@@ -28,6 +29,7 @@ from clawd.wire.safe_text import visible_line
 
 PATIENCE_S = 1.0
 REDRAW_S = 0.1
+WRITE_EVERY_S = 10.0
 BAR_CELLS = 20
 NAME_LIMIT = 40
 TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -37,7 +39,10 @@ R = TypeVar("R")
 
 
 class Progress:
-    """Draws one line in place; takes it away when it is left. `what` says what goes on."""
+    """Draws one line in place; takes it away when it is left. `what` says what goes on.
+
+    With `is_long` it tells how fast it goes, too, and a pipe gets a line from time to time.
+    """
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class Progress:
         *,
         unit: Literal["bytes", "count"] = "count",
         quiet: bool = False,
+        is_long: bool = False,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -52,11 +58,15 @@ class Progress:
         self._unit = unit
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
+        self._is_long = is_long
         self._began_at = clock()
         self._due_at = self._began_at + PATIENCE_S
+        self._is_begun = False
+        self._first = 0
         self._width = 0
         self._drawn = 0
         self.is_shown = not quiet and self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._is_written = is_long and not quiet and not self.is_shown
         encoding = (getattr(self._stream, "encoding", None) or "").lower()
         self._is_plain = "utf" not in encoding
 
@@ -73,6 +83,9 @@ class Progress:
 
     def show(self, done: int, total: int) -> None:
         """Draw how much of a known total is done, if it is time to."""
+        if self._is_long and not self._is_begun:
+            # What was there before it began says nothing about how fast it goes.
+            self._is_begun, self._first, self._began_at = True, done, self._clock()
         if self._is_due():
             self._draw(self._measured(done, max(total, done)))
 
@@ -92,9 +105,9 @@ class Progress:
             self._width = 0
 
     def _is_due(self) -> bool:
-        if not self.is_shown or self._clock() < self._due_at:
+        if not (self.is_shown or self._is_written) or self._clock() < self._due_at:
             return False
-        self._due_at = self._clock() + REDRAW_S
+        self._due_at = self._clock() + (REDRAW_S if self.is_shown else WRITE_EVERY_S)
         return True
 
     def _measured(self, done: int, total: int) -> str:
@@ -103,14 +116,18 @@ class Progress:
         full, empty = ("#", ".") if self._is_plain else ("█", "░")
         bar = full * filled + empty * (BAR_CELLS - filled)
         amount = f"{self._amount(done)} of {self._amount(total)}"
-        passed = self._clock() - self._began_at
-        left = f"  {duration(passed / share - passed)} left" if 0 < share < 1 else ""
-        return f"{self._what}  {bar}  {100 * share:.0f} %  {amount}{left}"
+        rate = (done - self._first) / max(self._clock() - self._began_at, 1e-9)
+        left = f"  {duration((total - done) / rate)} left" if rate > 0 and share < 1 else ""
+        speed = f"  {self._amount(round(rate))}/s" if self._is_long else ""
+        return f"{self._what}  {bar}  {100 * share:.0f} %  {amount}{speed}{left}"
 
     def _amount(self, count: int) -> str:
         return size(count) if self._unit == "bytes" else str(count)
 
     def _draw(self, text: str) -> None:
+        if self._is_written:
+            print(text, file=self._stream, flush=True)
+            return
         # A line that wraps could not be drawn anew in place.
         columns = _columns(self._stream)
         while display_width(text) >= columns:

@@ -10,21 +10,25 @@ from typing import Any, get_args
 import msgspec
 
 from clawctl.backup_restore import Restored
-from clawctl.checks.finding import Finding
+from clawctl.checks import Finding
 from clawctl.commands.backup import BackupChecked, BackupContents, BackupMade
 from clawctl.commands.onboard import Onboarded
 from clawctl.commands.receipt import Verdict
 from clawctl.commands.service import Units
 from clawctl.commands.stop import StopReport
 from clawctl.config_edit import Edited
+from clawctl.model_catalogue import Fit, Machine
+from clawctl.outcome import Rewound
 from clawctl.receipt_bundle import About
 from clawctl.service_install import ServiceReport
 from clawctl.service_state import ServiceState
 from clawctl.top import Snapshot
+from clawd.wire.cache_reports import CacheList, CachesCleared
 from clawd.wire.changes import ChangeLine
 from clawd.wire.conversation_reports import CompressionReport, ConversationLine, MessageLine
 from clawd.wire.events import TurnFinished
 from clawd.wire.extension_reports import PluginLine, ToolProblem
+from clawd.wire.job_reports import JobLine, JobOutput
 from clawd.wire.key_reports import KeyLine, NewKey
 from clawd.wire.knowledge_reports import KnowledgeOutcome
 from clawd.wire.log_reports import LogLine
@@ -44,6 +48,7 @@ from clawd.wire.reports import (
     EstopReport,
     LoadedModel,
     MemoryHit,
+    ModelDetail,
     ModelList,
     ProviderLine,
     ReceiptDetail,
@@ -156,6 +161,39 @@ class ModelAdded(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     how: str
     replaced: bool
+    sha256: str = ""
+    source: str = ""
+
+
+class Available(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of the catalogue; memory is with a context of 8,192 tokens."""
+
+    name: str
+    source: str
+    size_gb: float
+    memory_gb: float
+    context: int
+    family: str
+    licence: str
+    good_for: list[str]
+
+
+class Recommended(msgspec.Struct, frozen=True, kw_only=True):
+    """What this machine has, and the models that fit, the best first."""
+
+    machine: Machine
+    models: list[Fit]
+
+
+class ModelFound(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of another program; `how` is how it was linked, empty where it was only found."""
+
+    name: str
+    path: str
+    size_bytes: int
+    program: str
+    sha256: str
+    how: str
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +244,7 @@ TYPES: dict[str, Any] = {
     "approval allow": Answered,
     "approval approve": Answered,
     "approval deny": Answered,
+    "approval edit": Answered,
     "approval list": list[ApprovalLine],
     "approval revoke": Done,
     "approval rules": list[RuleLine] | Done,
@@ -213,6 +252,8 @@ TYPES: dict[str, Any] = {
     "backup list": BackupContents,
     "backup restore": Restored,
     "backup verify": BackupChecked,
+    "cache clear": CachesCleared,
+    "cache list": CacheList,
     "completion": Script | Installed,
     "config edit": Edited,
     "config set": Edited,
@@ -224,6 +265,7 @@ TYPES: dict[str, Any] = {
     "conversation delete": Done,
     "conversation export": Export | Exported,
     "conversation fork": ConversationLine,
+    "conversation rewind": Rewound,
     "conversation list": list[ConversationLine],
     "conversation rename": ConversationLine,
     "conversation show": Conversation,
@@ -235,6 +277,10 @@ TYPES: dict[str, Any] = {
     "files save": FileSaved,
     "files show": FileText,
     "init": Made,
+    "jobs list": list[JobLine],
+    "jobs output": JobOutput,
+    "jobs show": JobOutput,
+    "jobs stop": JobLine,
     "key create": NewKey,
     "key list": list[KeyLine],
     "key revoke": Done,
@@ -265,9 +311,16 @@ TYPES: dict[str, Any] = {
     "memory show": Conversation,
     "metrics": MetricsReport,
     "model add": ModelAdded,
-    "model list": ModelList,
+    "model accept": Confirmed,
+    "model import": list[ModelFound],
+    "model list": ModelList | list[Available],
     "model load": LoadedModel,
     "model ps": list[LoadedModel],
+    "model pull": ModelAdded,
+    "model recommend": Recommended,
+    "model rm": Confirmed,
+    "model show": ModelDetail,
+    "model use": Edited,
     "model unload": Confirmed,
     "onboard": Onboarded,
     "plugin approve": PluginLine | None,
@@ -275,6 +328,8 @@ TYPES: dict[str, Any] = {
     "plugin list": list[PluginLine],
     "plugin reload": Done,
     "plugin remove": Done,
+    "policy allow": Done,
+    "policy deny": Done,
     "policy explain": PolicyExplanation,
     "policy replay": PolicyReplay,
     "policy show": PolicyBoundary,

@@ -1,17 +1,22 @@
 """How `status` is drawn: one screen, the state first, then what is wrong, then the facts."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from clawctl.render import Palette, duration, show_fields
 from clawd.wire.safe_text import terminal_safe, visible_line
-from clawd.wire.status_reports import ServerLine, StatusReport, WorkerLine
+from clawd.wire.status_reports import (
+    MeaningLine,
+    ServerLine,
+    StatusReport,
+    WorkerLine,
+)
 
 Warned = tuple[str, str]
 
 
-def show_status(report: StatusReport) -> None:
-    """Print a report for people."""
+def show_status(report: StatusReport, here: Sequence[tuple[str, object]] = ()) -> None:
+    """Print a report for people; `here` are facts of who looks, which come first."""
     palette = Palette.of(sys.stdout)
     warned = list(warnings(report))
     if report.estop:
@@ -27,7 +32,7 @@ def show_status(report: StatusReport) -> None:
         print(f"  {palette.yellow('!')} {visible_line(says)}")
         print(f"    {palette.dim('→')} {visible_line(then)}")
     print()
-    show_fields(list(_facts(report)))
+    show_fields([*here, *_facts(report)])
 
 
 def warnings(report: StatusReport) -> Iterator[Warned]:
@@ -53,6 +58,8 @@ def warnings(report: StatusReport) -> Iterator[Warned]:
         count = report.approvals_pending
         what = "call waits" if count == 1 else "calls wait"
         yield f"{count} {what} for your approval", "answer: clawctl approval list"
+    if report.meaning is not None and report.meaning.problem:
+        yield f"searches by meaning: {report.meaning.problem}", "it is tried again by itself"
     yield from _broken(report)
 
 
@@ -71,8 +78,10 @@ def _broken(report: StatusReport) -> Iterator[Warned]:
 
 
 def _facts(report: StatusReport) -> Iterator[tuple[str, object]]:
-    model = f" ({report.default_model})" if report.default_model else ""
-    yield "provider", f"{report.default_provider}{model}"
+    name = report.model or report.default_model
+    yield "provider", f"{report.default_provider}{f' ({name})' if name else ''}"
+    if report.model_note:
+        yield "answers", visible_line(report.model_note)
     if report.workers:
         yield "models", "\n".join(_worker(each) for each in report.workers)
     else:
@@ -85,6 +94,10 @@ def _facts(report: StatusReport) -> Iterator[tuple[str, object]]:
     yield "approvals", _approvals(report)
     work = f"{report.turns_running} running, {report.turns_queued} waiting"
     yield "turns", f"{work}; {report.conversations} conversations kept"
+    if report.jobs_running:
+        yield "jobs", f"{report.jobs_running} running: clawctl jobs"
+    if report.meaning is not None:
+        yield "search", _search(report.meaning)
     if report.found_at_start:
         yield "at start", "\n".join(report.found_at_start)
     if report.restored:
@@ -103,6 +116,14 @@ def _worker(worker: WorkerLine) -> str:
     running = f", {worker.running} running" if worker.running else ""
     line = f"{worker.alias}: {worker.state}{running}{context}{fence}, pid {worker.pid}"
     return visible_line(terminal_safe(line))
+
+
+def _search(meaning: MeaningLine) -> str:
+    line = (
+        f"by words, and by meaning with {meaning.model}: "
+        f"{meaning.indexed} of {meaning.messages} messages indexed"
+    )
+    return visible_line(f"{line}; stands still: {meaning.problem}" if meaning.problem else line)
 
 
 def _server(server: ServerLine) -> str:

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from clawctl.render import duration, size
 from clawctl.top import Snapshot, per_s
+from clawctl.views import warm_told
 from clawd.wire.safe_text import visible_line
 from clawd.wire.turn_reports import TurnLine
 
@@ -143,7 +144,7 @@ def _models(now: Snapshot, width: int) -> RenderableType:
     if not now.models:
         return Text("No local model is loaded.", style="dim")
     table = _table("MODEL", "STATE")
-    wide = ("RUN", "WAIT", "CONTEXT", "CACHE", "MEMORY", "DEATHS")
+    wide = ("RUN", "WAIT", "CONTEXT", "CACHE", "WARM", "MEMORY", "DEATHS")
     for name in wide if width >= NARROWEST else wide[:2]:
         table.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
@@ -159,6 +160,7 @@ def _models(now: Snapshot, width: int) -> RenderableType:
             Text(str(model.running - running)),
             Text(str(model.context_size)),
             Text("–" if share is None else f"{share}%"),
+            Text(warm_told(model)),
             Text("–" if held is None else size(held)),
             Text(str(model.deaths), style="red" if model.deaths else ""),
             safe(model.fence, MODEL_CELL),

@@ -1,20 +1,27 @@
 """Shows a turn while it happens: text to one stream, everything about it to another."""
 
+import json
 import os
+import re
+import time
 from typing import TextIO
 
 import msgspec
 
+from clawctl.calls import call_name, counts_of, ending, reasons, subject_of
 from clawctl.plan import plan_text
 from clawctl.render import Palette, size, without_status
 from clawctl.views import compressed_line
+from clawd.wire.changes import FileDiff
 from clawd.wire.events import (
+    ApprovalRequested,
     ApprovalResolved,
     ContextCompressed,
     Event,
     HopFinished,
     HopReset,
     HopUsage,
+    MessageJoined,
     ModelLoading,
     Notice,
     PlanChanged,
@@ -23,6 +30,7 @@ from clawd.wire.events import (
     ReasoningDelta,
     TextDelta,
     TokenLedger,
+    ToolDraft,
     ToolFinished,
     ToolProgress,
     ToolRequested,
@@ -37,7 +45,12 @@ from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 ARGUMENTS_SHOWN = 160
 OUTPUT_LINES_SHOWN = 6
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SILENCE_S = 0.2
 CLEAR_LINE = "\r\x1b[2K"
+DRAFT_HEAD = 2_000
+_FAST = 10  # tokens a second
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_SUBJECT = re.compile(r'"(?:command|path|url|query|pattern)"\s*:\s*"((?:[^"\\]|\\.)*)', re.DOTALL)
 
 
 class CallRecord(msgspec.Struct, kw_only=True):
@@ -65,9 +78,11 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
         text: stream the answer's text.
         rows: notices, approvals and the like.
         calls: tool calls and what came of them; with `rows` only.
-        metrics: progress, prompt evaluation and speed.
-        details: reasoning, and the first lines of what tools gave.
+        metrics: progress, speed and size.
+        details: what a terminal is spared else: reasoning and the first lines of what tools gave,
+            ids of receipts, what the prompt cost and what fills the context.
         reasoning: show reasoning whole where it would be folded.
+        spaced: an empty line stands before the first line, where they are drawn.
     """
 
     text: bool = True
@@ -76,6 +91,7 @@ class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics: bool = True
     details: bool = False
     reasoning: bool = False
+    spaced: bool = False
 
 
 class TurnView:
@@ -95,8 +111,15 @@ class TurnView:
         self._options = options
         self._palette = Palette.of(err)
         self._has_status = err.isatty() and os.environ.get("TERM", "") != "dumb"
+        # A person has one line for a call; who keeps a log, all of it.
+        self._is_brief = err.isatty() and not options.details
+        self._changes: dict[str, tuple[FileDiff, ...]] = {}
+        self._shows_results = options.details
+        self._is_silent = True  # nothing was shown yet
+        self._due_at = time.monotonic() + SILENCE_S
         self._status = ""
         self._frame = 0
+        self._draft: Draft | None = None
         self._hop_text = ""
         self._last_text = ""
         self._is_mid_line = False
@@ -111,6 +134,10 @@ class TurnView:
     @property
     def animates(self) -> bool:
         """Whether `tick` should be called while nothing happens."""
+        return self._draws or (self._is_silent and self._options.metrics)
+
+    @property
+    def _draws(self) -> bool:
         return self._has_status and self._options.metrics
 
     def show(self, event: Event) -> None:
@@ -118,6 +145,7 @@ class TurnView:
         self.conversation_id = conversation_after(event, self.conversation_id)
         match event:
             case TurnStarted():
+                self._shows_results = self._shows_results or event.shows_results
                 self._progress("thinking")
             case ModelLoading():
                 self._progress(loading_line(event))
@@ -130,17 +158,24 @@ class TurnView:
             case TextDelta():
                 self._text(event.text)
             case HopReset():
+                self._draft = None
                 self._hop_reset(event.reason)
             case HopFinished():
+                self._draft = None
                 self.hops.append(event.usage)
-            case ToolRequested() | ToolStarted() | ToolProgress() | ToolFinished():
+            case ToolDraft() | ToolRequested() | ToolStarted() | ToolProgress() | ToolFinished():
                 self._show_tool(event)
             case _:
                 self._show_remark(event)
 
     def tick(self) -> None:
-        """Turn the spinner while nothing happens."""
-        if self._status and self.animates:
+        """Turn the spinner while nothing happens; a pipe is told once that the model is at it."""
+        is_due = self._is_silent and time.monotonic() >= self._due_at
+        if is_due and self._draws:
+            self._status = self._status or "waiting"
+        elif is_due and self._options.metrics:
+            self._row(self._palette.dim("● reading the prompt"))
+        if self._status and self._draws:
             self._frame += 1
             self._draw_status()
 
@@ -162,7 +197,7 @@ class TurnView:
             return
         if self._options.details and finished.ledger.parts:
             self._row(self._palette.dim(ledger_line(finished.ledger)))
-        summary = usage_line(finished.usage)
+        summary = footer(finished.usage) if self._is_brief else usage_line(finished.usage)
         if summary:
             self._row(self._palette.dim(summary))
 
@@ -170,28 +205,40 @@ class TurnView:
         match event:
             case Notice():
                 self._notice(event)
+            case MessageJoined():
+                self._row(f"> {visible_line(event.text)}")
             case PlanChanged():
                 self._row(plan_text(event.markdown, self._palette))
             case ContextCompressed():
                 self._row(compressed_line(event))
-            case ApprovalResolved():
+            case ApprovalRequested():
+                self._changes[event.call_id] = event.changes
+            case ApprovalResolved() if not (self._is_brief and is_own(event)):
                 self._row(self._palette.dim(resolved_line(event)))
             case _:
                 # TurnFinished and TurnFailed come again as the request's end; Unknown is newer.
                 pass
 
-    def _show_tool(self, event: ToolRequested | ToolStarted | ToolProgress | ToolFinished) -> None:
+    def _show_tool(
+        self, event: ToolDraft | ToolRequested | ToolStarted | ToolProgress | ToolFinished
+    ) -> None:
         if not self._options.calls:
             return
         match event:
+            case ToolDraft():
+                self._draft = drafted(self._draft, event)
+                self._drafting(self._draft)
             case ToolRequested():
+                self._draft = None
                 self.calls[event.call_id] = CallRecord(
                     call_id=event.call_id, tool=event.tool, arguments=event.arguments
                 )
                 self._end_hop()
-                shown = visible_line(event.arguments, ARGUMENTS_SHOWN)
-                self._row(f"{self._palette.cyan('→')} {visible_line(event.tool)} {shown}")
+                shown = visible_line(one_line(event.arguments), ARGUMENTS_SHOWN)
+                if not self._is_brief:
+                    self._row(f"{self._palette.cyan('→')} {visible_line(event.tool)} {shown}")
             case ToolStarted():
+                self._changes[event.call_id] = event.changes or self._changes.get(event.call_id, ())
                 self._progress(f"running {visible_line(event.tool, NAME_LIMIT)}")
             case ToolProgress():
                 self._tool_output(event)
@@ -199,6 +246,7 @@ class TurnView:
                 self._tool_finished(event)
 
     def _text(self, text: str) -> None:
+        self._is_silent = False
         if self._is_reasoning:
             self._close_line()
         self._hop_text += text
@@ -233,7 +281,7 @@ class TurnView:
 
     def _evaluated(self, event: PromptEvaluated) -> None:
         self.context_size = event.context_size or self.context_size
-        if self._options.metrics:
+        if self._options.metrics and not self._is_brief:
             self._row(self._palette.dim(evaluation_line(event)))
 
     def _tool_output(self, event: ToolProgress) -> None:
@@ -249,21 +297,46 @@ class TurnView:
         )
         call.status, call.output, call.ran = event.status, event.output, event.tool
         call.receipt_id, call.duration_ms = event.receipt_id, event.duration_ms
-        first, *rest = terminal_safe(event.output).rstrip("\n").split("\n")
+        if self._is_brief:
+            self._brief_call(call, event)
+            return
+        first = terminal_safe(event.output).split("\n", 1)[0]
         mark = self._palette.green("✓") if event.status == "allowed" else self._palette.red("✗")
         about = f"{event.duration_ms} ms  {self._palette.dim(visible_line(event.receipt_id))}"
         self._row(f"{mark} {visible_line(event.tool)} {event.status}  {about}")
         if event.status != "allowed":
             self._row(f"  {visible_line(without_status(first))}")
-        elif self._options.details and event.call_id not in self._progressed:
-            shown = [first, *rest][:OUTPUT_LINES_SHOWN]
-            hidden = 1 + len(rest) - len(shown)
-            lines = [*shown, f"… {hidden} more lines"] if hidden else shown
-            self._row(self._palette.dim("\n".join(f"  │ {line}" for line in lines)))
+        elif event.call_id not in self._progressed:
+            self._result(event.output)
+
+    def _result(self, output: str) -> None:
+        """Show the first lines of what a tool gave."""
+        if not self._shows_results:
+            return
+        lines = terminal_safe(output).rstrip("\n").split("\n")
+        shown = lines[:OUTPUT_LINES_SHOWN]
+        hidden = len(lines) - len(shown)
+        more = [f"… {hidden} more line{'s' if hidden > 1 else ''}"] if hidden else []
+        self._row(self._palette.dim("\n".join(f"  │ {line}" for line in [*shown, *more])))
+
+    def _brief_call(self, call: CallRecord, event: ToolFinished) -> None:
+        palette, diffs = self._palette, self._changes.pop(event.call_id, ())
+        is_good = event.status == "allowed"
+        mark = palette.green("✓") if is_good else palette.red("✗")
+        counts = counts_of(diffs) if diffs and is_good else ()
+        words = (call_name(event.tool), subject_of(call.arguments, diffs), *counts)
+        how = f"{' '.join(filter(None, words))} · {ending(event)}"
+        self._row(f"  {mark} {palette.dim(how) if is_good else how}")
+        told = reasons(event)
+        for line in told:
+            self._row(f"    {palette.dim(line)}")
+        if not told:
+            self._result(event.output)
 
     def _row(self, text: str, *, is_warning: bool = False) -> None:
         if not self._options.rows and not is_warning:
             return
+        self._is_silent = False
         self._close_line()
         self._err.write(f"{text}\n")
         self._err.flush()
@@ -284,8 +357,19 @@ class TurnView:
         self._last_text = self._hop_text or self._last_text
         self._hop_text = ""
 
+    def _drafting(self, draft: "Draft") -> None:
+        """Show the call that is being written, below the text there is."""
+        if not self._draws:
+            return
+        if self._is_mid_line:
+            if not self._out.isatty():
+                return  # what reads the text gets no more line breaks than it has
+            self._close_line()
+        self._status = draft.line()
+        self._draw_status()
+
     def _progress(self, text: str) -> None:
-        if self.animates and not self._hop_text:
+        if self._draws and not self._hop_text:
             self._status = text
             self._draw_status()
 
@@ -299,6 +383,67 @@ class TurnView:
             self._status = ""
             self._err.write(CLEAR_LINE)
             self._err.flush()
+
+
+class Draft:
+    """A call that the model is writing: what it is about, and how much of it there is."""
+
+    def __init__(self, tool: str, index: int) -> None:
+        self.tool = tool
+        self.index = index
+        self._head = ""
+        self._half = ""  # a backslash whose other half has not come
+        self._breaks = 0
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        """Take more of the arguments' JSON text."""
+        self._head += text[: DRAFT_HEAD - len(self._head)]
+        self._size += len(text)
+        text = self._half + text
+        end = 0
+        for found in _ESCAPE.finditer(text):
+            self._breaks += found[1] == "n"
+            end = found.end()
+        self._half = "\\" if text.endswith("\\") and end < len(text) else ""
+
+    def line(self) -> str:
+        """Return it on one line, as `writing file_write src/app.py · 12 lines`."""
+        words = ["writing", visible_line(self.tool, NAME_LIMIT)]
+        if subject := _SUBJECT.search(self._head):
+            words.append(visible_line(_unescaped(subject[1]), NAME_LIMIT))
+        if self._breaks:
+            words.append(f"· {self._breaks + 1} lines")
+        elif self._size:
+            words.append(f"· {self._size} characters")
+        return " ".join(filter(None, words))
+
+
+def drafted(draft: Draft | None, event: ToolDraft) -> Draft:
+    """Return the call that is being written, with one more piece; a new one for another call."""
+    if draft is None or (draft.tool, draft.index) != (event.tool, event.index):
+        draft = Draft(event.tool, event.index)
+    draft.add(event.text)
+    return draft
+
+
+def one_line(arguments: str) -> str:
+    """Return the JSON text of a call without the line breaks that a model laid it out with."""
+    if "\n" not in arguments:
+        return arguments
+    try:
+        return json.dumps(json.loads(arguments), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _unescaped(text: str) -> str:
+    """Return what the beginning of a JSON string says, as far as it can be read."""
+    whole = re.sub(r"\\(u[0-9a-fA-F]{0,3})?$", "", text)
+    try:
+        return str(json.loads(f'"{whole}"', strict=False))
+    except ValueError:
+        return whole
 
 
 def conversation_after(event: Event, before: str) -> str:
@@ -352,8 +497,18 @@ def resolved_line(event: ApprovalResolved) -> str:
     answer = visible_line(event.answer, NAME_LIMIT)
     word = {"deny": "denied", "edit": "edited"}.get(answer, f"approved ({answer})")
     by = f" by {visible_line(event.by)}" if event.by else ""
-    why = f": {visible_line(event.reason)}" if event.reason else ""
-    return f"  {word}{by}{why}"
+    return f"  {word}{by}{why_of(event)}"
+
+
+def is_own(event: ApprovalResolved) -> bool:
+    """Return whether the person here gave that answer, and no more is to be said of it."""
+    return not event.by and not why_of(event)
+
+
+def why_of(event: ApprovalResolved) -> str:
+    """Return why, behind a colon; "" where nobody said more than yes or no."""
+    says_more = event.reason and not event.reason.startswith("denied by")
+    return f": {visible_line(event.reason)}" if says_more else ""
 
 
 def usage_line(usage: TurnUsage) -> str:
@@ -367,3 +522,20 @@ def usage_line(usage: TurnUsage) -> str:
     share = f"{100 * used / usage.context_size:.0f}% / " if usage.context_size else ""
     speed = f"  last: {usage.tokens_per_s:04.1f}tk/s" if usage.tokens_per_s else ""
     return f"● {share}{used} tokens{speed}"
+
+
+def footer(usage: TurnUsage) -> str:
+    """Return the same for a terminal: `1.2k tok · 38 tok/s · 12 %`."""
+    used = usage.context_used or usage.prompt_tokens + usage.completion_tokens
+    if not used:
+        return ""
+    parts = [f"{_thousands(used)} tok"]
+    if usage.tokens_per_s:
+        parts.append(f"{usage.tokens_per_s:.{0 if usage.tokens_per_s >= _FAST else 1}f} tok/s")
+    if usage.context_size:
+        parts.append(f"{100 * used / usage.context_size:.0f} %")
+    return " · ".join(parts)
+
+
+def _thousands(count: int) -> str:
+    return f"{count / 1_000:.1f}k" if count >= 1_000 else str(count)

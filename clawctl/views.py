@@ -15,7 +15,13 @@ from clawd.wire.knowledge_reports import KnowledgeEntry, KnowledgeOutcome
 from clawd.wire.mcp_reports import McpServerLine
 from clawd.wire.policy_reports import PolicyBoundary, PolicyExplanation
 from clawd.wire.receipt_methods import ListReceipts
-from clawd.wire.reports import EstopReport, MemoryHits, ReceiptLine, StatusReport
+from clawd.wire.reports import (
+    EstopReport,
+    LoadedModel,
+    MemoryHits,
+    ReceiptLine,
+    StatusReport,
+)
 from clawd.wire.safe_text import terminal_safe
 from clawd.wire.session_reports import SessionFileList
 from clawd.wire.status_reports import ServerLine
@@ -23,15 +29,27 @@ from clawd.wire.status_reports import ServerLine
 RECEIPTS_PAGE = 500
 
 
-def show_status(report: StatusReport, servers: Sequence[McpServerLine]) -> None:
-    """Print a report for people, and how MCP servers stand."""
+def warm_told(model: LoadedModel) -> str:
+    """Return how much is evaluated of what prompts begin with: `1004`, `512/1004`, or a dash."""
+    if not model.warm_tokens:
+        return "-"
+    if model.warm_ready == model.warm_tokens:
+        return str(model.warm_tokens)
+    return f"{model.warm_ready}/{model.warm_tokens}"
+
+
+def show_status(
+    report: StatusReport, servers: Sequence[McpServerLine], *, folder: str, mode: str
+) -> None:
+    """Print a report for people, how MCP servers stand, and where and how tools act here."""
     from clawctl import status_view
 
     lines = tuple(
         ServerLine(alias=each.alias, link=each.link, tools=each.tools, problem=each.problem)
         for each in servers
     )
-    status_view.show_status(msgspec.structs.replace(report, servers=lines))
+    report = msgspec.structs.replace(report, servers=lines)
+    status_view.show_status(report, here=(("folder", folder), ("mode", mode)))
 
 
 def estop_line(report: EstopReport) -> str:
@@ -153,7 +171,7 @@ def check_arguments(arguments: str, *, example: str) -> None:
 def show_explanation(found: PolicyExplanation) -> None:
     """Print a verdict for a person."""
     fields = [("verdict", found.verdict), ("risk", found.risk), ("reason", found.reason)]
-    fields += [("rule", found.rule), ("hint", found.hint)]
+    fields += [("rule", found.rule), ("hint", found.hint), ("hooks", _lines(found.hooks))]
     show_fields([(name, value) for name, value in fields if value])
 
 
@@ -173,10 +191,17 @@ def show_boundary(found: PolicyBoundary) -> None:
             _words(found.allowed_domains, "none: each other host asks or is refused"),
         ),
         ("allowed addresses", _words(found.allowed_addresses, "none that is private or loopback")),
+        ("commands reach", _reached(found)),
         ("untrusted paths", _words(found.untrusted_paths)),
         ("may be written though run later", _words(found.writable_run_later)),
     ]
     show_fields(fields)
+
+
+def _reached(found: PolicyBoundary) -> str:
+    if found.egress == "off":
+        return "no host"
+    return f"{_words(found.egress_hosts, 'no host unasked')} ({found.egress})"
 
 
 def _lines(values: tuple[str, ...]) -> str:

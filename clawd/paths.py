@@ -69,6 +69,11 @@ class Layout:
         return self.home / "undo"
 
     @property
+    def snapshots(self) -> Path:
+        """What workspaces hold, kept so that undo covers commands (0700)."""
+        return self.home / "snapshots"
+
+    @property
     def knowledge(self) -> Path:
         """Markdown notes that the model keeps (0700)."""
         return self.home / "knowledge"

@@ -1,17 +1,20 @@
 """What every test may use: probes that skip with a reason, or fail where CI requires the thing."""
 
+import contextlib
 import functools
 import os
 import platform
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from _pytest.pathlib import import_path
 from hypothesis import HealthCheck, settings
 
 from clawd.security.sandbox import Sandbox
@@ -19,8 +22,11 @@ from clawd.security.sandbox_landlock import landlock_problem
 from clawd.security.sandbox_plan import ResourceLimits, Surroundings
 from clawd.security.sandbox_result import Level
 from tests.clients.places import lacking
+from tests.support.chat_cases import lacking_sources
 from tests.support.installed import no_machine
+from tests.support.minilm import lacking_minilm
 from tests.support.rows import thorough
+from tests.support.smollm2 import lacking_smollm2
 
 # A job in the background of a script, and one of nohup's, ignores some of these, and so would all
 # that tests start in it.
@@ -92,7 +98,7 @@ def _no_package() -> str:
     ]
     if lacking_programs:
         return f"{', '.join(lacking_programs)}: not installed"
-    if not any((Path(__file__).parents[1] / "build" / "deb").glob("*.deb")):
+    if not any((Path(__file__).parents[1] / "build" / "deb").glob("clawd_*.deb")):
         return "there is no package in build/deb; `make deb` builds it on Debian 12"
     return ""
 
@@ -101,13 +107,17 @@ PROBES: dict[str, Callable[[], str]] = {
     "sandbox": _no_sandbox,
     "landlock": _no_landlock,
     "real_model": _no_real_model,
+    "smollm2": lacking_smollm2,
+    "minilm": lacking_minilm,
     "browser": _no_browser,
     "sdks": lambda: lacking("sdks"),
     "litellm": lambda: lacking("litellm"),
+    "schema_suite": lambda: lacking("schemas"),
     "mcp_servers": lambda: lacking("servers") or lacking("mcp"),
     "conformance": lambda: lacking("mcp"),
     "clis": lambda: lacking("clis"),
     "booted": no_machine,
+    "llama_sources": lacking_sources,
     "package": _no_package,
 }
 
@@ -131,6 +141,7 @@ LONG = (
     "daemon/test_backups",
     "daemon/test_engine_faults",
     "daemon/test_prefix_cache",
+    "daemon/test_real_conversation",
     "daemon/test_session_files",
     "engine_real/test_adapters",
     "engine_real/test_prefix_cache",
@@ -138,6 +149,39 @@ LONG = (
     "mcp_real/",
     "packaging/test_dist",
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each of several workers begin with test files of its own.
+
+    pytest compiles a test file with its asserts rewritten, and caches that. Workers that all begin
+    with the first file would each compile every file where nothing is cached yet, as in CI: that is
+    twice the time of collecting. The files are imported to be collected anyway.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    number, workers = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    chosen = [session.config.rootpath / arg.split("::")[0] for arg in session.config.args]
+    files = sorted({file for path in chosen for file in _test_files(path)})
+    options = {
+        "mode": session.config.getoption("importmode"),
+        "root": session.config.rootpath,
+        "consider_namespace_packages": session.config.getini("consider_namespace_packages"),
+    }
+    for file in files[number::workers]:
+        # What fails here fails again, and is reported, when the file is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            import_path(file, **options)
+            continue
+        for name, module in list(sys.modules.items()):
+            if getattr(module, "__file__", None) == str(file):
+                del sys.modules[name]
+
+
+def _test_files(path: Path) -> Iterator[Path]:
+    return path.rglob("test_*.py") if path.is_dir() else iter([path])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,26 +1,34 @@
-"""Makes the pictures of the README: the real clawctl and daemon on a terminal, scripted replies.
+"""Makes what README shows of a terminal, on the real clawctl and daemon: transcript and pictures.
 
-    python -m tests.screenshots [FOLDER]
+    python -m tests.screenshots
 
-Each picture is an SVG of what pyte makes of the terminal's bytes; text in it stays text.
+The transcript is played by the embedded model, the pictures have scripted replies. Each picture is
+an SVG of what pyte makes of the terminal's bytes; text in it stays text. A test plays both again.
 """
 
+import contextlib
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from html import escape
+from collections.abc import Callable, Iterator
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
 import pexpect
 import pyte
+from typing_extensions import override
 
 from tests.support.home import Home
 
+ROOT = Path(__file__).parents[1]
+README, IMAGES = ROOT / "README.md", ROOT / "docs" / "images"
+BEGINS, ENDS = "```console\n$ make run\n", "```\n"
 COLUMNS, LINES = 92, 34
 LIMIT_S = 60
 QUIET_S = 0.8
+_DIM, _GREY = 2, 90
 BLANK = "\u00a0"  # blanks of an SVG run together
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 8.4, 18, 14
 BACKGROUND, FOREGROUND = "#16181d", "#d6d9de"
@@ -90,11 +98,20 @@ SCRIPT: list[dict[str, Any]] = [
 ]
 
 
+class Screen(pyte.Screen):
+    """A screen that shows what is dim as grey: pyte knows no dim."""
+
+    @override
+    def select_graphic_rendition(self, *attributes: int, **options: Any) -> None:
+        shown = (_GREY if attribute == _DIM else attribute for attribute in attributes)
+        super().select_graphic_rendition(*shown, **options)
+
+
 class Terminal:
     """clawctl on a terminal of its own, seen through pyte."""
 
     def __init__(self, home: Home, *arguments: str) -> None:
-        self.screen = pyte.Screen(COLUMNS, LINES)
+        self.screen = Screen(COLUMNS, LINES)
         # The editor shows its bar where the terminal tells the place of the cursor.
         self.screen.write_process_input = lambda data: self._child.send(data)  # type: ignore[method-assign]  # its way to be answered
         self._stream = pyte.ByteStream(self.screen)
@@ -137,8 +154,18 @@ class Terminal:
         self._child.close(force=True)
 
 
-def svg(screen: pyte.Screen, title: str) -> str:
-    """Return the screen as a picture: rows of text in runs of one style."""
+def answered(asked: str) -> Callable[[str], bool]:
+    """Return what tells that a screen has the end of a turn, and the line below the next prompt."""
+
+    def is_there(shown: str) -> bool:
+        _, footer, below = shown.rpartition(asked)[2].partition(" tok")
+        return bool(footer) and "supervised ·" in below
+
+    return is_there
+
+
+def svg(screen: pyte.Screen, title: str, place: str) -> str:
+    """Return the screen as a picture: rows of text in runs of one style; `place` is not told."""
     rows = [screen.buffer[number] for number in range(screen.lines)]
     last = max((n for n, row in enumerate(rows) if _text(row).strip()), default=0)
     width, height = COLUMNS * CELL_WIDTH + 2 * MARGIN, (last + 1) * CELL_HEIGHT + 2 * MARGIN
@@ -160,7 +187,7 @@ def svg(screen: pyte.Screen, title: str) -> str:
                     f'<rect x="{left:g}" y="{baseline - 13:g}" width="{length:g}" '
                     f'height="{CELL_HEIGHT}" fill="{style["background"]}"/>'
                 )
-            shown = text.strip()
+            shown = text.strip().replace(place, "~/project")
             if shown:
                 left += (len(text) - len(text.lstrip())) * CELL_WIDTH
                 length = len(shown) * CELL_WIDTH
@@ -197,42 +224,81 @@ def _runs(row: Any) -> list[tuple[int, str, dict[str, str]]]:
 def made(home: Home) -> dict[str, str]:
     """Return every picture by its name."""
     pictures = {}
-    terminal = Terminal(home, "agent")
-    terminal.until(lambda shown: "> " in shown)
-    terminal.type(CONVERSATION[0][0]).until(lambda shown: "● context" in shown)
-    pictures["conversation"] = svg(terminal.screen, "a first conversation")
-    terminal.type("/clear").until(lambda shown: "next message" in shown)
-    terminal.type(CONVERSATION[1][0]).until(lambda shown: "Approve?" in shown)
-    pictures["approval"] = svg(terminal.screen, "an approval that shows what the file becomes")
-    terminal.type("y").until(lambda shown: "● context" in shown.split("Approve?")[-1])
-    pictures["diff"] = svg(terminal.screen, "an edit and its receipt")
-    terminal.close()
-    terminal = Terminal(home, "agent").until(lambda shown: "> " in shown)
-    terminal.type(CONVERSATION[2][0]).until(lambda shown: "● context" in shown)
-    pictures["plan"] = svg(terminal.screen, "a plan")
+
+    def keep(terminal: Terminal, name: str, title: str) -> None:
+        pictures[name] = svg(terminal.screen, title, str(home.workspace))
+
+    def begun(question: str) -> Terminal:
+        terminal = Terminal(home, "agent").until(lambda shown: "supervised ·" in shown)
+        return terminal.type(question)
+
+    for name, number, title in (("conversation", 0, "a first conversation"), ("plan", 2, "a plan")):
+        question = CONVERSATION[number][0]
+        terminal = begun(question).until(answered(question))
+        keep(terminal, name, title)
+        terminal.close()
+    terminal = begun(CONVERSATION[1][0]).until(lambda shown: "d details" in shown)
+    keep(terminal, "approval", "an approval that shows what the file becomes")
+    terminal.type("y").until(answered("d details"))
+    keep(terminal, "diff", "an edit that was approved")
     terminal.close()
     terminal = Terminal(home, "status").until(lambda shown: "receipts" in shown)
-    pictures["status"] = svg(terminal.screen, "clawctl status")
+    keep(terminal, "status", "clawctl status")
     terminal.close()
     return pictures
 
 
-def main() -> None:
-    """Make the pictures."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images")
-    folder.mkdir(parents=True, exist_ok=True)
+def text_of(picture: str) -> str:
+    """Return the text of a picture, a run of one style a line."""
+    return unescape("\n".join(re.findall(r">([^<]+)</text>", picture))).replace(BLANK, " ")
+
+
+def played(home: Home) -> str:
+    """Return what a first conversation with the embedded model shows."""
+    terminal = Terminal(home, "agent").until(lambda shown: "supervised ·" in shown)
+    terminal.type('write "hello world" to hello.txt').until(lambda shown: "d details" in shown)
+    terminal.type("y").until(answered("d details"))
+    terminal.type("what files are in this project?").until(answered("what files"))
+    terminal.type("/exit").until(lambda _shown: False)
+    shown = "\n".join(row.rstrip() for row in terminal.screen.display).strip("\n")
+    terminal.close()
+    return f"{shown.replace(str(home.workspace), '~/clawd-workspace')}\n"
+
+
+def shown_in(readme: str) -> str:
+    """Return the transcript that README has."""
+    return readme.split(BEGINS, 1)[1].split(ENDS, 1)[0]
+
+
+@contextlib.contextmanager
+def at_home(*script: dict[str, Any]) -> Iterator[Home]:
+    """Lend a daemon with replies to a script, or with the embedded model."""
     with tempfile.TemporaryDirectory(prefix="clawd-pictures-") as place:
         home = Home(Path(place))
-        home.configure(*SCRIPT)
-        (home.workspace / "adder.py").write_text(ADDER)
-        (home.workspace / "test_adder.py").write_text("from adder import add\n")
+        home.configure(*script, provider="mock" if script else "local")
+        if not script:  # what a first config says
+            text = home.config.read_text(encoding="utf-8")
+            home.config.write_text(text.replace('"embedded"', '"auto"'), encoding="utf-8")
+        if script:
+            (home.workspace / "adder.py").write_text(ADDER)
+            (home.workspace / "test_adder.py").write_text("from adder import add\n")
         home.start()
         try:
-            for name, picture in made(home).items():
-                (folder / f"{name}.svg").write_text(picture)
-                print(folder / f"{name}.svg")
+            yield home
         finally:
             home.close()
+
+
+def main() -> None:
+    """Write the transcript into README, and the pictures."""
+    with at_home() as home:
+        readme = README.read_text(encoding="utf-8")
+        README.write_text(readme.replace(shown_in(readme), played(home)), encoding="utf-8")
+        print(README)
+    with at_home(*SCRIPT) as home:
+        for name, picture in made(home).items():
+            (IMAGES / f"{name}.svg").write_text(picture, encoding="utf-8")
+            print(IMAGES / f"{name}.svg")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from clawd.security.run_later_scan import LONGEST
 from clawd.security.sandbox_landlock import MIN_ABI
 from clawd.security.sandbox_output import FLOOD_BYTES
 from clawd.security.sandbox_plan import ResourceLimits
-from clawd.tools.builtin.fs_ops_batch import MAX_OPERATIONS
+from clawd.tools.builtin.fs_ops import MAX_OPERATIONS
 from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]

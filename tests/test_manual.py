@@ -13,8 +13,7 @@ from bootstrap import manpages
 from bootstrap.manual_text import EXAMPLES
 
 from clawctl.app import App, Exit
-from clawctl.completion import LIVE, complete
-from clawctl.live_names import SOURCES
+from clawctl.completion import LIVE, SOURCES, complete
 from clawctl.main import COMMANDS, cli
 from tests.support.command_tree import every_command
 from tests.support.rows import each_row

@@ -10,23 +10,30 @@ import click
 import msgspec
 from typing_extensions import override
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import EXIT_OF_CODE, App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
-from clawctl.choice import Choice
-from clawctl.following import follow, listening
+from clawctl.choice import Choice, Mode
+from clawctl.client import Client
+from clawctl.folders import placed
+from clawctl.following import View, follow, listening
 from clawctl.prompt_view import show_prompt, workspace_of
 from clawctl.render import emit_json, error_values
 from clawctl.turn import TurnView, ViewOptions
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
 from clawd.wire.events import TurnFinished
-from clawd.wire.methods import SamplingWishes
+from clawd.wire.methods import MAX_ROUNDS, SamplingWishes, Status
+from clawd.wire.safe_text import visible_line
 
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 PIPE_PATIENCE_S = 0.5
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens")
+SAMPLING = (
+    *("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens"),
+    *("repeat_penalty", "frequency_penalty", "presence_penalty"),
+)
 
 ToolMode = Literal["", "split", "unified", "both"]
+Think = Literal["", "auto", "on", "off", "low", "medium", "high"]
 
 
 class AgentGroup(click.Group):
@@ -53,6 +60,15 @@ class AgentGroup(click.Group):
             return chosen.invoke(below)
 
 
+def _show_stream_schema(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature
+    if not value or context.resilient_parsing:
+        return
+    from clawctl.streaming import SCHEMA
+
+    click.echo(SCHEMA.read_text(encoding="utf-8"), nl=False)
+    context.exit()
+
+
 @click.group(cls=AgentGroup, invoke_without_command=True, subcommand_metavar="| show-prompt …")
 @click.argument(
     "stdin",
@@ -64,7 +80,31 @@ class AgentGroup(click.Group):
 )
 @click.option("-m", "--message", metavar="TEXT", help="Send one message; - reads it from stdin.")
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
-@click.option("--here", is_flag=True, help="Work in the current folder.")
+@click.option("--here", is_flag=True, help="Work in the current folder, and do not ask.")
+@click.option("--home-workspace", is_flag=True, help="Work in the configured folder.")
+@click.option(
+    "--mode",
+    type=click.Choice(["readonly", "supervised", "edits", "full"]),
+    help="How far the model may go in this conversation without asking.",
+)
+@click.option(
+    "--allow",
+    metavar="PATTERN",
+    multiple=True,
+    help="Let shell commands of PATTERN run unasked in this conversation; 'file_write src/**'.",
+)
+@click.option(
+    "--deny",
+    metavar="PATTERN",
+    multiple=True,
+    help="Refuse shell commands of PATTERN in this conversation.",
+)
+@click.option(
+    "--max-rounds",
+    type=click.IntRange(1, MAX_ROUNDS),
+    metavar="N",
+    help="End a turn after N rounds of tool calls, and do not ask.",
+)
 @click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
 @click.option("--provider", metavar="NAME", default="", help="A provider of the config.")
 @click.option("--model", metavar="NAME", default="", help="A model of the provider.")
@@ -73,6 +113,9 @@ class AgentGroup(click.Group):
 @click.option("--top-p", type=float, help="Sample from the likeliest tokens of that share.")
 @click.option("--top-k", type=int, help="Sample from that many tokens; 0 is all.")
 @click.option("--min-p", type=float, help="Leave out what is less likely than that share.")
+@click.option("--repeat-penalty", type=float, help="Against what was just said; 1 is none.")
+@click.option("--frequency-penalty", type=float, help="The more often, the less; 0 is none.")
+@click.option("--presence-penalty", type=float, help="Against what came at all; 0 is none.")
 @click.option("--seed", type=int, help="The same seed samples the same.")
 @click.option("--max-tokens", type=int, help="The longest answer of the model.")
 @click.option("--url", metavar="URL", default="", help="Ask the API at this address instead.")
@@ -82,6 +125,12 @@ class AgentGroup(click.Group):
     metavar="PATTERN",
     multiple=True,
     help='Offer these tools only, as "file_*"; "-evaluate" takes one out.',
+)
+@click.option(
+    "--tool-choice",
+    metavar="NAME",
+    default="auto",
+    help="Have the first answer call this tool, or any with required.",
 )
 @click.option("--no-plan", is_flag=True, help="Offer no plan, as --tools=-plan.")
 @click.option(
@@ -96,13 +145,24 @@ class AgentGroup(click.Group):
     help="Ask again for empty and broken-off answers, or do not.",
 )
 @click.option(
+    "--think",
+    type=click.Choice(["on", "off", "low", "medium", "high", "auto"]),
+    default=None,
+    help="Whether the model is to think, or how much; the conversation keeps it.",
+)
+@click.option(
     "--hint",
     "hints",
     metavar="NAME=VALUE",
     multiple=True,
     help="Ask a router for a model, cost, privacy or size; the conversation keeps it.",
 )
-@click.option("--continue", "resume", is_flag=True, help="Go on with the newest conversation.")
+@click.option(
+    "--continue", "resume", is_flag=True, help="Go on with the newest conversation of this folder."
+)
+@click.option(
+    "--resume", "picks", is_flag=True, help="Choose the conversation to go on with, at a terminal."
+)
 @click.option("--conversation", metavar="ID", default="", help="Go on with this conversation.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
 @click.option("--lines", "by_line", is_flag=True, help="Each line that is piped in is a message.")
@@ -112,6 +172,19 @@ class AgentGroup(click.Group):
     "--log-file", metavar="FILE", default="", help="Append every event to FILE, as lines of JSON."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print the answer and errors only.")
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "json", "stream-json"]),
+    help="json is --json; stream-json is an event a line, answers on stdin.",
+)
+@click.option(
+    "--stream-schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_stream_schema,
+    help="Print the schema of a line of stream-json.",
+)
 @json_option
 @pass_app
 def command(app: App, /, stdin: str | None, message: str | None, **options: object) -> int:
@@ -119,41 +192,80 @@ def command(app: App, /, stdin: str | None, message: str | None, **options: obje
 
     The answer goes to stdout as it comes, everything about it to stderr. What is piped in is added
     to the message of -m; without -m it is the message, whole. With --lines every line of it is a
-    message or a command of its own. Approvals are asked on the terminal, never read from a pipe.
+    message or a command of its own. Approvals are asked on the terminal, never read from a pipe;
+    with -m and --output-format stream-json a program answers them on stdin.
     """
     if stdin not in {None, "-"}:
         raise click.UsageError(f"unexpected {stdin!r}: a message goes after -m, - means stdin")
-    as_json = bool(options.pop("as_json"))
+    output = _output(options.pop("output_format"), as_json=bool(options.pop("as_json")))
+    app.wants_json = output == "json"
     choice = _choice(options)
+    if choice.picks:
+        _check_picks(sends=message is not None or stdin is not None or output != "text")
     by_line = bool(options.pop("by_line"))
-    if by_line and (message is not None or stdin is not None or as_json):
+    if by_line and (message is not None or stdin is not None or output != "text"):
         raise click.UsageError("--lines takes its messages from stdin, without -m, - and --json")
     if message is None and stdin is None and (by_line or not _is_fed(sys.stdin)):
-        if as_json:
-            raise click.UsageError("--json needs a message: -m TEXT, or one that is piped in")
+        if output != "text":
+            raise click.UsageError(f"{output} needs a message: -m TEXT, or one that is piped in")
         from clawctl.repl.session import converse
 
         return converse(app, choice)
-    text = _whole_text(message, reads_stdin=stdin == "-" or message is None)
-    return _send_one(app, choice, text, as_json=as_json)
+    reads_stdin = stdin == "-" or message is None
+    if output == "stream-json":
+        reads_stdin = reads_stdin or message == "-"
+        text = _whole_text(message, reads_stdin=True) if reads_stdin else _given(message)
+        return _stream_one(app, choice, text, has_answers=not reads_stdin)
+    text = _whole_text(message, reads_stdin=reads_stdin)
+    return _send_one(app, choice, text, as_json=output == "json")
 
 
 command.add_command(show_prompt)
 
 
+def _check_picks(*, sends: bool) -> None:
+    if sends:
+        raise click.UsageError(
+            "--resume is for a conversation; with -m and --json use --continue, or --conversation "
+            "ID (clawctl conversation list)"
+        )
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InvalidRequestError(
+            "--resume needs a terminal to choose at",
+            hint="Go on with the newest of this folder: clawctl agent --continue\n"
+            "Or with another: clawctl agent --conversation ID (clawctl conversation list)",
+        )
+
+
+def _output(given: object, *, as_json: bool) -> str:
+    if as_json and given not in {None, "json"}:
+        raise click.UsageError(f"--json and --output-format {given} exclude each other")
+    return "json" if as_json else str(given or "text")
+
+
 def _choice(options: dict[str, object]) -> Choice:
     directory = options["directory"]
     workspace = workspace_of(str(directory) if directory else None, here=bool(options["here"]))
-    if options["resume"] and options["conversation"]:
-        raise click.UsageError("--continue and --conversation exclude each other")
+    if workspace and options["home_workspace"]:
+        raise click.UsageError("--home-workspace excludes -C and --here")
+    named = [n for n in ("resume", "picks", "conversation") if options[n]]
+    if len(named) > 1:
+        first, second = (
+            {"resume": "--continue", "picks": "--resume"}.get(name, f"--{name}")
+            for name in named[:2]
+        )
+        raise click.UsageError(f"{first} and {second} exclude each other")
     return Choice(
         conversation_id=str(options["conversation"]),
         workspace=workspace,
+        here=not (workspace or options["home_workspace"] or options["conversation"]),
+        mode=msgspec.convert(options["mode"] or "", Mode),
         agent=str(options["agent"]),
         provider=str(options["provider"]),
         model=str(options["model"]),
         preset=str(options["preset"]),
         resume=bool(options["resume"]),
+        picks=bool(options["picks"]),
         interactive=not options["no_input"],
         progress=not options["no_prompt_progress"],
         quiet=bool(options["quiet"]),
@@ -162,9 +274,14 @@ def _choice(options: dict[str, object]) -> Choice:
         tools_allow=_tools(options),
         tool_mode=msgspec.convert(options["tools_mode"] or "", ToolMode),
         retry=msgspec.convert(options["retry"], bool | None),
+        think=msgspec.convert(options["think"] or "", Think),
+        tool_choice=str(options["tool_choice"]),
         url=str(options["url"]),
         verbose=bool(options["verbose"]),
         log_file=str(options["log_file"]),
+        max_rounds=msgspec.convert(options["max_rounds"] or 0, int),
+        allow=msgspec.convert(options["allow"], tuple[str, ...]),
+        deny=msgspec.convert(options["deny"], tuple[str, ...]),
     )
 
 
@@ -197,7 +314,11 @@ def _whole_text(message: str | None, *, reads_stdin: bool) -> str:
         text = "\n\n".join(part for part in (message, _read(sys.stdin)) if part)
     else:
         text = message
-    if not text.strip():
+    return _given(text)
+
+
+def _given(text: str | None) -> str:
+    if not text or not text.strip():
         raise click.UsageError("the message is empty")
     return text
 
@@ -221,6 +342,15 @@ def _is_fed(stream: TextIO) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
+def _is_pipe(stream: TextIO) -> bool:
+    """Return whether a program may write there while we run."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
 def _something_is_piped() -> bool:
     """Tell whether stdin is a file, or a pipe that has something soon; never wait for long."""
     try:
@@ -241,28 +371,86 @@ def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:
         text=not as_json,
         rows=not choice.quiet and not as_json,
         metrics=choice.progress and not choice.quiet and not as_json,
+        details=choice.verbose and sys.stderr.isatty(),
     )
-    view = TurnView(sys.stdout, sys.stderr, options)
+    told = TurnView(sys.stdout, sys.stderr, options)
+    view: View = told if as_json or choice.quiet or choice.verbose else _drawn(options, told)
     terminal = Terminal.open() if choice.interactive else None
     try:
         with app.client() as client:
-            conversation_id = choice.resumed(client)
-            request = choice.message(text, conversation_id, interactive=terminal is not None)
+            choice = placed(app, choice, client, terminal)
+            request = choice.message(text, _to(choice, client), interactive=terminal is not None)
             with listening(choice.log_file, verbose=choice.verbose) as heard:
                 finished = follow(client.stream(request), view, terminal, heard=heard)
     except (ClawError, KeyboardInterrupt) as error:
         view.finish(None)
         if as_json and isinstance(error, ClawError):
             app.wants_json = False
-            emit_json({"error": error_values(error), **_facts(view)})
+            emit_json({"error": error_values(error), **_facts(told)})
         raise
     finally:
         if terminal is not None:
             terminal.close()
     view.finish(None if as_json else finished.text, finished)
     if as_json:
-        emit_json({**to_builtins(finished), **_facts(view), "type": "answer"})
+        emit_json({**to_builtins(finished), **_facts(told), "type": "answer"})
     return _exit_code(finished, quiet=choice.quiet or as_json)
+
+
+def _to(choice: Choice, client: Client) -> str:
+    """Return the conversation that the message goes to, "" for a new one; its rules hold."""
+    resumed = choice.resumed(client) if choice.resume else None
+    conversation_id = resumed.id if resumed is not None else choice.conversation_id
+    return choice.ruled(client, conversation_id)
+
+
+def _stream_one(app: App, choice: Choice, text: str, *, has_answers: bool) -> int:
+    """Write a turn as lines of JSON; a program answers on stdin, a person at the terminal there."""
+    from clawctl.streaming import JsonLines, Program
+
+    lines = JsonLines()
+    terminal: Terminal | Program | None = None
+    if choice.interactive and sys.stdin.isatty():
+        terminal = Terminal.open()
+    elif choice.interactive and has_answers and _is_pipe(sys.stdin):
+        terminal = Program(sys.stdin.fileno())
+    try:
+        with app.client() as client:
+            lines.mode = client.call(Status()).autonomy
+            choice = placed(
+                app, choice, client, terminal if isinstance(terminal, Terminal) else None
+            )
+            request = choice.message(text, _to(choice, client), interactive=terminal is not None)
+            with listening(choice.log_file, verbose=choice.verbose) as heard:
+                finished = follow(client.stream(request), lines, terminal, heard=heard)
+    except ClawError as error:
+        lines.fail(error, EXIT_OF_CODE.get(error.code, Exit.FAILED))
+        raise
+    except KeyboardInterrupt:
+        lines.fail(ClawError("interrupted", code="cancelled"), Exit.INTERRUPTED)
+        raise
+    finally:
+        if isinstance(terminal, Terminal):
+            terminal.close()
+    if isinstance(terminal, Program):
+        unanswered = finished.unanswered_approvals + terminal.unanswered
+        finished = msgspec.structs.replace(finished, unanswered_approvals=unanswered)
+    code = _exit_code(finished, quiet=True)
+    lines.end(finished, code)
+    return code
+
+
+def _drawn(options: ViewOptions, instead: View) -> View:
+    """Return what draws the turn as the REPL does where there is a terminal, else the other."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return instead
+    from threading import Thread
+
+    from clawctl.repl.drawing import new_view, prepare
+
+    # It takes a moment, in which the model reads.
+    Thread(target=prepare, name="prepare", daemon=True).start()
+    return new_view(sys.stdout, sys.stderr, options)
 
 
 def _facts(view: TurnView) -> dict[str, object]:
@@ -278,10 +466,12 @@ def _facts(view: TurnView) -> dict[str, object]:
 
 def _exit_code(finished: TurnFinished, *, quiet: bool) -> int:
     if finished.stop_reason in {"cap", "loop"}:
+        return Exit.CAP  # the answer says why
+    if finished.waits_for:
         if not quiet:
-            why = "cap of rounds or time" if finished.stop_reason == "cap" else "no progress"
-            print(f"● stopped: {why}", file=sys.stderr)
-        return Exit.CAP
+            waits = visible_line(finished.waits_for)
+            print(f"● it goes on after: clawctl approval approve {waits}", file=sys.stderr)
+        return Exit.UNANSWERED
     if finished.unanswered_approvals:
         if not quiet:
             count = finished.unanswered_approvals

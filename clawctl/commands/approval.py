@@ -7,10 +7,12 @@ from typing import Literal
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.approve import argument_lines, show_changes, show_lookalikes
+from clawctl.approve import Terminal, argument_lines, show_changes, show_lookalikes
 from clawctl.client import Client
+from clawctl.editing import edited_arguments
 from clawctl.render import Palette, emit_json, say, show_table
-from clawd.errors import NotFoundError
+from clawctl.views import check_arguments
+from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.wire.codec import to_builtins
 from clawd.wire.methods import AnswerApproval, ListApprovals, ListRules, RevokeRule
 from clawd.wire.reports import ApprovalLine
@@ -18,7 +20,7 @@ from clawd.wire.safe_text import visible_line
 
 MIN_ID_PART = 4
 
-Word = Literal["deny", "once", "conversation", "always"]
+Word = Literal["deny", "once", "conversation", "project", "always", "edit"]
 
 
 @click.group()
@@ -30,7 +32,10 @@ def command() -> None:
 @json_option
 @pass_app
 def list_(app: App, *, as_json: bool) -> None:
-    """List what waits for an answer, with the arguments whole."""
+    """List what waits for an answer, with the arguments whole.
+
+    What timed out and can still be answered is among it.
+    """
     with app.client() as client:
         pending = client.call(ListApprovals()).items
     if as_json:
@@ -45,21 +50,22 @@ def list_(app: App, *, as_json: bool) -> None:
 @command.command()
 @click.argument("approval_id", metavar="ID")
 @click.option("--conversation", "scope", flag_value="conversation", help="For this conversation.")
+@click.option("--project", "scope", flag_value="project", help="In this project from now on.")
 @click.option("--always", "scope", flag_value="always", help="From now on, by the rule shown.")
-@click.option("--days", type=click.IntRange(1), help="With --always: how long the rule holds.")
+@click.option("--days", type=click.IntRange(1), help="How long the rule of the last two holds.")
 @json_option
 @pass_app
 def approve(
     app: App, approval_id: str, scope: str | None, days: int | None, *, as_json: bool
 ) -> None:
-    """Let a pending call run: once, unless an option says more."""
-    if days is not None and scope != "always":
-        raise click.UsageError("--days goes with --always")
-    word: Word = "once"
-    if scope == "conversation":
-        word = "conversation"
-    elif scope == "always":
-        word = "always"
+    """Let a pending call run: once, unless an option says more.
+
+    One that timed out is judged anew and runs as it was shown; its turn goes on with the result.
+    """
+    if days is not None and scope not in {"project", "always"}:
+        raise click.UsageError("--days goes with --project or --always")
+    words: tuple[Word, ...] = ("conversation", "project", "always")
+    word: Word = next((each for each in words if each == scope), "once")
     _answer(app, approval_id, word, days=days or 0, as_json=as_json)
 
 
@@ -76,6 +82,21 @@ command.add_command(_allow, "allow")
 def deny(app: App, approval_id: str, *, as_json: bool) -> None:
     """Refuse a pending call."""
     _answer(app, approval_id, "deny", as_json=as_json)
+
+
+@command.command()
+@click.argument("approval_id", metavar="ID")
+@click.option("--arguments", metavar="JSON", default="", help="What they shall be, all of them.")
+@json_option
+@pass_app
+def edit(app: App, approval_id: str, arguments: str, *, as_json: bool) -> None:
+    """Change the arguments of a pending call in your editor, or with --arguments.
+
+    The call is judged anew as it is then, and asks again: look at what it does then and approve it.
+    """
+    if arguments:
+        check_arguments(arguments, example=f"clawctl approval edit {approval_id}")
+    _answer(app, approval_id, "edit", arguments=arguments, as_json=as_json)
 
 
 @command.command()
@@ -126,19 +147,47 @@ def _revoke(app: App, rule_id: str, *, as_json: bool) -> None:
         say(done.message or f"rule {rule_id} removed")
 
 
-def _answer(app: App, approval_id: str, word: Word, *, days: int = 0, as_json: bool) -> None:
+def _answer(
+    app: App,
+    approval_id: str,
+    word: Word,
+    *,
+    days: int = 0,
+    arguments: str = "",
+    as_json: bool,
+) -> None:
     with app.client() as client:
         line = _find(client, approval_id)
         if not as_json:
             _show(line)
             sys.stdout.flush()
-        done = client.call(
-            AnswerApproval(approval_id=line.id, digest=line.digest, answer=word, days=days)
+        if word == "edit":
+            arguments = arguments or _edited(line)
+        answer = AnswerApproval(
+            approval_id=line.id, digest=line.digest, answer=word, days=days, arguments=arguments
         )
+        done = client.call(answer)
     if as_json:
         emit_json({"approval": to_builtins(line), "answer": word, "message": done.message})
     else:
         say(done.message or ("denied" if word == "deny" else f"approved ({word})"))
+
+
+def _edited(line: ApprovalLine) -> str:
+    """Return the arguments as the person writes them in their editor."""
+    terminal = Terminal.open()
+    if terminal is None:
+        raise InvalidRequestError(
+            "there is no terminal to edit at",
+            hint=f"clawctl approval edit {line.id} --arguments JSON",
+        )
+    try:
+        outcome = edited_arguments(line.arguments, terminal.descriptor)
+    finally:
+        terminal.close()
+    if outcome.problem:
+        raise InvalidRequestError(f"not edited: {outcome.problem}")
+    return outcome.arguments
 
 
 def _find(client: Client, approval_id: str) -> ApprovalLine:
@@ -153,15 +202,24 @@ def _find(client: Client, approval_id: str) -> ApprovalLine:
     raise NotFoundError(f"approval {approval_id} {what}; pending: {ids}")
 
 
+def _state(line: ApprovalLine) -> str:
+    """Return how long an answer is waited for."""
+    if line.timed_out:
+        return f"timed out, can still be answered until {line.answerable_until}"
+    if not line.expires_in_s:
+        return "waits until somebody answers"
+    return f"denied in {line.expires_in_s:.0f} s"
+
+
 def _show(line: ApprovalLine) -> None:
     print(visible_line(f"{line.id}  {line.tool}  risk {line.risk}"))
     print(visible_line(f"  reason     {line.reason}"))
     print(visible_line(f"  workspace  {line.workspace}"))
-    print(visible_line(f"  asked      {line.asked_at}, denied in {line.expires_in_s:.0f} s"))
+    print(visible_line(f"  asked      {line.asked_at}, {_state(line)}"))
     for name, value in sorted(line.environment.items()):
         print(visible_line(f"  with       {name}={value}"))
     if line.rule:
-        print(visible_line(f"  always     {line.rule}"))
+        print(visible_line(f"  project    {line.rule}"))
     lines, palette = argument_lines(line.arguments), Palette.of(sys.stdout)
     for argument in lines:
         print(f"    {argument}")

@@ -1,5 +1,6 @@
 """`clawctl conversation`: list, show, rename, fork, compress, export and delete conversations."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Literal
@@ -7,11 +8,15 @@ from typing import Literal
 import click
 
 from clawctl.app import App, json_option, pass_app
+from clawctl.approve import Terminal
+from clawctl.client import Client
 from clawctl.commands.memory import list_, show
 from clawctl.exporting import Format, pieces_of, show_pieces, write_pieces
+from clawctl.outcome import Rewound, exit_code, run_tool, show_outcome
 from clawctl.progress import Progress, call
 from clawctl.render import emit_json, note, say
 from clawctl.views import show_compression
+from clawd.errors import InvalidRequestError
 from clawd.wire.conversation_methods import (
     CompressConversation,
     DeleteConversation,
@@ -19,9 +24,12 @@ from clawd.wire.conversation_methods import (
     ForkConversation,
     RenameConversation,
 )
+from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.methods import RunTool, ShowConversation
 from clawd.wire.safe_text import terminal_safe
 
 COMPRESS_LIMIT_S = 4_000.0
+PAGE = 1_000
 
 
 @click.group()
@@ -69,6 +77,76 @@ def fork(app: App, conversation: str, message_id: int | None, *, as_json: bool) 
         emit_json(line)
     else:
         say(f"{line.id} has {line.messages} messages of {line.forked_from}: {line.title}")
+
+
+@command.command()
+@click.argument("conversation")
+@click.option(
+    "--to",
+    "message_id",
+    type=click.IntRange(1),
+    required=True,
+    metavar="MESSAGE",
+    help="The message to go back to before, by the number that `show` gives it.",
+)
+@click.option("--preview", is_flag=True, help="Show what would become of files, and do nothing.")
+@click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
+@json_option
+@pass_app
+def rewind(
+    app: App, conversation: str, message_id: int, *, preview: bool, no_input: bool, as_json: bool
+) -> int:
+    """Take files and conversation back to before a message.
+
+    What tools and commands changed since is taken back by one call of undo, with its receipt; then
+    the conversation goes on in a copy that ends before the message. The old one stays.
+    """
+    app.wants_json = as_json
+    terminal = None if no_input else Terminal.open()
+    try:
+        with app.client() as client:
+            line, before = _before(client, conversation, message_id)
+            arguments = {"since": message_id} | ({"preview": True} if preview else {})
+            call = RunTool(name="undo", arguments=json.dumps(arguments), conversation_id=line.id)
+            outcome = run_tool(client, call, terminal, shows_rows=not as_json)
+            goes_on = outcome.status == "allowed" and not preview and before > 0
+            request = ForkConversation(conversation_id=line.id, message_id=before)
+            made = client.call(request) if goes_on else None
+    finally:
+        if terminal is not None:
+            terminal.close()
+    if as_json:
+        emit_json(Rewound(files=outcome, conversation=made))
+        return exit_code(outcome)
+    show_outcome(outcome)
+    if made is not None:
+        say(f"{made.id} has the {made.messages} messages before it; {line.id} stays")
+    elif outcome.status == "allowed" and not preview:
+        note("it is the first message: begin a new conversation")
+    return exit_code(outcome)
+
+
+def _before(client: Client, conversation: str, message_id: int) -> tuple[ConversationLine, int]:
+    """Return a conversation, and its last message before this one of the person's; 0 for none.
+
+    Raises:
+        InvalidRequestError: the message is none of theirs.
+    """
+    before, cursor = 0, ""
+    while True:
+        request = ShowConversation(conversation_id=conversation, cursor=cursor, limit=PAGE)
+        page = client.call(request)
+        for message in page.messages:
+            if message.id == message_id and message.role == "user":
+                return page.conversation, before
+            before = message.id
+        is_last = page.cursor in {"", cursor}
+        cursor = page.cursor
+        if is_last:
+            raise InvalidRequestError(
+                f"message {message_id} is none that a person wrote in {conversation}",
+                hint="`clawctl conversation show ID` numbers its messages.",
+            )
 
 
 @command.command()

@@ -1,17 +1,19 @@
 """`clawctl doctor`: what protects this machine, what does not, and what to do about it."""
 
+import ipaddress
 import os
+import socket
 import sys
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import click
 import msgspec
 
+from clawctl import checks
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.checks import offline
-from clawctl.checks.finding import Finding, Found
+from clawctl.checks import Finding, Found
 from clawctl.client import Client, is_nobody
-from clawctl.knock import is_answered, is_loopback
 from clawctl.reach import override_text, overrides
 from clawctl.render import Palette, emit_json, say
 from clawd import __version__
@@ -20,8 +22,10 @@ from clawd.paths import layout
 from clawd.wire.key_methods import ListKeys
 from clawd.wire.mcp_methods import ListMcpServers
 from clawd.wire.mcp_reports import McpServerList
-from clawd.wire.methods import ListTools, Status
-from clawd.wire.reports import StatusReport, ToolList
+from clawd.wire.methods import ListLoadedModels, ListTools, Status
+from clawd.wire.reports import LoadedModelList, StatusReport, ToolList
+
+_TIMEOUT_S = 2.0
 
 
 @click.command()
@@ -35,7 +39,7 @@ def command(app: App, *, fix: bool, as_json: bool) -> int:
     chain, and at the daemon when one runs. Ends with 1 when something is wrong; a note is no fault.
     """
     client, problem = _running(app)
-    found = list(offline.findings(layout(), daemon_runs=client is not None))
+    found = list(checks.findings(layout(), daemon_runs=client is not None))
     found += [Found(finding=each) for each in _of_daemon(client, problem)]
     mended = [_mended(each, says=not as_json) if fix else each.finding for each in found]
     if as_json:
@@ -76,6 +80,7 @@ def _of_daemon(client: Client | None, problem: ClawError | None) -> Iterator[Fin
             yield tools(client.call(ListTools()))
             yield gateway(report, len(client.call(ListKeys()).items))
             yield from servers(client.call(ListMcpServers()))
+            yield from templates(client.call(ListLoadedModels()))
     except ClawError as error:
         fix = error.hint or "See its log: clawctl logs"
         yield Finding(check="daemon", state="wrong", says=error.message, fix=fix)
@@ -114,8 +119,8 @@ def _show(found: list[Finding], *, was_fixed: bool) -> None:
 def findings(report: StatusReport) -> Iterator[Finding]:
     """Judge what the daemon says of itself."""
     yield _daemon(report)
-    yield offline.user(report.pid).finding
-    yield offline.sandbox(report.sandbox, report.sandbox_layers, report.sandbox_reason).finding
+    yield checks.user(report.pid).finding
+    yield checks.sandbox(report.sandbox, report.sandbox_layers, report.sandbox_reason).finding
     if report.sandbox_unbounded:
         yield Finding(
             check="limits",
@@ -199,7 +204,7 @@ def gateway(report: StatusReport, keys: int) -> Finding:
     if not report.gateway:
         return Finding(check="gateway", state="ok", says="off: programs cannot connect by HTTP")
     addresses = report.gateway.split(", ")
-    silent = [address for address in addresses if not is_answered(address)]
+    silent = [address for address in addresses if not _is_port_answered(address)]
     if silent:
         return Finding(
             check="gateway",
@@ -208,7 +213,7 @@ def gateway(report: StatusReport, keys: int) -> Finding:
             fix="Look at the log of clawd, and at the firewall of this machine.",
         )
     told = f"{report.gateway}, keys: {keys}"
-    exposed = [address for address in addresses if not is_loopback(address)]
+    exposed = [address for address in addresses if not _is_loopback(address)]
     if not exposed:
         return Finding(check="gateway", state="ok", says=f"{told}; this machine only")
     if all(address.startswith("https:") for address in exposed):
@@ -232,6 +237,13 @@ def servers(listed: McpServerList) -> Iterator[Finding]:
                 says=f"it changed {', '.join(each.changed)} since they were first seen",
                 fix=f"Look at them, which shows how to accept them: clawctl mcp diff {each.alias}.",
             )
+        elif each.link == "ready" and each.reach_problem:
+            yield Finding(
+                check=check,
+                state="note",
+                says=each.reach_problem,
+                fix=f"List what it needs as hosts in [mcp.servers.{each.alias}], and reload.",
+            )
         elif each.link == "ready":
             yield Finding(check=check, state="ok", says=f"{each.tools} tools")
         elif each.link == "waiting":
@@ -245,6 +257,21 @@ def servers(listed: McpServerList) -> Iterator[Finding]:
             yield Finding(check=check, state="ok", says=each.link)
 
 
+def templates(loaded: LoadedModelList) -> Iterator[Finding]:
+    """Judge how the chat templates of the models in memory took what they were given so far."""
+    for model in loaded.items:
+        check = f"chat template {model.name}"
+        for told in model.template_notes:
+            yield Finding(
+                check=check,
+                state="note",
+                says=told,
+                fix="It works so; a newer file of the model may have a template without the fault.",
+            )
+        if model.state == "ready" and not model.template_notes:
+            yield Finding(check=check, state="ok", says="used as it is")
+
+
 def _stop(report: StatusReport) -> Finding:
     if not report.estop:
         return Finding(check="emergency stop", state="ok", says="not set")
@@ -254,3 +281,24 @@ def _stop(report: StatusReport) -> Finding:
         says=f"set: {report.estop_reason}" if report.estop_reason else "set",
         fix="Allow tools again with clawctl estop --clear.",
     )
+
+
+def _is_port_answered(address: str) -> bool:
+    """Say whether a connection to an address such as http://127.0.0.1:8686 is taken."""
+    split = urlsplit(address)
+    host = split.hostname or ""
+    # Who listens at all addresses listens at this one.
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared only
+    try:
+        with socket.create_connection((host, split.port or 0), timeout=_TIMEOUT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _is_loopback(address: str) -> bool:
+    """Say whether an address can be reached from this machine alone; a name counts as no."""
+    try:
+        return ipaddress.ip_address(urlsplit(address).hostname or "").is_loopback
+    except ValueError:
+        return False

@@ -2,6 +2,8 @@
 
 import difflib
 import os
+import re
+import select
 import shlex
 import sys
 import textwrap
@@ -11,22 +13,16 @@ from typing import Any
 import click
 import msgspec
 
-from clawctl import mcp_stdio
 from clawctl.app import App, Exit, json_option, pass_app, schema_option
-from clawctl.client import Client
+from clawctl.client import Client, Stream
 from clawctl.config_edit import extended, read_config
-from clawctl.mcp_config import (
-    NewServer,
-    is_known,
-    read_foreign,
-    token_variable,
-    variables_of,
-    with_server,
-)
+from clawctl.config_text import has_section, quoted
 from clawctl.outcome import run_and_show
 from clawctl.render import emit_json, note, say, show_fields, show_table
-from clawd.errors import InvalidRequestError
+from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
+from clawd.wire.events import McpLine
+from clawd.wire.hosts import host_grant
 from clawd.wire.mcp_methods import (
     AcceptMcp,
     ConnectMcp,
@@ -38,9 +34,46 @@ from clawd.wire.mcp_methods import (
 )
 from clawd.wire.mcp_reports import McpDifference, McpServerLine, McpToolDetail
 from clawd.wire.methods import RunTool
+from clawd.wire.reports import Done
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
+from clawd.wire.serving_methods import END, LINE, ServeMcp
+
+_MAX_LINE_BYTES = 8 << 20
+_READ_BYTES = 64 << 10
+_NOT_PLAIN = re.compile(r"[^ -~]+")
+
+_ALIAS_LIMIT = 32
+_MAX_FILE_BYTES = 1 << 20
+_FETCHERS = ("npx", "uvx", "bunx", "pnpx", "pipx", "docker")
+_TABLES = ("mcpServers", "servers", "context_servers", "mcp")
+_VARIABLE = re.compile(r"\$\{(?:env:|input:)?([A-Za-z_][A-Za-z0-9_-]*)(?::-[^}]*)?\}")
+_SECRET = re.compile(r"(?i)token|secret|passw|api_?key|auth|credential|private")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_COMMENTS = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMAS = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
 
 WIDTH = 100
+
+
+class _NewServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server to be written into a config; the fields are its keys.
+
+    Attributes:
+        notes: what a person should know: what was left out, and what is still to be done.
+    """
+
+    alias: str
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: dict[str, str] = {}
+    env_passthrough: tuple[str, ...] = ()
+    auth_env: str = ""
+    oauth: bool = False
+    hosts: tuple[str, ...] = ()
+    workspace_access: str = ""
+    readonly_paths: tuple[str, ...] = ()
+    enabled: bool = True
+    notes: tuple[str, ...] = ()
 
 
 @click.group()
@@ -57,7 +90,7 @@ def serve(app: App) -> int:
             "this speaks MCP, to programs: let a client start it, with the command "
             "`clawctl mcp serve`"
         )
-    return mcp_stdio.serve(app)
+    return _serve_stdio(app)
 
 
 @command.command("list")
@@ -175,7 +208,10 @@ def tool(
     "--token-env", metavar="NAME", default="", help="The variable that holds the URL's token."
 )
 @click.option("--header", default="", metavar="TEXT", help="'Authorization: Bearer ${NAME}'.")
-@click.option("--network", is_flag=True, help="Let the program use the network.")
+@click.option(
+    "--host", "hosts", multiple=True, metavar="HOST:PORT", help="A host that it may reach."
+)
+@click.option("--network", is_flag=True, help="Let the program reach every public host.")
 @click.option("--workspace", type=click.Choice(["none", "read", "write"]), help="What it may do.")
 @click.option("--read", "paths", multiple=True, metavar="PATH", help="What else it may read.")
 @json_option
@@ -185,17 +221,17 @@ def add(app: App, /, name: str, words: tuple[str, ...], *, as_json: bool, **give
 
     Needs no daemon; one that runs takes it over and connects it.
     """
-    values, passed = variables_of(given["variables"])
+    values, passed = _variables_of(given["variables"])
     is_url = "://" in words[0]
-    token = given["token_env"] or (token_variable(given["header"]) if given["header"] else "")
-    server = NewServer(
+    token = given["token_env"] or (_token_variable(given["header"]) if given["header"] else "")
+    server = _NewServer(
         alias=name,
         url=words[0] if is_url else "",
         command=() if is_url else words,
         env=values,
         env_passthrough=passed,
         auth_env=token,
-        network=given["network"],
+        hosts=tuple(map(host_grant, given["hosts"])) or (("*",) if given["network"] else ()),
         workspace_access=given["workspace"] or "",
         readonly_paths=given["paths"],
     )
@@ -204,7 +240,7 @@ def add(app: App, /, name: str, words: tuple[str, ...], *, as_json: bool, **give
 
 @command.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--network", is_flag=True, help="Let the programs use the network.")
+@click.option("--network", is_flag=True, help="Let the programs reach every public host.")
 @json_option
 @pass_app
 def import_(app: App, file: str, *, network: bool, as_json: bool) -> None:
@@ -214,18 +250,18 @@ def import_(app: App, file: str, *, network: bool, as_json: bool) -> None:
     copied; what to export is said.
     """
     found = [
-        msgspec.structs.replace(each, network=network and bool(each.command))
+        msgspec.structs.replace(each, hosts=("*",) if network and each.command else ())
         for each in read_foreign(Path(file))
     ]
     _write_servers(app, found, as_json=as_json)
 
 
-def _write_servers(app: App, servers: list[NewServer], *, as_json: bool) -> None:
+def _write_servers(app: App, servers: list[_NewServer], *, as_json: bool) -> None:
     """Add servers to the config, where it is valid with them; say what is left to do."""
     text = read_config(layout().config).decode("utf-8", "replace")
     added: list[str] = []
     for server in servers:
-        if not server.alias or is_known(text, server.alias):
+        if not server.alias or _is_known(text, server.alias):
             note(visible_line(f"left out: {server.alias or 'a server without a name'} is there"))
             continue
         text = with_server(text, server)
@@ -366,6 +402,8 @@ def _about(line: McpServerLine) -> str:
 
 def _remarks(line: McpServerLine) -> list[str]:
     remarks = [line.problem] if line.problem else []
+    if line.reach_problem and line.reach_problem not in line.problem:
+        remarks.append(line.reach_problem)
     if line.left_out:
         remarks.append(f"{line.left_out} tools cannot be used: clawctl mcp tools {line.alias}")
     if line.loose:
@@ -423,3 +461,245 @@ def _arguments(text: str | None) -> str | None:
     if not isinstance(value, dict):
         raise click.UsageError('--json must be an object, as \'{"path": "."}\'')
     return given
+
+
+def with_server(text: str, server: _NewServer) -> str:
+    """Return the text of a config with a server added to its end."""
+    lines = [f"\n[mcp.servers.{server.alias}]"]
+    keys = (
+        *("command", "url", "env_passthrough", "auth_env", "hosts"),
+        *("workspace_access", "readonly_paths"),
+    )
+    lines += [f"{key} = {_toml(getattr(server, key))}" for key in keys if getattr(server, key)]
+    if server.env:
+        held = ", ".join(f"{name} = {quoted(value)}" for name, value in server.env.items())
+        lines.append(f"env = {{ {held} }}")
+    lines += ["oauth = true"] if server.oauth else []
+    if not server.enabled:
+        lines.append("enabled = false")
+    end = "" if not text or text.endswith("\n") else "\n"
+    return text + end + "\n".join(lines) + "\n"
+
+
+def _is_known(text: str, alias: str) -> bool:
+    """Return whether the text of a config has a server of this alias."""
+    return has_section(text, f"mcp.servers.{alias}") or has_section(text, f'mcp.servers."{alias}"')
+
+
+def _alias_of(name: str) -> str:
+    """Return the alias nearest to a name: a-z, 0-9 and -; empty where nothing is left of it."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_ALIAS_LIMIT].strip("-")
+
+
+def read_foreign(path: Path) -> list[_NewServer]:
+    """Return the servers of another program's file.
+
+        {"mcpServers": {"files": {"command": "npx", "args": ["-y", "x"], "env": {"KEY": "${KEY}"}}}}
+        {"servers": {"web": {"type": "http", "url": "https://x.example/mcp",
+                             "headers": {"Authorization": "Bearer ${input:token}"}}}}
+        {"mcp": {"files": {"type": "local", "command": ["x", "."], "environment": {}}}}
+
+    The first is of Claude, Cursor and Gemini, the second of VS Code, the third of opencode. A
+    secret that is written out in such a file is not copied: a config is no place for it.
+
+    Raises:
+        InvalidRequestError: it cannot be read, or is none that is known.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequestError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > _MAX_FILE_BYTES:
+        raise InvalidRequestError(f"{path} has more than {_MAX_FILE_BYTES} bytes")
+    text = _COMMENTS.sub(lambda found: found[1] or "", data.decode("utf-8", "replace"))
+    text = _LAST_COMMAS.sub(lambda found: found[1] or "", text)
+    try:
+        tree = msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequestError(f"{path} is not JSON: {error}") from error
+    servers = _table(tree)
+    if servers is None:
+        raise InvalidRequestError(
+            f"{path} names no MCP servers; expected an object mcpServers, servers, "
+            "context_servers or mcp"
+        )
+    return [_server(name, about) for name, about in servers.items() if isinstance(about, dict)]
+
+
+def _table(tree: Any) -> dict[str, Any] | None:
+    for key in _TABLES:
+        found = tree.get(key) if isinstance(tree, dict) else None
+        if isinstance(found, dict):
+            inner = found.get("servers")
+            return inner if isinstance(inner, dict) and "command" not in inner else found
+    return None
+
+
+def _server(name: str, about: dict[str, Any]) -> _NewServer:
+    notes: list[str] = []
+    command = about.get("command")
+    if isinstance(command, dict):  # Zed's older form
+        about = {**about, "args": command.get("args"), "env": command.get("env")}
+        command = command.get("path")
+    words = command if isinstance(command, list) else [command, *_list(about.get("args"))]
+    url = next((str(about[k]) for k in ("url", "serverUrl", "httpUrl") if about.get(k)), "")
+    if about.get("type") == "sse":
+        notes.append("it speaks the old SSE transport; clawd speaks streamable HTTP")
+    given = {}
+    if url:
+        given = _of_url(_alias_of(name), about, notes)
+    else:
+        given = _of_command([str(word) for word in words if word], about, notes)
+    is_off = about.get("disabled") is True or about.get("enabled") is False
+    return _NewServer(
+        alias=_alias_of(name), url=url, enabled=not is_off, notes=tuple(notes), **given
+    )
+
+
+def _of_command(words: list[str], about: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    env: dict[str, str] = {}
+    passed: list[str] = []
+    variables = about.get("env") or about.get("environment")
+    for name, value in (variables if isinstance(variables, dict) else {}).items():
+        if found := _VARIABLE.fullmatch(str(value)):
+            passed.append(name)
+            if found[1] != name:
+                notes.append(f"{name} is taken from a variable {name}, not from {found[1]}")
+        elif _SECRET.search(name):
+            passed.append(name)
+            notes.append(f"the value of {name} was not copied: export it where the daemon starts")
+        else:
+            env[name] = str(value)
+    if words and Path(words[0]).name in _FETCHERS:
+        notes.append(
+            f"{words[0]} fetches what it runs: it needs hosts (--host, --network); those that it "
+            "was refused stand in clawctl mcp list"
+        )
+    return {"command": tuple(words), "env": env, "env_passthrough": tuple(passed)}
+
+
+def _of_url(alias: str, about: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    headers = about.get("headers") or about.get("requestInit", {}).get("headers")
+    for name, value in (headers if isinstance(headers, dict) else {}).items():
+        if name.lower() != "authorization" or not str(value).lower().startswith("bearer "):
+            notes.append(f"the header {name} was left out: clawd sends a bearer token only")
+            continue
+        found = _VARIABLE.fullmatch(str(value)[7:].strip())
+        variable = found[1] if found else f"{alias}_token"
+        given["auth_env"] = re.sub(r"[^A-Za-z0-9_]", "_", variable)
+        if found is None:
+            given["auth_env"] = given["auth_env"].upper()
+            notes.append(f"the token was not copied: export {given['auth_env']}")
+    return given
+
+
+def _variables_of(given: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the values and the bare names of `NAME=VALUE` and `NAME`.
+
+    Raises:
+        InvalidRequestError: one is neither.
+    """
+    values: dict[str, str] = {}
+    names: list[str] = []
+    for each in given:
+        name, is_value, value = each.partition("=")
+        if not _NAME.fullmatch(name):
+            raise InvalidRequestError(f"{each!r} is neither NAME nor NAME=VALUE")
+        if is_value:
+            values[name] = value
+        else:
+            names.append(name)
+    return values, tuple(names)
+
+
+def _token_variable(header: str) -> str:
+    """Return the variable of a header `Authorization: Bearer ${NAME}`.
+
+    Raises:
+        InvalidRequestError: it is another header, or holds the token itself.
+    """
+    found = re.fullmatch(r"(?i)authorization:\s*bearer\s+\$\{?(\w+)\}?", header.strip())
+    if found is None:
+        raise InvalidRequestError(
+            "--header takes 'Authorization: Bearer ${NAME}', with the name of a variable",
+            hint="Keep the token in a variable of the daemon's, or use --token-env NAME.",
+        )
+    return found[1]
+
+
+def _toml(value: str | tuple[str, ...]) -> str:
+    if isinstance(value, str):
+        return quoted(value)
+    return "[" + ", ".join(quoted(each) for each in value) + "]"
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _serve_stdio(app: App) -> int:
+    """Pass lines between the client on standard input and output and the daemon.
+
+    Until the client closes either. What it says is not looked at here; the daemon speaks MCP.
+    """
+    with app.client() as client:
+        stream = client.stream(ServeMcp())
+        try:
+            _pass_on(stream)
+        except BrokenPipeError:
+            return Exit.DONE
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+    return Exit.DONE
+
+
+def _pass_on(stream: Stream[Done]) -> None:
+    """Pass lines both ways until the daemon has said all.
+
+    Raises:
+        ClawError: the daemon refused or went, or a line is too long.
+        BrokenPipeError: the client went.
+    """
+    source, sink = sys.stdin.fileno(), sys.stdout.buffer
+    waiting, is_open = b"", True
+    while not stream.is_done:
+        watched = [stream.fileno(), *([source] if is_open else [])]
+        readable, _, _ = select.select(watched, [], [])
+        if source in readable:
+            data = os.read(source, _READ_BYTES)
+            *lines, waiting = (waiting + data).split(b"\n")
+            for line in (*lines, *([] if data else [waiting])):
+                _send(stream, line)
+            if len(waiting) > _MAX_LINE_BYTES:
+                raise ClawError(f"a line of the client is over {_MAX_LINE_BYTES} bytes")
+            if not data:
+                is_open, waiting = False, b""
+                stream.answer(END, "")
+        if stream.fileno() in readable:
+            stream.read(0)
+        while (event := _next(stream)) is not None:
+            if isinstance(event, McpLine):
+                sink.write(as_ascii(event.text) + b"\n")
+        sink.flush()
+
+
+def as_ascii(line: str) -> bytes:
+    """Return a line of JSON in ASCII: the same value, and nothing that drives a terminal."""
+    return _NOT_PLAIN.sub(_escaped, line).encode("ascii")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def _next(stream: Stream[Done]) -> object:
+    """Return an event that was read already, or None; tells a failure of the daemon."""
+    return stream.wait(0) if stream.waiting or stream.has_ended else None
+
+
+def _send(stream: Stream[Done], line: bytes) -> None:
+    if line.strip():
+        stream.answer(LINE, line.decode(errors="replace"))

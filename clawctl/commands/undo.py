@@ -1,6 +1,8 @@
-"""`clawctl undo`: take back what tools changed in files, or list what can be taken back."""
+"""`clawctl undo`: take back what tools and commands changed, or list what can be taken back."""
 
 import json
+import re
+from typing import Any
 
 import click
 
@@ -16,8 +18,10 @@ LIST_LIMIT = 50
 
 
 @click.command()
-@click.argument("steps", type=click.IntRange(1, MAX_STEPS), default=1)
+@click.argument("what", metavar="[STEPS|RECEIPT]", default="1")
+@click.option("--turn", is_flag=True, help="All calls of the newest turn that changed anything.")
 @click.option("--list", "only_list", is_flag=True, help="List what can be taken back.")
+@click.option("--preview", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--redo", is_flag=True, help="Bring back what the last undo took away.")
 @click.option("--force", is_flag=True, help="Also where a file was changed since.")
 @click.option("--conversation", default="", metavar="ID", help="Only what this one changed.")
@@ -25,18 +29,20 @@ LIST_LIMIT = 50
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
 @json_option
 @pass_app
-def command(app: App, /, directory: str | None, conversation: str, **flags: bool | int) -> int:
-    """Take back what the last STEPS calls changed in files (1 by default), newest first.
+def command(app: App, /, what: str, directory: str | None, conversation: str, **flags: bool) -> int:
+    """Take back what calls changed in files: the newest, the last STEPS, or the one of RECEIPT.
 
-    A file that somebody changed since is left alone. What undo replaces is kept: --redo brings it
-    back. It is a call like any other: risk medium, with a receipt.
+    Commands count as file tools do. A file that somebody changed since is left alone. What undo
+    replaces is kept: --redo brings it back. It is a call like any other: risk medium, with a
+    receipt.
     """
     workspace = str(expanded(directory).resolve()) if directory else ""
+    arguments = _chosen(what, is_turn=flags["turn"])
     if flags["only_list"]:
         request = ListChanges(
             workspace=workspace,
             conversation_id=conversation,
-            redo=bool(flags["redo"]),
+            redo=flags["redo"],
             limit=LIST_LIMIT,
         )
         with app.client() as client:
@@ -46,14 +52,28 @@ def command(app: App, /, directory: str | None, conversation: str, **flags: bool
         else:
             show_changes(found)
         return 0
-    arguments = {"steps": flags["steps"]} | {
-        name: True for name in ("redo", "force") if flags[name]
-    }
+    arguments |= {name: True for name in ("redo", "force", "preview") if flags[name]}
     call = RunTool(
         name="undo",
         arguments=json.dumps(arguments),
         workspace=workspace,
         conversation_id=conversation,
     )
-    may_ask = not flags["no_input"]
-    return run_and_show(app, call, may_ask=may_ask, as_json=bool(flags["as_json"]))
+    return run_and_show(app, call, may_ask=not flags["no_input"], as_json=flags["as_json"])
+
+
+def _chosen(what: str, *, is_turn: bool) -> dict[str, Any]:
+    """Return the arguments that say which calls are meant.
+
+    Raises:
+        click.BadParameter: it is neither a number of steps nor a receipt.
+    """
+    if is_turn:
+        return {"turn": True}
+    if re.fullmatch("[0-9]{1,3}", what):
+        if not 1 <= int(what) <= MAX_STEPS:
+            raise click.BadParameter(f"{what} steps; 1 to {MAX_STEPS} can be taken back at once")
+        return {"steps": int(what)}
+    if not re.fullmatch("[A-Za-z0-9-]{5,64}", what):
+        raise click.BadParameter(f"{what!r} is neither a number of steps nor a receipt's id")
+    return {"call": what}

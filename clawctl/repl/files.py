@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from clawctl.repl.ignoring import Pattern, is_ignored, patterns_of
+from clawd.wire.ignoring import Pattern, is_ignored, patterns_of
 
 MAX_FILES = 20_000
 MAX_DEPTH = 16

@@ -7,11 +7,13 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from clawctl.app import App
-from clawctl.choice import Choice
+from clawctl.choice import Choice, Mode
 from clawctl.client import Client
+from clawd.wire.conversation_reports import ConversationLine
 from clawd.wire.events import TurnFinished, TurnUsage
 from clawd.wire.method import Method
 from clawd.wire.methods import RunTool
+from clawd.wire.reports import ToolOutcome
 
 R = TypeVar("R")
 
@@ -81,6 +83,11 @@ class Host(Protocol):
         ...
 
     @property
+    def mode(self) -> Mode:
+        """How far the model may go without a person, "" for as configured."""
+        ...
+
+    @property
     def workspace(self) -> str:
         """The conversation's workspace, empty for the configured one."""
         ...
@@ -101,8 +108,8 @@ class Host(Protocol):
         """Call a method that may take long, and show that it goes on."""
         ...
 
-    def run_tool(self, request: RunTool) -> None:
-        """Run a tool in the conversation, if there is one, and show what came of it."""
+    def run_tool(self, request: RunTool) -> ToolOutcome:
+        """Run a tool in the conversation, if there is one, show and return what came of it."""
         ...
 
     def send(self, text: str) -> None:
@@ -117,6 +124,10 @@ class Host(Protocol):
         """End after this line."""
         ...
 
-    def go_on_in(self, conversation_id: str) -> None:
-        """Let the next message go to this conversation; "" opens a new one."""
+    def go_on_in(self, conversation: ConversationLine | None) -> None:
+        """Let the next message go to this conversation; None opens a new one."""
+        ...
+
+    def set_mode(self, mode: Mode) -> None:
+        """Let the model go that far in this conversation, or in the one that begins next."""
         ...

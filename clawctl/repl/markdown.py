@@ -36,8 +36,6 @@ class Painter:
                 found += [""] if piece.gap else []
                 if piece.kind == "text":
                     found += self._text(piece.source, columns)
-                else:
-                    found.append(rendered([Span(safe(piece.source), self._look.theme.dim)]))
         return found
 
     def _code_rows(self, pieces: list[Piece]) -> list[str]:
@@ -56,13 +54,11 @@ class Painter:
             found += [""] if piece.gap else []
             if piece.kind == "text":
                 found += self._text(piece.source, columns)
-                continue
-            spans = [Span(safe(piece.source), self._look.theme.dim)]
-            if piece.kind == "code":
+            elif piece.kind == "code":
                 before = self._code if piece.block == self._block else []
                 lines = [*before, safe(piece.source)]
                 (spans,) = highlighted(lines, piece.language, self._look.theme)
-            found += [rendered(row) for row in fitted(spans, columns)]
+                found += [rendered(row) for row in fitted(spans, columns)]
         return found
 
     def _text(self, source: str, columns: int) -> list[str]:
@@ -85,8 +81,8 @@ def safe_code(line: str) -> str:
 
 
 def highlighted(lines: list[str], language: str, theme: Theme, count: int = 1) -> list[list[Span]]:
-    """Return the last of the lines in the colours of their language; plain when it is unknown."""
-    plain = [[Span(line)] for line in lines[-count:]]
+    """Return the last of the lines in the colours of their language, or of code in general."""
+    plain = [[Span(line, theme.code)] for line in lines[-count:]]
     if not language or not theme.keyword + theme.string + theme.comment:
         return plain
     from pygments.lexers import get_lexer_by_name

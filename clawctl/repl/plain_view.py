@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from clawctl.calls import short_arguments
 from clawctl.render import without_status
-from clawctl.repl.rows import short_arguments
 from clawctl.repl.theme import ASCII, Look
 from clawctl.repl.thoughts import Thoughts
-from clawctl.turn import ViewOptions, conversation_after
+from clawctl.turn import ViewOptions, conversation_after, why_of
 from clawctl.views import compressed_line
 from clawd.wire.changes import FileDiff
 from clawd.wire.events import (
@@ -17,6 +17,7 @@ from clawd.wire.events import (
     ContextCompressed,
     Event,
     HopReset,
+    MessageJoined,
     ModelLoading,
     Notice,
     PlanChanged,
@@ -34,6 +35,7 @@ from clawd.wire.events import (
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
 LINE_LIMIT = 4_000
+RESULT_LINES = 6
 _PLAIN = Look(marks=ASCII, plain=True)
 
 
@@ -51,6 +53,7 @@ class PlainView:
         self._last_text = ""
         self._thoughts: Thoughts | None = None
         self._workspace = ""
+        self._shows_results = False
         self._loaded_quarter = -1
         self._diffs: dict[str, tuple[FileDiff, ...]] = {}
         self.conversation_id = ""
@@ -69,6 +72,7 @@ class PlainView:
         match event:
             case TurnStarted():
                 self._workspace = event.workspace
+                self._shows_results = event.shows_results
             case ModelLoading():
                 self._loading(event)
             case TextDelta():
@@ -118,6 +122,8 @@ class PlainView:
             case Notice():
                 word = "Warning" if event.level == "warning" else "Notice"
                 self._row(f"{word}: {visible_line(event.text)}", always=event.level == "warning")
+            case MessageJoined():
+                self._row(f"You said meanwhile: {visible_line(event.text)}", always=True)
             case PlanChanged():
                 for line in terminal_safe(event.markdown).rstrip("\n").split("\n"):
                     self._row(f"Plan: {_in_words(line)}")
@@ -128,8 +134,7 @@ class PlainView:
             case ApprovalResolved():
                 words = {"deny": "Denied", "edit": "Edited"}
                 by = f" by {visible_line(event.by)}" if event.by else ""
-                why = f": {visible_line(event.reason)}" if event.reason else ""
-                self._row(f"{words.get(event.answer, 'Approved')}{by}{why}.")
+                self._row(f"{words.get(event.answer, 'Approved')}{by}{why_of(event)}.")
             case _:
                 pass
 
@@ -145,11 +150,16 @@ class PlainView:
                 self._row(f"Tool {name} runs.")
             case ToolFinished():
                 how = "is done" if event.status == "allowed" else event.status
-                receipt = visible_line(event.receipt_id)
-                self._row(f"Tool {name} {how} after {event.duration_ms} ms, receipt {receipt}.")
+                about = f"{event.duration_ms} ms"
+                if self._options.details:
+                    about += f", receipt {visible_line(event.receipt_id)}"
+                self._row(f"Tool {name} {how} after {about}.")
                 diffs = self._diffs.pop(event.call_id, ())
                 if event.status != "allowed":
                     self._row(visible_line(without_status(event.output.split("\n", 1)[0])))
+                elif self._shows_results and not diffs:
+                    for line in terminal_safe(event.output).rstrip("\n").split("\n")[:RESULT_LINES]:
+                        self._row(f"Result: {visible_line(line)}")
                 for diff in diffs if event.status == "allowed" else ():
                     path = visible_line(diff.path)
                     self._row(f"Changed {path}: {diff.added} lines added, {diff.removed} removed.")

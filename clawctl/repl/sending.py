@@ -1,11 +1,14 @@
 """Makes the text of a message: what was typed, what was pasted, and the files named with `@`."""
 
+import os
+import re
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from clawctl.render import note
-from clawctl.repl.attaching import Attachment, block, is_inline, mentioned, session_name
 from clawctl.repl.host import Host
 from clawd.errors import InvalidRequestError
 from clawd.wire.methods import OpenConversation
@@ -14,8 +17,31 @@ from clawd.wire.references import reference
 from clawd.wire.safe_text import visible_line
 from clawd.wire.session_methods import WriteSessionFile
 
+_INLINE_BYTES = 16 * 1024
+_INLINE_BYTES_IN_ALL = 64 * 1024
+_MAX_FILE_BYTES = 8 * 1024 * 1024
+_MAX_FILES = 20
+_SNIFFED_BYTES = 8_192
+_IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".avif"}
+_MENTION = re.compile(r'(?<![\w@/.])@(?:"([^"\n]+)"|([^\s"@][^\s"]*))')
+_NOT_OF_A_NAME = ".,;:!?)]}'\""
+
 # What the daemon takes as one message.
 MAX_TEXT_BYTES = 4 * 1024 * 1024
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that goes with a message; `path` is relative to the workspace."""
+
+    path: str
+    content: bytes
+
+
+class _Mentions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message names with `@`; `remarks` are for the person."""
+
+    files: tuple[Attachment, ...]
+    remarks: tuple[str, ...] = ()
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +78,7 @@ def message_of(host: Host, line: str, whole: str, folder: Path) -> Message:
         note(f"● {visible_line(remark)}")
     parts = [whole]
     for file in found.files:
-        if is_inline(found.files, file):
+        if _is_inline(found.files, file):
             parts.append(block(file))
         else:
             parts.append(_stored(host, file))
@@ -80,3 +106,133 @@ def _checked(text: str) -> str:
             hint="Save it to a file of the workspace and name it with @file.",
         )
     return text
+
+
+# `@file` in a message: what the file holds goes with the message.
+#
+# A short text is written below the message, a long one becomes a session file that the model reads
+# with its tools. The daemon's own policy says whether a file may be read; a file outside of the
+# workspace, a picture and other data that is no text are refused before anything is sent.
+
+
+def mentioned(text: str, workspace: Path, may_read: Callable[[str], str]) -> _Mentions:
+    """Return the files that a message names.
+
+    Args:
+        text: the message.
+        workspace: its folder; paths are relative to it.
+        may_read: returns why a file may not be read, "" when it may.
+
+    Raises:
+        InvalidRequestError: one of them cannot go with a message.
+    """
+    files: dict[str, Attachment] = {}
+    remarks: list[str] = []
+    for word in _words(text):
+        path = _meant(word, workspace)
+        if path is None:
+            if "/" in word or re.search(r"\w\.\w{1,5}$", word):
+                remarks.append(f"@{word}: there is no such file in {workspace}; sent as it is")
+            continue
+        if path.is_dir():
+            _inside(word, path, workspace)
+            remarks.append(f"@{word} is a folder: the model looks into it with its tools")
+            continue
+        name = str(_inside(word, path, workspace))
+        if name not in files:
+            refused = may_read(name)
+            if refused:
+                raise InvalidRequestError(
+                    f"@{word} may not be read: {refused}", hint="Leave it out; @ names files."
+                )
+            files[name] = Attachment(path=name, content=_content(word, workspace.resolve() / name))
+    if len(files) > _MAX_FILES:
+        raise InvalidRequestError(
+            f"{len(files)} files are too many for one message; at most {_MAX_FILES}",
+            hint="Name a folder instead: the model looks into it with its tools.",
+        )
+    return _Mentions(files=tuple(files.values()), remarks=tuple(remarks))
+
+
+def _is_inline(files: tuple[Attachment, ...], file: Attachment) -> bool:
+    """Tell whether a file is short enough to be written below the message."""
+    short = [each for each in files if len(each.content) <= _INLINE_BYTES]
+    return file in short and sum(len(each.content) for each in short) <= _INLINE_BYTES_IN_ALL
+
+
+def block(file: Attachment) -> str:
+    """Return a file as it is written below a message; no text in it can end the block."""
+    text = file.content.decode(errors="replace").rstrip("\n")
+    longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"[file {file.path}]\n{fence}\n{text}\n{fence}"
+
+
+def session_name(path: str) -> str:
+    """Return the name of the session file for a path."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path).strip(".-_")[-100:]
+    return name.lstrip(".-_") or "file"
+
+
+def _words(text: str) -> list[str]:
+    return [quoted or plain for quoted, plain in _MENTION.findall(text)]
+
+
+def _meant(word: str, workspace: Path) -> Path | None:
+    """Return the file or folder that is meant; a mark at the end may belong to the sentence."""
+    for name in dict.fromkeys((word, word.rstrip(_NOT_OF_A_NAME))):
+        if not name:
+            continue
+        try:
+            path = workspace / Path(name).expanduser() if name[0] == "~" else workspace / name
+            if stat.S_IFMT(path.stat().st_mode) in {stat.S_IFREG, stat.S_IFDIR}:
+                return path
+        except PermissionError as error:
+            raise InvalidRequestError(
+                f"@{word} may not be read: permission denied",
+                hint="Name it without the @ and let the model read it with its tools.",
+            ) from error
+        except (OSError, ValueError, RuntimeError):  # the last one: ~name of nobody
+            continue
+    return None
+
+
+def _inside(word: str, path: Path, workspace: Path) -> Path:
+    try:
+        return path.resolve().relative_to(workspace.resolve())
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"@{word} lies outside of the workspace {workspace}",
+            hint="Copy it into the workspace, or start in its folder: clawctl agent -C DIR",
+        ) from error
+
+
+def _content(word: str, path: Path) -> bytes:
+    if path.suffix.lower() in _IMAGES:
+        raise InvalidRequestError(
+            f"@{word} is a picture; only text can go with a message",
+            hint="Describe it, or name a text file. Models here read no pictures.",
+        )
+    try:
+        # The file that the policy was asked about: meanwhile it may have become a link, or a pipe.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - a descriptor
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidRequestError(f"@{word} is no file any more", hint="Look at it again.")
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequestError(
+            f"@{word} cannot be read: {error.strerror}",
+            hint="Name it without the @ and let the model read it with its tools.",
+        ) from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise InvalidRequestError(
+            f"@{word} is larger than {_MAX_FILE_BYTES // 1024**2} MiB",
+            hint="Name it without the @: the model reads parts of it with its tools.",
+        )
+    if b"\0" in content[:_SNIFFED_BYTES]:
+        raise InvalidRequestError(
+            f"@{word} is no text",
+            hint="Name it without the @ and say what the model should do with it.",
+        )
+    return content

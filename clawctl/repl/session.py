@@ -1,11 +1,10 @@
 """The REPL: reads a message, shows its turn, and again. The conversation lives in the daemon."""
 
 import contextlib
-import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -14,44 +13,67 @@ import msgspec
 
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
-from clawctl.choice import Choice
+from clawctl.choice import Choice, Mode
 from clawctl.client import Client
+from clawctl.folders import placed, real_folder
 from clawctl.following import View, follow, listening
 from clawctl.outcome import show_outcome
 from clawctl.render import note, show_error
-from clawctl.repl.host import Spent
+from clawctl.repl.acts.talk import show_end
+from clawctl.repl.bar_state import Standing
+from clawctl.repl.host import Host, Spent
 from clawctl.repl.lines import Lines, PipedLines, PlainLines
 from clawctl.repl.link import Link
 from clawctl.repl.opening import Opening
-from clawctl.repl.presses import Presses
 from clawctl.repl.pulse import Pulse
-from clawctl.repl.recovery import tell_what_is_kept
 from clawctl.repl.sending import message_of
-from clawctl.repl.settings import wants_plain
 from clawctl.repl.slash import is_command, run_command
-from clawctl.repl.standing import Standing
-from clawctl.repl.typeahead import AttentiveView, TypeAhead
+from clawctl.repl.typeahead import AttentiveView, Steering, TypeAhead
 from clawctl.repl.values import known_to
 from clawctl.repl.waiting import wait_long
+from clawctl.settings import is_plain
 from clawctl.turn import TurnView, ViewOptions
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.events import TurnFinished
+from clawd.wire.conversation_methods import SetMode
+from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
-from clawd.wire.methods import RunTool, SetEstop
-from clawd.wire.reports import StatusReport
+from clawd.wire.methods import RunTool, SetEstop, ShowConversation
+from clawd.wire.reports import StatusReport, ToolOutcome
 from clawd.wire.safe_text import visible_line
+
+_PAGE = 1_000
+
+_TO_LEAVE = 3
+_WINDOW_S = 1.0
 
 HISTORY_FILE = "history"
 STOP_LIMIT_S = 5
 KEYS = """\
 Enter sends; Alt-Enter, Ctrl-J or a backslash at the end begin a new line.
 Tab completes commands, paths and @file; a file that is named with @ goes with the message.
+Shift-Tab goes through the modes supervised, edits and readonly; /mode names them all.
 Up and Down find lines that begin as yours; Ctrl-R searches. Ctrl-X Ctrl-E or Ctrl-G opens $EDITOR.
 Ctrl-C stops the answer, or clears the line; three in a second leave. Ctrl-D leaves.
 Ctrl-\\ is the emergency stop. Ctrl-Z suspends."""
 
 R = TypeVar("R")
+
+
+class _Presses(list[float]):
+    """The times of the presses, oldest first; a signal handler may add to them."""
+
+    def add(self, count: int = 1) -> None:
+        """Take note of presses that were just heard."""
+        self.extend([time.monotonic()] * count)
+
+    def are_many(self) -> bool:
+        """Tell whether there were enough lately to leave; older ones are forgotten."""
+        now = time.monotonic()
+        while self and now - self[0] > _WINDOW_S:
+            del self[0]
+        return len(self) >= _TO_LEAVE
 
 
 def converse(app: App, choice: Choice) -> int:
@@ -73,6 +95,8 @@ class Session:
         self.app = app
         self.choice = choice
         self.conversation_id = ""
+        self.mode: Mode = choice.mode
+        self._resumed: ConversationLine | None = None
         self.is_stopped = False
         self.system: str | None = None
         self.shows_reasoning = False
@@ -81,7 +105,7 @@ class Session:
         self._last_files: tuple[str, ...] = ()
         self.spent = Spent()
         self._link = Link(app)
-        self._presses = Presses()
+        self._presses = _Presses()
         self._is_leaving = False
         self._is_reading = False
         self._is_deaf = True  # a press is counted, and raises nothing
@@ -98,7 +122,7 @@ class Session:
     @property
     def workspace(self) -> str:
         """The conversation's workspace, empty for the configured one."""
-        return self.choice.workspace
+        return self._resumed.workspace if self._resumed is not None else self.choice.workspace
 
     @property
     def directory(self) -> Path:
@@ -112,9 +136,19 @@ class Session:
         self._lines = self._new_lines()
         report = opening.result()
         self._standing.hear(report)
-        self.conversation_id = self.choice.resumed(self.client())
+        if self.choice.picks and not self._pick(report):
+            return Exit.DONE
+        self.choice = placed(self.app, self.choice, self.client(), self._terminal)
+        self.mode = self.choice.mode
+        resumed = self.choice.resumed(self.client())
+        if resumed is not None:
+            self.go_on_in(resumed)
         if self._on_terminal:
             self._greet(report)
+            if resumed is not None and resumed.messages:
+                show_end(self, resumed)
+            elif resumed is not None:
+                note("● no conversation of this folder yet: a new one begins")
         failed = False
         with self._signals():
             while not self._is_leaving:
@@ -128,6 +162,21 @@ class Session:
             return Exit.INTERRUPTED
         # A pipe has nobody who saw the error go by.
         return Exit.FAILED if failed and not self._on_terminal else Exit.DONE
+
+    def _pick(self, report: StatusReport) -> bool:
+        """Let the person choose a conversation; False where they chose none."""
+        from clawctl.repl import picking
+
+        folder = self.choice.workspace or real_folder(
+            str(Path.cwd()) if self.choice.here else report.workspace
+        )
+        offered = picking.talks(self.client(), folder)
+        if not offered:
+            note("● there is no conversation yet: a new one begins")
+            return True
+        chosen = picking.choose(offered)
+        self.choose(conversation_id=chosen, here=False)
+        return bool(chosen)
 
     def close(self) -> None:
         """Close the connections and the terminal."""
@@ -155,21 +204,22 @@ class Session:
         """Call a method that may take long, and show that it goes on."""
         return wait_long(self.client().stream(params), what, self._typed.take_in)
 
-    def run_tool(self, request: RunTool) -> None:
-        """Run a tool in the conversation, if there is one, and show what came of it."""
+    def run_tool(self, request: RunTool) -> ToolOutcome:
+        """Run a tool in the conversation, if there is one, show and return what came of it."""
         call = msgspec.structs.replace(
             request,
             workspace=self.workspace,
             conversation_id=self.conversation_id,
             interactive=self._terminal is not None,
         )
-        options = ViewOptions(text=False, calls=False)
+        options = ViewOptions(text=False, calls=False, metrics=False)
         view = AttentiveView(TurnView(sys.stdout, sys.stderr, options), self._typed)
         try:
             outcome = follow(self.client().stream(call), view, self._terminal, self._presses)
         finally:
             view.finish(None)
-        show_outcome(outcome)
+        show_outcome(outcome, is_quiet=request.name == "undo")
+        return outcome
 
     def offer(self, text: str, *, is_typed: bool = False) -> None:
         """Put a text into the next prompt."""
@@ -179,10 +229,26 @@ class Session:
         """End after this line."""
         self._is_leaving = True
 
-    def go_on_in(self, conversation_id: str) -> None:
-        """Let the next message go to this conversation; "" opens a new one."""
-        self.conversation_id = conversation_id
+    def go_on_in(self, conversation: ConversationLine | None) -> None:
+        """Let the next message go to this conversation, in its mode; None opens a new one."""
+        self._resumed = conversation
+        self.conversation_id = conversation.id if conversation is not None else ""
+        # A mode that was asked for as this began holds for the first conversation, too.
+        if conversation is not None and not self.choice.mode:
+            self.mode = _mode_of(conversation)
+        elif conversation is None:
+            self.choose(mode=self.mode)
         self.last = None
+
+    def set_mode(self, mode: Mode) -> None:
+        """Let the model go that far in this conversation, or in the one that begins next."""
+        if self.conversation_id:
+            request = SetMode(conversation_id=self.conversation_id, mode=mode)
+            self.mode = _mode_of(self.call(request))
+            self.choose(mode="")
+        else:
+            self.mode = mode
+            self.choose(mode=mode)
 
     def stop_everything(self) -> None:
         """Set the emergency stop, over a connection of its own."""
@@ -259,6 +325,8 @@ class Session:
                 self._leave_interrupted()
             return True
         show_error(error)
+        if error.code == "estop":
+            self._keep_unsent()
         if error.code != "unreachable":
             if not is_command(line) and not self._has_begun:
                 self.offer(line)
@@ -269,18 +337,30 @@ class Session:
             return False
         try:
             self.client()
-            if not is_command(line) and not tell_what_is_kept(self):
+            if not is_command(line) and not self._is_kept():
                 self.offer(line)
         except ClawError as second:
             show_error(second)
             self.offer(line)
         return False
 
+    def _is_kept(self) -> bool:
+        """Say what of a lost turn is stored, and whether its message is; none of it goes twice."""
+        first, *joined = _tell_what_is_kept(self) or [""]
+        said = {each for text in joined for each in text.split("\n\n")}
+        while self._typed.take_line(said.__contains__):
+            pass
+        return bool(first)
+
     def send(self, text: str, files: tuple[str, ...] | None = None) -> None:
         """Send a message as if it had been typed; the last one goes with what it brought."""
         if files is None:
             files = self._last_files if text == self.last_text else ()
-        view = AttentiveView(self._new_view(), self._typed)
+        client = self.client()
+        steering = Steering(self._typed, client.stream, _may_steer)
+        view = AttentiveView(self._new_view(), self._typed, steering)
+        self.conversation_id = self.choice.ruled(client, self.conversation_id)
+        self.choose(allow=(), deny=())  # they hold in the conversation now
         request = self.choice.message(
             text, self.conversation_id, interactive=self._terminal is not None
         )
@@ -289,19 +369,31 @@ class Session:
         finished: TurnFinished | None = None
         started = time.monotonic()
         try:
-            stream = self.client().stream(request)
+            stream = client.stream(request)
             with listening(self.choice.log_file) as heard:
-                finished = follow(stream, view, self._terminal, self._presses, heard=heard)
+                heard = partial(self._hear, heard)
+                title = self._resumed.title if self._resumed is not None else ""
+                finished = follow(
+                    stream, view, self._terminal, self._presses, heard=heard, title=title
+                )
         finally:
             self._has_begun = bool(view.conversation_id)
             self.conversation_id = view.conversation_id or self.conversation_id
+            if self._has_begun:
+                self.choose(mode="")  # it is the conversation's now, and others may change it
             if finished is None:
                 view.finish(None)
             else:
                 view.finish(finished.text, finished)
         self._account(finished, time.monotonic() - started)
-        if finished.stop_reason in _STOP_REASONS:
-            note(f"● stopped: {_STOP_REASONS[finished.stop_reason]}")
+        if self._on_terminal and not self.choice.quiet:
+            print()  # between this turn and the next
+
+    def _hear(self, heard: Callable[[Event], None], event: Event) -> None:
+        """Take note of the mode that a turn begins in: another client may have set it."""
+        if isinstance(event, TurnStarted):
+            self.mode = _mode_named(event.mode)
+        heard(event)
 
     def _account(self, finished: TurnFinished, seconds: float) -> None:
         self.last = finished
@@ -315,8 +407,9 @@ class Session:
         options = ViewOptions(
             rows=not quiet,
             metrics=self.choice.progress and not quiet,
-            details=self._on_terminal and not quiet,
+            details=self.choice.verbose and self._on_terminal and not quiet,
             reasoning=self.shows_reasoning,
+            spaced=not quiet,
         )
         view = new_view(sys.stdout, sys.stdout if self._on_terminal else sys.stderr, options)
         if self.last is not None:
@@ -377,11 +470,12 @@ class Session:
     # --- what is shown
 
     def _greet(self, report: StatusReport) -> None:
-        workspace = self.workspace or report.workspace
-        print(
-            visible_line(f"clawd {report.version} · {self._standing.model()} · {report.autonomy}")
-        )
+        workspace = real_folder(self.workspace or report.workspace)
+        about = (f"clawd {report.version}", self._standing.model(), self._standing.mode())
+        print(visible_line(" · ".join(about)))
         print(visible_line(f"workspace {workspace} · /help lists the commands, Ctrl-D leaves"))
+        if report.model_note and not (self.choice.model or self.choice.provider):
+            print(visible_line(report.model_note))
         if report.estop:
             print(
                 visible_line(f"EMERGENCY STOP is set: {report.estop_reason or 'no reason given'}")
@@ -391,13 +485,66 @@ class Session:
         if not self._on_terminal:
             return PipedLines()
         history = layout().home / HISTORY_FILE
-        if os.environ.get("TERM", "") == "dumb" or wants_plain():
+        if is_plain():
             known = partial(known_to, self, self._standing, self._pulse)
             return PlainLines(history, self._standing.in_words, known)
         # What takes long to import, and only an editor needs.
-        from clawctl.repl.editing import edited_lines
+        from clawctl.repl.editor import edited_lines
 
         return edited_lines(self, self._standing, self._pulse, history, self.stop_everything)
 
 
-_STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}
+def _may_steer(line: str) -> bool:
+    """Tell whether a line that is typed during a turn can be said to it as it stands."""
+    return not (is_command(line) or "@" in line or line.endswith("\\"))
+
+
+def _mode_of(conversation: ConversationLine) -> Mode:
+    return _mode_named(conversation.mode)
+
+
+def _mode_named(name: str) -> Mode:
+    """Return a mode by its name; one that this client does not know shows as configured."""
+    try:
+        mode: Mode = msgspec.convert(name, Mode)
+    except msgspec.ValidationError:
+        return ""
+    return mode
+
+
+# What is told after the daemon was lost in the middle of an answer.
+
+
+def _tell_what_is_kept(host: Host) -> list[str]:
+    """Say what of the turn that was cut is stored; return what the person said of it, in order.
+
+    Empty when its message is not stored, either.
+    """
+    asked, answered = _last_turn(host) if host.conversation_id else ([], "")
+    # The daemon may store a block of facts before the words of the person.
+    if not host.last_text or not any(text.endswith(host.last_text) for text in asked):
+        note("● nothing of that turn was kept; your message is in the prompt again")
+        return []
+    kept = f"{len(answered)} characters of the answer" if answered else "nothing of the answer"
+    note(f"● your message and {kept} were kept; /retry asks again")
+    return asked
+
+
+def _last_turn(host: Host) -> tuple[list[str], str]:
+    """Return what the person said in the last turn that is stored, and what was answered last."""
+    asked, answered, cursor, turn_id = list[str](), "", "", ""
+    while True:
+        page = host.call(
+            ShowConversation(conversation_id=host.conversation_id, cursor=cursor, limit=_PAGE)
+        )
+        for message in page.messages:
+            if message.role == "user":
+                if not message.turn_id or message.turn_id != turn_id:
+                    asked.clear()
+                asked.append(message.content)
+                answered, turn_id = "", message.turn_id
+            elif message.role == "assistant":
+                answered = message.content or answered
+        cursor = page.cursor
+        if not cursor:
+            return asked, answered

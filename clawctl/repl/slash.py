@@ -93,6 +93,15 @@ _LIST = (
         "Go on with the newest conversation, or this one, and show its end.",
         "conversations",
     ),
+    _slash(
+        TALK,
+        "/resume [WORDS]",
+        "talk:resume",
+        "Choose the conversation to go on with, those of this folder first.",
+        more="As clawctl agent --resume: what you type filters by title, folder and last words, "
+        "Enter goes on in the one that is marked, Escape leaves you where you are. With words only "
+        "those that have them are offered.",
+    ),
     _slash(TALK, "/retry", "talk:retry", "Ask the last message again, without its answer."),
     _slash(
         TALK,
@@ -105,6 +114,15 @@ _LIST = (
     _slash(TALK, "/rename TITLE", "talk:rename", "Give the conversation another title."),
     _slash(TALK, "/title TITLE", "talk:rename", "The same as /rename."),
     _slash(TALK, "/fork [MESSAGE]", "talk:fork", "Go on in a copy of the conversation."),
+    _slash(
+        TALK,
+        "/rewind [MESSAGE]",
+        "talk:rewind",
+        "List your messages, or take files and conversation back to before one.",
+        more="What tools and commands changed since is taken back, after you saw the diff and said "
+        "yes; then you go on in a copy of the conversation that ends before the message. The old "
+        "one stays, and clawctl undo --redo brings the files back.",
+    ),
     _slash(
         TALK,
         "/compress [--undo]",
@@ -144,7 +162,23 @@ _LIST = (
         more='As in: /tool file_list {"path": "."}. It goes through the same gate as a call of '
         "the model and leaves a receipt. Without JSON the tool is shown and not run.",
     ),
-    _slash(TOOLS, "/undo [STEPS]", "know:undo", "Take back what tools changed in files."),
+    _slash(
+        TOOLS,
+        "/undo [STEPS | RECEIPT | turn]",
+        "know:undo",
+        "Take back what tools and commands changed in files.",
+        "=turn",
+        more="Without words the newest call, with a number so many, with a receipt that one, and "
+        "/undo turn all of the newest turn. You see what would change before you say yes.",
+    ),
+    _slash(
+        TOOLS,
+        "/jobs [show|output|stop ID]",
+        "daemon:jobs",
+        "List the commands that go on after their call; or show, read or stop one.",
+        "=list|show|output|stop",
+        "jobs",
+    ),
     _slash(
         TOOLS,
         "/mcp [list|tools|tool|connect|disconnect …]",
@@ -176,10 +210,37 @@ _LIST = (
     ),
     _slash(
         MODEL,
+        "/sampling [NAME=VALUE … | off]",
+        "model:sampling",
+        "Show how the model samples, or set it: temperature, top_p, top_k, min_p, seed, penalties.",
+        "=temperature=|top_p=|top_k=|min_p=|repeat_penalty=|frequency_penalty=|presence_penalty="
+        "|seed=|max_tokens=|off",
+    ),
+    _slash(
+        MODEL,
+        "/think [on|off|low|medium|high|auto]",
+        "model:think",
+        "Say whether the model is to think, or how much; or show how it stands.",
+        "=on|off|low|medium|high|auto",
+        more="The conversation keeps it. It goes to the chat template of a local model; with one "
+        "that cannot be told so, a notice comes with the next answer. auto leaves it to the model.",
+    ),
+    _slash(
+        MODEL,
         "/agent [NAME | off]",
         "model:agent",
         "Let an agent of the config answer.",
         "agents",
+    ),
+    _slash(
+        SAFETY,
+        "/mode [readonly|supervised|edits|full]",
+        "daemon:mode",
+        "Show how far the model may go without asking, or set it for this conversation.",
+        "=readonly|supervised|edits|full",
+        more="readonly: low risk runs, nothing else. supervised: medium risk asks. edits: changes "
+        "to files of the workspace run, too; /undo takes them back. full: all runs that is not "
+        "blocked. Shift-Tab goes through the first three. Each change leaves a receipt.",
     ),
     _slash(
         SAFETY,

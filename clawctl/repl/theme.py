@@ -10,7 +10,7 @@ from typing import TextIO
 
 import msgspec
 
-from clawctl.repl.settings import read_settings, wants_plain
+from clawctl.settings import read_settings, wants_plain
 
 THEME_VARIABLE = "CLAWD_THEME"
 
@@ -82,7 +82,7 @@ ASCII = Marks(
     frames="|/-\\", done="ok", failed="x", remark="*", folded=">", bar="|", ellipsis="...", dot="-"
 )
 # What rows of ours and of libraries hold beyond ASCII, for terminals that cannot show it.
-_ASCII_OF = str.maketrans("•─━╺╸│▌…·●▸", "*----||~-*>")
+_ASCII_OF = str.maketrans("•─━╺╸│▌…·●▸−", "*----||~-*>-")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

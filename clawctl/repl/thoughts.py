@@ -46,7 +46,7 @@ class Thoughts:
         lines, self._lines = self._lines, []
         if is_over and self._partial:
             lines, self._partial = [*lines, self._partial], ""
-        bar = f"{look.marks.bar} "
+        bar = f"  {look.marks.bar} "
         return [
             rendered(row)
             for line in lines

@@ -2,19 +2,26 @@
 
 It is read as bytes from the terminal, and the next prompt gets it. Before a question is asked the
 terminal is as it was, and what was typed until then is put aside: an answer is typed after it.
+Whole lines are offered to the turn that runs, whose model reads them after its calls; what the turn
+ends without is typed ahead still.
 """
 
 import contextlib
 import os
+import re
 import select
 import termios
+from collections.abc import Callable
 from typing import Any
 
 from clawctl.following import View
-from clawd.wire.events import Event, TurnFinished
+from clawd.errors import UnreachableError
+from clawd.wire.events import Event, MessageJoined, TurnFinished, TurnStarted
+from clawd.wire.methods import SteerTurn
 
 READ_BYTES = 65_536
 MAX_BYTES = 1024 * 1024
+MAX_SAID = 16
 
 _IFLAG, _LFLAG, _CC = 0, 3, 6
 
@@ -26,6 +33,11 @@ class TypeAhead:
         self._descriptor = descriptor
         self._before: list[Any] | None = None
         self._typed = bytearray()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it keeps what is typed."""
+        return self._before is not None
 
     def open(self) -> None:
         """Begin to keep what is typed, without showing it; signals go on working."""
@@ -68,6 +80,19 @@ class TypeAhead:
         self._typed.clear()
         return text
 
+    def take_line(self, may_take: Callable[[str], bool]) -> str:
+        """Return the first whole line, and forget it; "" for none, or for one that must stay."""
+        end = self._typed.find(b"\r")
+        line = _edited(self._typed[:end].decode(errors="replace")) if end >= 0 else None
+        if not line or not may_take(line):
+            return ""
+        del self._typed[: end + 1]
+        return line
+
+    def put_back(self, lines: list[str]) -> None:
+        """Take lines as if they had been typed before everything else that is here."""
+        self._typed[:0] = "".join(f"{line}\r" for line in lines).encode()
+
     def _waiting(self) -> bytes:
         """Return what waits in the terminal, as far as there is room for it."""
         if self._descriptor is None or not self._is_ours():
@@ -99,12 +124,95 @@ def _quiet(attributes: list[Any]) -> list[Any]:
     return changed
 
 
-class AttentiveView:
-    """A view that takes in what is typed, and lets go of the terminal before it asks."""
+def _edited(line: str) -> str | None:
+    """Return a line as the keys that rub out leave it; None where only an editor can tell."""
+    kept: list[str] = []
+    for key in line:
+        if key in "\x7f\b":
+            del kept[-1:]
+        elif key == "\x15":
+            kept.clear()
+        elif key == "\x17":
+            kept = list(re.sub(r"\S*\s*$", "", "".join(kept)))
+        elif key.isprintable() or key == "\n":
+            kept.append(key)
+        else:
+            return None
+    return "".join(kept)
 
-    def __init__(self, view: View, typed: TypeAhead) -> None:
+
+class Steering:
+    """Says to a turn that runs what is typed meanwhile, a line each.
+
+    Args:
+        typed: what is typed.
+        send: sends a request whose answer nobody waits for.
+        may_take: tells whether a line can go as it is; others, and what follows them, wait.
+    """
+
+    def __init__(
+        self,
+        typed: TypeAhead,
+        send: Callable[[SteerTurn], object],
+        may_take: Callable[[str], bool],
+    ) -> None:
+        self._typed = typed
+        self._send = send
+        self._may_take = may_take
+        self._turn: TurnStarted | None = None
+        self._said: dict[str, str] = {}
+        self._number = 0
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the turn."""
+        match event:
+            case TurnStarted():
+                self._turn = event
+            case MessageJoined():
+                self._said.pop(event.steer_id, None)
+            case _:
+                pass
+
+    def look(self) -> None:
+        """Say what was typed."""
+        turn = self._turn
+        while turn is not None and len(self._said) < MAX_SAID:
+            line = self._typed.take_line(self._may_take)
+            if not line:
+                return
+            self._number += 1
+            steer_id = f"{os.getpid()}-{self._number}"
+            self._said[steer_id] = line
+            with contextlib.suppress(UnreachableError):  # whoever follows the turn learns it
+                self._send(
+                    SteerTurn(
+                        conversation_id=turn.conversation_id,
+                        turn_id=turn.turn_id,
+                        text=line,
+                        steer_id=steer_id,
+                    )
+                )
+
+    def close(self) -> None:
+        """Leave what the turn did not take to the next prompt."""
+        self._turn = None
+        self._typed.put_back(list(self._said.values()))
+        self._said.clear()
+
+
+class AttentiveView:
+    """A view that takes in what is typed, and lets go of the terminal before it asks.
+
+    Args:
+        view: shows the turn.
+        typed: what is typed.
+        steering: says it to the turn; None where that takes nothing.
+    """
+
+    def __init__(self, view: View, typed: TypeAhead, steering: Steering | None = None) -> None:
         self._view = view
         self._typed = typed
+        self._steering = steering
 
     @property
     def conversation_id(self) -> str:
@@ -126,20 +234,25 @@ class AttentiveView:
 
     @property
     def animates(self) -> bool:
-        """Whether the view moves while nothing happens."""
-        return self._view.animates
+        """Whether the view moves while nothing happens, or what is typed has to be looked for."""
+        return self._view.animates or (self._steering is not None and self._typed.is_open)
 
     def show(self, event: Event) -> None:
         """Show one event."""
         self._typed.open()
         self._typed.take_in()
         self._view.show(event)
+        if self._steering is not None:
+            self._steering.hear(event)
+            self._steering.look()
 
     def tick(self) -> None:
         """Say that time has passed."""
         self._typed.open()
         self._typed.take_in()
         self._view.tick()
+        if self._steering is not None:
+            self._steering.look()
 
     def pause(self) -> None:
         """Leave the terminal to a question, as it was before."""
@@ -149,3 +262,5 @@ class AttentiveView:
     def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
         """End the turn's lines."""
         self._view.finish(text, finished)
+        if self._steering is not None:
+            self._steering.close()

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from clawctl.repl.bar_state import Standing
 from clawctl.repl.files import FileIndex
 from clawctl.repl.host import Host
 from clawctl.repl.offering import Known, Value
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.slash import COMMANDS
-from clawctl.repl.standing import Standing
 from clawctl.repl.theme import THEMES
+from clawd.wire.job_methods import ListJobs
 from clawd.wire.mcp_methods import ListMcpServers
 from clawd.wire.methods import (
     ListApprovals,
@@ -63,6 +64,7 @@ class Values:
             "files": self._files,
             "servers": self._servers,
             "approvals": self._approvals,
+            "jobs": self._jobs,
             "themes": _themes,
             "commands": lambda: [
                 Value(text=name.removeprefix("/"), about=slash.help)
@@ -129,6 +131,10 @@ class Values:
     def _approvals(self) -> Iterable[Value]:
         lines = self._items(ListApprovals())
         return [Value(text=each.id, about=each.tool) for each in lines]
+
+    def _jobs(self) -> Iterable[Value]:
+        lines = self._items(ListJobs())
+        return [Value(text=each.id, about=f"{each.state}: {each.command}") for each in lines]
 
 
 def _themes() -> Iterable[Value]:

@@ -3,11 +3,19 @@
 What the shell ran is handed in; what comes back is the text for the shell's edit line, "" for none.
 """
 
+import contextlib
+import hashlib
 import os
+import re
+import secrets
+import select
 import signal
+import stat
 import sys
+import termios
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,31 +23,49 @@ import msgspec
 
 from clawctl.app import App
 from clawctl.approve import Terminal
-from clawctl.choice import Choice
+from clawctl.choice import Choice, Mode
 from clawctl.client import LOST, Client, reason_of
+from clawctl.folders import is_own, placed
 from clawctl.following import View, follow
 from clawctl.outcome import run_tool, show_outcome
-from clawctl.render import note, show_error
+from clawctl.render import Palette, note, show_error
 from clawctl.repl.drawing import new_view
 from clawctl.repl.host import Spent
 from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.waiting import wait_long
-from clawctl.shell.choosing import choose
-from clawctl.shell.proposals import proposals_in
 from clawctl.shell.question import Line, Question, line_of, question
 from clawctl.shell.records import Records
-from clawctl.shell.session_file import read_session, write_session
 from clawctl.turn import ViewOptions
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.events import TurnFinished
+from clawd.wire.conversation_methods import SetMode
+from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
-from clawd.wire.methods import RunTool, SendMessage, SetEstop
+from clawd.wire.methods import RunTool, SendMessage, SetEstop, Status
+from clawd.wire.policy_methods import ShowPolicy
+from clawd.wire.reports import ToolOutcome
+from clawd.wire.safe_text import has_invisible, visible, visible_line
 
-_STOP_REASONS = {"cap": "cap of rounds or time reached", "loop": "no progress"}
+OLD_NAME = ".clawd_session"
+FOLDERS = "folders"
+MAX_BYTES = 256
+MAX_FOLDERS = 2_000
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+
+MAX_ANSWER_BYTES = 4_096
+
+MAX_PROPOSALS = 9
+MAX_COMMAND_CHARS = 4_096
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([A-Za-z0-9_+-]*)")
+_LINE = re.compile(r"CMD:[ \t]+(\S.*)")
+_SHELLS = {"sh", "bash", "shell", "zsh", "fish", "console", "shell-session", "shellsession"}
+_SESSIONS = {"console", "shell-session", "shellsession"}
+
 _ABSENT: Mapping[str, str] = {
     "/editor": "your shell's own key opens the editor: Ctrl-X Ctrl-E in bash.",
     "/refine": "it is in `clawctl agent`: here a line after the first would be a command of yours.",
+    "/resume": "`> /memory` lists conversations, `> /continue ID` goes on with one.",
     "/exit": "it is your own shell: leave it with exit or Ctrl-D.",
     "/quit": "it is your own shell: leave it with exit or Ctrl-D.",
 }
@@ -63,6 +89,9 @@ class Folder(msgspec.Struct, kw_only=True):
         from_file: whether the conversation is only what a file names.
         last: the last turn of the conversation here, None before the first.
         last_text: what was asked last, "" before the first.
+        is_told: whether the person was told where and in which mode tools act here.
+        is_placed: whether it was found out, and asked, if the model may work here.
+        mode: what the next question asks for since nobody trusts the folder, else "".
     """
 
     conversation_id: str
@@ -70,6 +99,9 @@ class Folder(msgspec.Struct, kw_only=True):
     from_file: bool = False
     last: TurnFinished | None = None
     last_text: str = ""
+    is_told: bool = False
+    is_placed: bool = False
+    mode: Mode = ""
 
 
 class Asking:
@@ -199,12 +231,15 @@ class Asking:
         """Change what the next question is sent with."""
         self.choice = msgspec.structs.replace(self.choice, **changes)
 
-    def run_tool(self, request: RunTool) -> None:
-        """Run a tool in the conversation, if there is one, and show what came of it."""
+    def run_tool(self, request: RunTool) -> ToolOutcome:
+        """Run a tool in the conversation, if there is one, show and return what came of it."""
+        self._place()
         call = msgspec.structs.replace(
             request, workspace=self.workspace, conversation_id=self.conversation_id
         )
-        show_outcome(run_tool(self.client(), call, self._terminal))
+        outcome = run_tool(self.client(), call, self._terminal)
+        show_outcome(outcome, is_quiet=request.name == "undo")
+        return outcome
 
     def send(self, text: str) -> None:
         """Ask as if it had been typed."""
@@ -217,10 +252,23 @@ class Asking:
     def leave(self) -> None:
         """Do nothing: the shell is the person's, and ends as it always does."""
 
-    def go_on_in(self, conversation_id: str) -> None:
-        """Let the next question here go to this conversation; "" opens a new one."""
-        self._here.conversation_id, self._here.from_file = conversation_id, False
+    def go_on_in(self, conversation: ConversationLine | None) -> None:
+        """Let the next question here go to this conversation; None opens a new one."""
+        self._here.conversation_id = conversation.id if conversation is not None else ""
+        self._here.from_file = False
         self._here.last = None
+
+    @property
+    def mode(self) -> Mode:
+        """The mode that the next question asks for."""
+        return self.choice.mode
+
+    def set_mode(self, mode: Mode) -> None:
+        """Let the model go that far in this folder's conversation, or in the one to begin."""
+        if self._here.conversation_id:
+            self.call(SetMode(conversation_id=self._here.conversation_id, mode=mode))
+        else:
+            self.choose(mode=mode)
 
     def stop_everything(self) -> None:
         """Set the emergency stop, over a connection of its own."""
@@ -285,31 +333,58 @@ class Asking:
 
     def _send(self, asked: Question) -> TurnFinished:
         view = new_view(
-            sys.stdout, sys.stdout, ViewOptions(details=True, reasoning=self.shows_reasoning)
+            sys.stdout, sys.stdout, ViewOptions(spaced=True, reasoning=self.shows_reasoning)
         )
         view.context_size = self._context_size
         finished: TurnFinished | None = None
+        self._place()
+        configured = "" if self._here.is_told else self.call(Status()).autonomy
         try:
             stream = self.client().stream(self._request(asked))
-            finished = follow(stream, view, self._terminal)
+            finished = follow(
+                stream, view, self._terminal, heard=partial(self._tell_where, configured)
+            )
         finally:
             self._remember(view)
             view.finish(finished.text if finished is not None else None, finished)
-        if finished.stop_reason in _STOP_REASONS:
-            note(f"● stopped: {_STOP_REASONS[finished.stop_reason]}")
         return finished
 
+    def _tell_where(self, configured: str, event: Event) -> None:
+        """Say once in each folder where tools act and how far the model may go there."""
+        if isinstance(event, TurnStarted) and not self._here.is_told:
+            self._here.is_told = True
+            note(f"● tools act in {visible_line(event.workspace)} · {event.mode or configured}")
+
     def _request(self, asked: Question) -> SendMessage:
-        choice = msgspec.structs.replace(self.choice, workspace=self._here.workspace)
+        here = self._here
+        mode = self.choice.mode or here.mode
+        choice = msgspec.structs.replace(self.choice, workspace=here.workspace, mode=mode)
         request = choice.message(
             asked.text, self._here.conversation_id, interactive=self._terminal is not None
         )
         return msgspec.structs.replace(request, untrusted=asked.untrusted, system=self.system)
 
+    def _place(self) -> None:
+        """Find out once in each folder whether the model may work here, as the REPL does."""
+        here = self._here
+        if here.is_placed or not here.workspace:
+            return
+        client = self.client()
+        if is_own(client):
+            start = msgspec.structs.replace(self.choice, workspace="", here=True)
+            found = placed(self.app, start, client, self._terminal, Path(here.workspace))
+            if found.workspace or here.workspace != client.call(ShowPolicy()).workspace:
+                here.workspace = found.workspace
+            here.mode = found.mode if found.mode != start.mode else ""
+        here.is_placed = True
+
     def _remember(self, view: View) -> None:
         """Keep the conversation that a turn began in, for this folder."""
         self._context_size = view.context_size
         conversation_id = view.conversation_id
+        if conversation_id:
+            self.choose(mode="")  # it is the conversation's now
+            self._here.mode = ""
         self._here.from_file = self._here.from_file and not conversation_id
         if not conversation_id or conversation_id == self._here.conversation_id:
             return
@@ -351,3 +426,231 @@ class Asking:
 
 def _real(cwd: str) -> str:
     return os.path.realpath(cwd) if cwd.startswith("/") else ""
+
+
+# Commands that an answer proposes, and whether one may stand in a person's prompt. Pure.
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """One proposed command.
+
+    Attributes:
+        command: exactly as proposed; may have several lines.
+        problem: why it may not be put into a prompt, empty where it may.
+    """
+
+    command: str
+    problem: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The command for a terminal, every hidden character written out."""
+        return visible(self.command)
+
+
+def proposals_in(text: str) -> tuple[Proposal, ...]:
+    """Return the commands of an answer, in order, each once: fenced shell blocks, `CMD:` lines."""
+    found: list[str] = []
+    fence, block, is_command, is_session = "", list[str](), False, False
+    for line in text.replace("\r\n", "\n").split("\n"):
+        mark = _FENCE.match(line)
+        if not fence:
+            if mark:
+                fence, block = mark[1], []
+                is_command, is_session = mark[2].lower() in _SHELLS, mark[2].lower() in _SESSIONS
+            elif command := _LINE.fullmatch(line):
+                found.append(command[1].strip())
+        elif mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+            if is_command:
+                found.append(_block(block, is_session=is_session))
+            fence = ""
+        else:
+            block.append(line)
+    return tuple(_judged(each) for each in dict.fromkeys(found) if each)[:MAX_PROPOSALS]
+
+
+def _block(lines: list[str], *, is_session: bool) -> str:
+    """Return the command of a block; a session's are its lines after a prompt."""
+    if is_session and any(line.startswith("$ ") for line in lines):
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    elif all(line.startswith("$ ") for line in lines if line.strip()):
+        lines = [line.removeprefix("$ ") for line in lines]
+    kept = [line.rstrip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    # A block of comments alone proposes nothing; one with commands keeps them where they stand.
+    return "\n".join(line.rstrip() for line in lines).strip("\n ") if kept else ""
+
+
+def _judged(command: str) -> Proposal:
+    if len(command) > MAX_COMMAND_CHARS:
+        return Proposal(command=command, problem=f"it is over {MAX_COMMAND_CHARS} characters long")
+    if has_invisible(command):
+        return Proposal(command=command, problem="it holds characters that cannot be seen")
+    return Proposal(command=command)
+
+
+# Offers proposed commands: shown whole, one of them goes into the shell's edit line, or none.
+#
+# Nothing runs here. What is chosen stands at the person's prompt, where it can be changed, and runs
+# when they press Enter there.
+
+
+def choose(proposals: tuple[Proposal, ...], descriptor: int = 0) -> str:
+    """Show the proposals and return the one that was chosen, "" for none.
+
+    Enter takes the first, a number that one, anything else none. What was typed before is dropped.
+    """
+    palette = Palette.of(sys.stdout)
+    for number, proposal in enumerate(proposals, 1):
+        first, *more = proposal.shown.split("\n")
+        print(f"{palette.cyan(f'  {number}')}  {palette.bold(first)}")
+        for line in more:
+            print(f"     {palette.bold(line)}")
+        if proposal.problem:
+            print(palette.red(f"     cannot be put into your prompt: {proposal.problem}"))
+    usable = [each for each in proposals if not each.problem]
+    if not usable:
+        return ""
+    answer = _asked(palette, len(proposals), descriptor)
+    if answer is None:
+        return ""
+    if not answer:
+        return usable[0].command
+    number = int(answer) if answer.isascii() and answer.isdigit() and len(answer) < 3 else 0
+    if not 1 <= number <= len(proposals):
+        return ""
+    chosen = proposals[number - 1]
+    if chosen.problem:
+        note(f"{number} cannot be put into your prompt: {chosen.problem}")
+        return ""
+    return chosen.command
+
+
+def _asked(palette: Palette, count: int, descriptor: int) -> str | None:
+    """Return what was answered; None at Ctrl-C, Ctrl-D, or when it is no single line."""
+    which = "Enter" if count == 1 else f"Enter or 1-{count}"
+    hint = palette.dim("(n leaves it)")
+    try:
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+        print(f"{which} puts it into your prompt {hint} ", end="", flush=True)
+        data = os.read(descriptor, MAX_ANSWER_BYTES)
+    except (KeyboardInterrupt, OSError, termios.error):
+        print()
+        return None
+    # Several lines at once are a paste and no answer.
+    if not data.endswith(b"\n") or select.select([descriptor], [], [], 0)[0]:
+        print()
+        return None
+    return data.decode(errors="replace").strip()
+
+
+# Which conversation belongs to a folder: a file in the home of clawd, named for the folder.
+#
+#     <home>/folders/<hash of the folder's real path>:   conv-7f3a…
+#
+# Earlier ones lay in the folder itself, as `.clawd_session`, where every `git status` showed them:
+# one that is found is moved. A folder may have been made by anybody, so nothing in it is believed:
+# the file is followed nowhere (no link, no pipe), has to be the person's own and of nobody else's
+# writing, and what it holds has to look like an id. The daemon then tells whose conversation it is.
+
+
+def read_session(folder: Path, home: Path) -> str:
+    """Return the conversation of a folder, "" where there is none; an old file is moved.
+
+    Raises:
+        ClawError: there is a file that is not to be trusted; the message says why.
+    """
+    kept = _read(_place(folder, home))
+    if kept:
+        return kept
+    old = _read(folder / OLD_NAME)
+    if old:
+        # It stays what it was where it cannot be moved: the next question tries it again.
+        with contextlib.suppress(OSError):
+            write_session(folder, home, old)
+    return old
+
+
+def write_session(folder: Path, home: Path, conversation_id: str) -> None:
+    """Let a conversation belong to a folder.
+
+    Raises:
+        OSError: the home takes no files.
+    """
+    place = _place(folder, home)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{conversation_id}\n")
+        partial.replace(place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    _forget_oldest(place.parent)
+    _remove_old(folder / OLD_NAME)
+
+
+def _place(folder: Path, home: Path) -> Path:
+    real = os.path.realpath(folder)
+    return home / FOLDERS / hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
+
+
+def _forget_oldest(folders: Path) -> None:
+    """Keep the newest; what a folder is not asked from any more need not be known."""
+    for path in sorted(folders.iterdir(), key=_changed_at)[:-MAX_FOLDERS]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove_old(path: Path) -> None:
+    """Remove the file of earlier versions, if it is one that would be believed."""
+    with contextlib.suppress(ClawError, OSError):
+        if _read(path):
+            path.unlink()
+
+
+def _read(path: Path) -> str:
+    """Return the id in a file, "" where there is no file.
+
+    Raises:
+        ClawError: there is one that is not to be trusted; the message says why.
+    """
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        descriptor = os.open(path, flags)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        why = "it is a symbolic link" if path.is_symlink() else error.strerror
+        raise _refused(path, str(why)) from error
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise _refused(path, "it is no file")
+        if facts.st_uid != os.geteuid():
+            raise _refused(path, f"it belongs to uid {facts.st_uid}")
+        if facts.st_mode & 0o077:
+            raise _refused(path, f"its mode is {stat.S_IMODE(facts.st_mode):04o}, not 0600")
+        data = os.read(descriptor, MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    text = data.decode("ascii", errors="replace").removesuffix("\n")
+    if not _ID.fullmatch(text):
+        raise _refused(path, "it holds no id of a conversation")
+    return text
+
+
+def _refused(path: Path, why: str) -> ClawError:
+    return ClawError(
+        f"{path} is not used: {why}",
+        hint="Remove it, or leave it out with --no-local-session.",
+    )

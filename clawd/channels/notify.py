@@ -1,7 +1,9 @@
 """Tells a person who looks elsewhere: an approval waits, a detached turn has ended.
 
-Channels that only push: the desktop (`notify-send`), a command, a webhook. What they are given
-names tool and conversation, never arguments, paths or text of a model.
+It is told by channels: the desktop (`notify-send`), a command, a webhook. A further one implements
+`Channel` and is made in `channels_of`. What they are given names tool and conversation, never
+arguments, paths or text of a model. The doors (`rpc`, `http`) are no channels: who follows them is
+told every event as it happens.
 """
 
 import asyncio
@@ -10,14 +12,13 @@ import logging
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, Literal, Protocol
 
 import aiohttp
 import msgspec
 import yarl
 from typing_extensions import override
 
-from clawd.channels.base import Channel, Outgoing
 from clawd.config.schema import NotifySection
 from clawd.errors import ClawError, ConfigError
 from clawd.runtime.hub import DaemonEvent
@@ -44,6 +45,58 @@ _BUS = "DBUS_SESSION_BUS_ADDRESS"
 _log = logging.getLogger(__name__)
 
 
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """Something for a person.
+
+    Attributes:
+        kind: an approval that waits, or a turn that ended.
+        title: a few words.
+        text: a sentence or two, without secrets and without text of a model or a tool.
+        conversation_id: what it is about, "" for none.
+        owner: uid of whom it is for; None is whoever owns the daemon.
+        draft_id: what is sent under the same id later takes its place, where a channel can do
+            that; "" is never replaced.
+    """
+
+    kind: Literal["approval", "turn"]
+    title: str
+    text: str
+    conversation_id: str = ""
+    owner: int | None = None
+    draft_id: str = ""
+
+
+class Channel(Protocol):
+    """A way to people.
+
+    Attributes:
+        name: what the log and the config call it.
+        supports_draft_updates: an `Outgoing` takes the place of an earlier one of its draft id.
+    """
+
+    name: ClassVar[str]
+    supports_draft_updates: ClassVar[bool]
+
+    async def start(self) -> None:
+        """Begin.
+
+        Raises:
+            ClawError: it cannot begin; the message says what is missing.
+        """
+        ...
+
+    async def send(self, outgoing: Outgoing) -> bool:
+        """Bring it to its person; tell whether it was taken.
+
+        It is cancelled after `SEND_LIMIT_S`. What it raises is logged, and the message is lost.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End; idempotent."""
+        ...
+
+
 class CommandChannel:
     """Runs a program of the owner for each message, which stands as JSON on standard input.
 
@@ -59,7 +112,7 @@ class CommandChannel:
         self._argv = tuple(argv)
         self._environ = {name: environ[name] for name in (*_PASSED, _BUS) if name in environ}
 
-    async def start(self, *_args: Any, **_kwargs: Any) -> None:
+    async def start(self) -> None:
         """Find the program.
 
         Raises:
@@ -131,7 +184,7 @@ class WebhookChannel:
         self._rules = rules
         self._resolve = resolve
 
-    async def start(self, *_args: Any, **_kwargs: Any) -> None:
+    async def start(self) -> None:
         """Hold nothing: every message is a connection of its own."""
 
     async def send(self, outgoing: Outgoing) -> bool:
@@ -253,6 +306,8 @@ class Notifier:
             case TurnFinished() | TurnFailed() if event.turn_id in self._detached:
                 del self._detached[event.turn_id]
                 how = event.stop_reason if isinstance(event, TurnFinished) else event.code
+                if isinstance(event, TurnFinished) and event.waits_for:
+                    how = f"it waits for an approval, {event.waits_for}"
                 self._put(
                     Outgoing(
                         kind="turn",

@@ -1,24 +1,29 @@
-"""The sections of the built-in engine: [engine], and [model."pattern"] over it for one model."""
+"""The sections of the built-in engine: [engine], and [model."pattern"] over it for one model.
 
-from typing import Annotated, Literal
+A LoRA adapter is written as a GGUF file, and behind a colon how much it counts:
+
+    lora = ["~/adapters/style.gguf", "~/adapters/law.gguf:0.5"]
+"""
+
+import re
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from clawd.config.section import Section
+from clawd.config.sections import Section
 
 MAX_CONTEXT = 1 << 24
 MAX_THREADS = 512  # more than that ends llama.cpp
-
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
 RopeScaling = Literal["", "none", "linear", "yarn"]
 FlashAttention = Literal["auto", "on", "off"]
+UnifiedCache = Literal["auto", "on", "off"]
 Speculation = Literal["auto", "off"]
 Fence = Literal["auto", "off"]
 Preset = Literal["", "deterministic", "precise", "balanced", "creative", "wild"]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
 Breakers = Annotated[tuple[str, ...], Field(strict=False, max_length=64)]
-
 # Ranges that a model's profile shares with the section.
 Layers = Annotated[int, Field(ge=-1)]
 Context = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
@@ -34,6 +39,9 @@ Repetition = Annotated[float, Field(gt=0, le=10)]
 Frequency = Annotated[float, Field(ge=0, le=2)]
 Presence = Annotated[float, Field(ge=-2, le=2)]
 Base = Annotated[float, Field(ge=1)]
+_ADAPTER = re.compile(
+    r"(?P<file>.+\.gguf)(:(?P<scale>[-+]?(\d+\.?\d*|\.\d+)))?", re.DOTALL | re.IGNORECASE
+)
 
 
 class EngineSection(Section):
@@ -56,7 +64,10 @@ class EngineSection(Section):
     )
     n_batch: Positive = Field(default=512, description="Tokens of one decode call, at most.")
     n_ubatch: Positive = Field(default=512, description="Tokens computed at once, at most n_batch.")
-    n_threads: Threads = Field(default=0, description="CPU threads; 0 chooses.")
+    n_threads: Threads = Field(
+        default=0,
+        description="CPU threads; 0 is all physical cores that the cgroup and the affinity give.",
+    )
     n_parallel: Sequences = Field(default=4, description="Sequences that run at the same time.")
     cache_type_k: CacheType = Field(default="f16", description="Type of the key cache.")
     cache_type_v: CacheType = Field(
@@ -64,6 +75,12 @@ class EngineSection(Section):
         description="Type of the value cache; all but f32, f16 and bf16 need flash_attn.",
     )
     flash_attn: FlashAttention = Field(default="auto", description="Flash attention.")
+    kv_unified: UnifiedCache = Field(
+        default="auto",
+        description="on: all sequences share one KV cache of ctx_size; off: each has its own, "
+        "which is faster for several at once and takes n_parallel times the memory; auto: its own "
+        "where that is 1 GiB and a quarter of the free memory at most, and no GPU computes.",
+    )
     mlock: bool = Field(default=False, description="Keep the model in memory, never swapped.")
     mmap: bool = Field(default=True, description="Map the model's file instead of reading it.")
     split_mode: SplitMode = Field(default="layer", description="How a model is split over GPUs.")
@@ -142,7 +159,18 @@ class EngineSection(Section):
         description="Let requests set penalties too; otherwise the values here hold.",
     )
     max_tokens: Count = Field(
-        default=0, description="Tokens of one answer; 0 is to the end of context."
+        default=0,
+        description="Tokens of one answer; 0 is what the context has room for, at most 4096.",
+    )
+    stop_loops: bool = Field(
+        default=True,
+        description="End an answer whose last 512 tokens do nothing but repeat themselves; 96 of "
+        "models of less than 32 million parameters.",
+    )
+    template_kwargs: dict[str, Any] = Field(
+        default={},
+        description="Variables of the chat template, such as { enable_thinking = false } for "
+        "models that think otherwise; those of a request win.",
     )
     prefix_cache_ram_mb: int = Field(
         default=1024,
@@ -151,10 +179,16 @@ class EngineSection(Section):
         "context, on disk neither.",
     )
     prefix_cache_disk_mb: int = Field(
-        default=0,
+        default=2048,
         ge=0,
-        description="Disk for conversations of all models, so that they go on where they were "
-        "after a restart; 0 keeps none.",
+        description="Disk for what models have read, so that they go on where they were after a "
+        "restart: of the system prompt and the tools; where this key is set, of conversations, "
+        "too. 0 keeps nothing.",
+    )
+    preload: bool = Field(
+        default=True,
+        description="Load the default model when the daemon starts, if it takes at most half of "
+        "the free memory, and read the system prompt and the tools ahead of the first message.",
     )
     fence: Fence = Field(
         default="auto",
@@ -185,6 +219,8 @@ class ModelProfile(Section):
     dry_breakers: Breakers | None = None
     seed: int | None = None
     max_tokens: Count | None = None
+    stop_loops: bool | None = None
+    template_kwargs: dict[str, Any] | None = None
     ctx_size: Context | None = None
     n_batch: Positive | None = None
     n_ubatch: Positive | None = None
@@ -195,6 +231,7 @@ class ModelProfile(Section):
     cache_type_k: CacheType | None = None
     cache_type_v: CacheType | None = None
     flash_attn: FlashAttention | None = None
+    kv_unified: UnifiedCache | None = None
     mlock: bool | None = None
     mmap: bool | None = None
     rope_scaling: RopeScaling | None = None
@@ -203,3 +240,15 @@ class ModelProfile(Section):
     lora: Texts | None = None
     rpc_servers: Texts | None = None
     speculation: Speculation | None = None
+
+
+def split_adapter(text: str) -> tuple[str, float]:
+    """Return the file and the scale, which is 1 where none is given.
+
+    Raises:
+        ValueError: it is no such text; the message is what to expect.
+    """
+    match = _ADAPTER.fullmatch(text)
+    if match is None:
+        raise ValueError('a .gguf file, or one with a scale behind it, as "style.gguf:0.5"')
+    return match["file"], float(match["scale"] or 1)

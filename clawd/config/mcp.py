@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 
-from clawd.config.section import Section
+from clawd.config.sections import Section
+from clawd.wire.hosts import ANY_HOST, is_listed_form
 
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 Paths = Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)]
@@ -21,7 +22,7 @@ Wrong = tuple[tuple[str | int, ...], object, str]
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OF_A_COMMAND = ("env", "env_passthrough", "workspace_access", "readonly_paths", "network")
+_OF_A_COMMAND = ("env", "env_passthrough", "workspace_access", "readonly_paths", "hosts", "network")
 _OF_A_URL = ("auth_token", "auth_env", "oauth", "oauth_client_id", "oauth_client_env")
 
 
@@ -48,7 +49,14 @@ class McpServerSection(Section):
     readonly_paths: Paths = Field(
         default=(), description="command: what it may read beside the workspace and the system."
     )
-    network: bool = Field(default=False, description="command: whether it may use the network.")
+    hosts: Words = Field(
+        default=(),
+        description='command: the hosts that it may reach, through the egress proxy: "host:port", '
+        '"*.domain:port", or "*" for every public one.',
+    )
+    network: bool = Field(
+        default=False, description='command: the same as hosts = ["*"]; write that instead.'
+    )
     auth_token: SecretStr | None = Field(
         default=None,
         strict=False,
@@ -94,6 +102,12 @@ class McpServerSection(Section):
     )
     call_timeout_s: float = Field(default=60.0, gt=0, le=86_400, description="One call.")
     enabled: bool = Field(default=True, description="Whether it is connected.")
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """The hosts that it may reach; `*` for every public one."""
+        named = tuple(host.lower() for host in self.hosts)
+        return named or ((ANY_HOST,) if self.network else ())
 
 
 class McpAutoApproveSection(Section):
@@ -167,6 +181,10 @@ def _server(at: tuple[str, ...], server: dict[str, Any]) -> Iterator[Wrong]:
         yield from _command(at, command)
         yield from _foreign(at, server, _OF_A_URL, "for a server with a url only")
     yield from _variables(at, server)
+    for index, host in _texts(server.get("hosts")):
+        if not is_listed_form(host, any_host=True):
+            expected = 'host:port, as api.example.org:443, *.domain:port, or "*"'
+            yield (*at, "hosts", index), host, expected
     for key in ("allow", "deny"):
         for index, pattern in _texts(server.get(key)):
             if not pattern or "*" in pattern[:-1]:

@@ -1,21 +1,32 @@
-"""What is wrong with a configuration, said so that a person can mend it."""
+"""The untyped side of the configuration, and what is wrong with it, so that a person can mend it.
+
+Keys, layers of values, and where each value came from: a key is a tuple of names, `("security",
+"autonomy")`; `dotted` writes it as people do. A layer is a tree of dicts as TOML gives it; later
+layers win.
+"""
 
 import difflib
 import re
+import tomllib
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Union, get_args, get_origin
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from clawd.config.schema import Config
-from clawd.config.tree import Key, annotation_of, dotted, is_section
+from clawd.config.sections import Section
 
+ENV_PREFIX = "CLAWD_"
+TOP_LEVEL_KEYS = ("workspace_dir", "default_provider", "default_model")
+Key = tuple[str, ...]
+Tree = dict[str, Any]
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 HIDDEN_VALUES = frozenset({"api_key", "auth_token", "base_url", "env", "url"})
 MAX_SHOWN = 80
-
 _EXPECTED_TYPES = {
     "bool_type": "true or false",
     "int_type": "a whole number",
@@ -35,10 +46,128 @@ _BOUNDS = {
     "less_than": ("lt", "a value below"),
     "less_than_equal": ("le", "a value of at most"),
 }
-
 # Keys of earlier versions, dotted, each with what to write instead. A config that is years old
 # says by them what to change.
 FORMER_KEYS: Mapping[str, str] = {}
+
+
+def dotted(key: tuple[str | int, ...]) -> str:
+    """Return the key as people write it: `model."qwen2.5".top_k`, `security.forbidden_paths[2]`."""
+    text = ""
+    for part in key:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            name = part if _BARE.fullmatch(part) else f'"{part}"'
+            text += f".{name}" if text else name
+    return text
+
+
+def merge(base: Tree, layer: Tree, source: str, sources: dict[Key, str], at: Key = ()) -> None:
+    """Lay `layer` over `base` in place and note the source of every value it brings."""
+    for name, value in layer.items():
+        key = (*at, name)
+        below = base.get(name)
+        if isinstance(value, dict) and isinstance(below, dict):
+            merge(below, value, source, sources, key)
+            continue
+        if isinstance(value, dict):
+            base[name] = {}
+            merge(base[name], value, source, sources, key)
+        else:
+            base[name] = value
+        sources[key] = source
+
+
+def environment_values(environ: Mapping[str, str], known: Tree) -> list[tuple[str, Key, object]]:
+    """Return the name, the key and the value of each variable `CLAWD_SECTION__KEY`."""
+    values = []
+    for variable in sorted(environ):
+        if not variable.startswith(ENV_PREFIX):
+            continue
+        words = variable.removeprefix(ENV_PREFIX).lower()
+        if "__" not in words and words not in TOP_LEVEL_KEYS:
+            continue
+        key = _spelled_as_known(tuple(words.split("__")), known)
+        values.append((variable, key, parsed(environ[variable], key)))
+    return values
+
+
+def nested(key: Key, value: object) -> Tree:
+    """Return a tree that holds one value."""
+    for name in reversed(key):
+        value = {name: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def split_dotted(text: str) -> Key:
+    """Return the key that dotted text means; a part in double quotes may hold dots."""
+    return tuple(quoted or bare for quoted, bare in re.findall(r'"([^"]*)"|([^."]+)', text))
+
+
+def parsed(text: str, key: Key) -> object:
+    """Return text from outside the file as the value that the key takes.
+
+    Numbers, booleans and lists are read as TOML; anything else, and all that a text key is given
+    without quotes, is the text itself.
+    """
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = document.pop("value")
+    if document or (not isinstance(value, str) and _takes_text(key)):
+        return text
+    return value
+
+
+def _annotation_of(key: Key) -> Any:
+    """Return the type annotation of a key, or None when there is no such key."""
+    kind: Any = Config
+    for name in key:
+        if get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        elif _is_section(kind) and name in kind.model_fields:
+            kind = kind.model_fields[name].annotation
+        else:
+            return None
+    return kind
+
+
+def _is_section(kind: object) -> bool:
+    """Tell whether an annotation is a section of the schema."""
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def value_at(tree: Tree, key: Key) -> Any:
+    """Return the value of a key, or None when it is not there."""
+    node: Any = tree
+    for name in key:
+        if not isinstance(node, dict):
+            return None
+        node = node.get(name)
+    return node
+
+
+def _takes_text(key: Key) -> bool:
+    kind = _annotation_of(key)
+    options = get_args(kind) if get_origin(kind) in {Union, types.UnionType} else (kind,)
+    return any(
+        option in {str, Path, SecretStr} or get_origin(option) is Literal for option in options
+    )
+
+
+def _spelled_as_known(key: Key, known: Tree) -> Key:
+    """Give names that an environment variable cannot spell (`my-server`) their own spelling."""
+    spelled: list[str] = []
+    node: Any = known
+    for name in key:
+        names = node if isinstance(node, dict) else {}
+        match = next((n for n in names if re.sub(r"\W", "_", n).lower() == name), name)
+        spelled.append(match)
+        node = names.get(match)
+    return tuple(spelled)
 
 
 @dataclass(frozen=True)
@@ -106,15 +235,15 @@ def _toml_word(value: object) -> str:
 
 def _allowed(key: tuple[str | int, ...]) -> str:
     names = tuple(part for part in key if isinstance(part, str))
-    words = [word for word in get_args(annotation_of(names)) if isinstance(word, str)]
+    words = [word for word in get_args(_annotation_of(names)) if isinstance(word, str)]
     return f": expected one of {', '.join(words)}" if words else ""
 
 
 def _unknown(key: tuple[str | int, ...]) -> str:
     names = tuple(part for part in key if isinstance(part, str))
     parent, name = names[:-1], names[-1]
-    section = annotation_of(parent)
-    known = list(section.model_fields) if is_section(section) else []
+    section = _annotation_of(parent)
+    known = list(section.model_fields) if _is_section(section) else []
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f" is not a known key: did you mean {dotted((*parent, close[0]))}?"
@@ -133,6 +262,6 @@ def _all_keys(section: Any, at: Key = ()) -> Iterator[Key]:
         yield (*at, name)
         if get_origin(kind) is dict:
             value = get_args(kind)[1]
-            yield from _all_keys(value, (*at, name, "<name>")) if is_section(value) else ()
-        elif is_section(kind):
+            yield from _all_keys(value, (*at, name, "<name>")) if _is_section(value) else ()
+        elif _is_section(kind):
             yield from _all_keys(kind, (*at, name))

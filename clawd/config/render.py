@@ -1,6 +1,11 @@
-"""Writes configuration out: the commented default file, and what is in force with its sources."""
+"""Writes configuration out: the commented default file, and what is in force with its sources.
+
+Sets a home up with it: folders and a commented config. What is there already is kept.
+"""
 
 import json
+import os
+import stat
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,15 +14,12 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from clawd.config import defaults
-from clawd.config.compression import CompressionSection
+from clawd.config import sections
 from clawd.config.engine import EngineSection, ModelProfile
-from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.http import HttpSection
-from clawd.config.knowledge import KnowledgeSection
 from clawd.config.load import Loaded, overrides_of
 from clawd.config.mcp import McpAutoApproveSection, McpSection, McpServerSection
-from clawd.config.prompt import PromptSection
+from clawd.config.problems import TOP_LEVEL_KEYS, Key, dotted
 from clawd.config.schema import (
     AgentProfile,
     AgentSection,
@@ -29,18 +31,26 @@ from clawd.config.schema import (
     ProviderSection,
     ProvidersSection,
     ReceiptsSection,
+    SandboxSection,
     SecuritySection,
 )
-from clawd.config.section import Section
-from clawd.config.session_files import SessionFilesSection
-from clawd.config.tools import ToolsSection
-from clawd.config.tree import TOP_LEVEL_KEYS, Key, dotted
-from clawd.config.web import WebSection
+from clawd.config.sections import (
+    CompressionSection,
+    ExternalToolsSection,
+    HooksSection,
+    KnowledgeSection,
+    PluginsSection,
+    PromptSection,
+    Section,
+    SessionFilesSection,
+    ToolsSection,
+    WebSection,
+)
+from clawd.errors import ConfigError
 from clawd.paths import Layout
 from clawd.wire.reports import OverrideLine
 
 REDACTED = "(set, not shown)"
-
 _WIDTH = 96
 _HEAD = """\
 # The configuration of clawd. A line that begins with # and a key shows the built-in value; remove
@@ -59,12 +69,12 @@ _ACTIVE = frozenset(
         "allowed_addresses",
         "approval_timeout_s",
         "approval_rule_days",
+        "egress",
+        "egress_hosts",
         "policy_cases",
         "writable_run_later",
     )
 }
-
-
 _NOT_OF_A_SERVER = frozenset(
     {
         "script",
@@ -96,12 +106,13 @@ def render_default_config(layout: Layout) -> str:
         "knowledge.path": _with_tilde(layout.knowledge),
         "receipts.path": _with_tilde(layout.receipts),
         "external_tools.dir": _with_tilde(layout.external_tools),
-        "security.policy_cases": _with_tilde(layout.config.with_name(defaults.POLICY_CASES)),
-        "security.forbidden_paths": list(defaults.FORBIDDEN_PATHS),
-        "security.workspace_roots": list(defaults.WORKSPACE_ROOTS),
+        "security.policy_cases": _with_tilde(layout.config.with_name(sections.POLICY_CASES)),
+        "security.forbidden_paths": list(sections.FORBIDDEN_PATHS),
+        "security.workspace_roots": list(sections.WORKSPACE_ROOTS),
     }
     plain: list[tuple[Key, type[Section]]] = [
         (("security",), SecuritySection),
+        (("sandbox",), SandboxSection),
         (("channels", "cli"), CliSection),
         (("channels", "http"), HttpSection),
         (("memory",), MemorySection),
@@ -118,6 +129,7 @@ def render_default_config(layout: Layout) -> str:
         (("plugins",), PluginsSection),
         (("web",), WebSection),
         (("notify",), NotifySection),
+        (("hooks",), HooksSection),
     ]
     parts = [_HEAD]
     parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))
@@ -222,9 +234,9 @@ def _providers() -> str:
         *_keys(("providers",), ProvidersSection, {}, ("retries",)),
         "",
         "# The sources of answers, one section each: [providers.models.<name>]. local is the",
-        "# built-in engine with the embedded model, mock answers from a script without a model.",
+        "# built-in engine with the packaged models, mock answers from a script without a model.",
     ]
-    for name, values in defaults.PROVIDERS.items():
+    for name, values in sections.PROVIDERS.items():
         lines += ["", f"[providers.models.{name}]"]
         lines += [f"{key} = {toml_value(value)}" for key, value in values.items()]
     lines += [
@@ -337,3 +349,62 @@ def _leaves(values: dict[str, Any], at: Key = ()) -> Iterator[tuple[Key, Any]]:
 def _with_tilde(path: Path) -> str:
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def initialise(layout: Layout) -> list[str]:
+    """Create home, config and workspace; return a sentence for each thing made or kept.
+
+    Raises:
+        ConfigError: something cannot be created, or the home is another user's.
+    """
+    try:
+        return [
+            _private_folder(layout.home),
+            *(_folder(folder) for folder in (layout.models, layout.cache)),
+            _config(layout),
+            _folder(layout.workspace),
+        ]
+    except OSError as error:
+        raise ConfigError(
+            f"cannot set up {layout.home}: {error}",
+            hint="Choose another home with CLAWD_HOME, or correct the permissions.",
+        ) from error
+
+
+def _private_folder(folder: Path) -> str:
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        about = folder.stat()
+        if not stat.S_ISDIR(about.st_mode):
+            raise
+        if about.st_uid not in {os.geteuid(), 0} and os.geteuid() != 0:
+            raise ConfigError(
+                f"{folder} belongs to uid {about.st_uid}, not to you (uid {os.geteuid()})",
+                hint="Choose another home with CLAWD_HOME.",
+            ) from None
+        if about.st_mode & 0o077 and about.st_uid == os.geteuid():
+            folder.chmod(0o700)
+            return f"closed {folder} to others (0700)"
+        return f"kept {folder}"
+    return f"created {folder} (0700)"
+
+
+def _folder(folder: Path) -> str:
+    if folder.is_dir():
+        return f"kept {folder}"
+    folder.mkdir(parents=True)
+    return f"created {folder}"
+
+
+def _config(layout: Layout) -> str:
+    text = render_default_config(layout)
+    layout.config.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = os.open(layout.config, flags, 0o640 if layout.is_system else 0o600)
+    except FileExistsError:
+        return f"kept {layout.config}"
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    return f"wrote {layout.config}"

@@ -9,22 +9,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
-from clawd.config import defaults
-from clawd.config.compression import CompressionSection
+from clawd.config import sections
 from clawd.config.engine import EngineSection, ModelProfile, Preset
-from clawd.config.external import ExternalToolsSection, PluginsSection
 from clawd.config.http import HttpSection
-from clawd.config.knowledge import KnowledgeSection
 from clawd.config.mcp import McpSection
-from clawd.config.prompt import PromptSection
-from clawd.config.section import Section
-from clawd.config.session_files import SessionFilesSection
-from clawd.config.tools import ToolsSection
-from clawd.config.web import WebSection
+from clawd.config.sections import (
+    CompressionSection,
+    ExternalToolsSection,
+    HooksSection,
+    KnowledgeSection,
+    PluginsSection,
+    PromptSection,
+    Section,
+    SessionFilesSection,
+    ToolsSection,
+    WebSection,
+)
 
 MAX_SYSTEM_APPEND = 16 * 1024
 
-Autonomy = Literal["readonly", "supervised", "full"]
+Autonomy = Literal["readonly", "supervised", "edits", "full"]
 SandboxMode = Literal["required", "preferred", "off"]
 ProviderKind = Literal["local", "mock", "openai-compatible", "anthropic", "reliable", "router"]
 
@@ -39,7 +43,13 @@ class SecuritySection(Section):
     autonomy: Autonomy = Field(
         default="supervised",
         description="How far the model may go alone: readonly (low risk runs, nothing else), "
-        "supervised (medium risk asks, high is refused), full (all runs that is not blocked).",
+        "supervised (medium risk asks, high is refused), edits (as supervised, but changes to "
+        "files of the workspace run), full (all runs that is not blocked).",
+    )
+    max_autonomy: Autonomy = Field(
+        default="full",
+        description="How far a mode that a person sets for a conversation may go. Who is no admin "
+        "never goes beyond autonomy.",
     )
     workspace_only: bool = Field(
         default=True,
@@ -49,11 +59,12 @@ class SecuritySection(Section):
         description="Never touched, with all that lies under them, whatever the autonomy."
     )
     forbidden_commands: Words = Field(
-        default=defaults.FORBIDDEN_COMMANDS, description="Commands that never run, by name."
+        default=sections.FORBIDDEN_COMMANDS, description="Commands that never run, by name."
     )
     allowed_commands: Words = Field(
-        default=defaults.ALLOWED_COMMANDS,
-        description='Shell commands of medium risk: a name, or with a subcommand as in "git log".',
+        default=sections.ALLOWED_COMMANDS,
+        description="Shell commands of medium risk beside those of everyday work: a name, or with "
+        'a subcommand as in "git log". In the full sandbox those run unasked that only read.',
     )
     allowed_domains: Words = Field(
         default=(),
@@ -62,6 +73,16 @@ class SecuritySection(Section):
     allowed_addresses: Words = Field(
         default=(),
         description='Private or loopback "host:port" pairs that web tools may reach all the same.',
+    )
+    egress: Literal["ask", "off"] = Field(
+        default="ask",
+        description="Whether commands may reach hosts by name: ask lets them reach those of "
+        "egress_hosts and those that a person grants, off none at all.",
+    )
+    egress_hosts: Words = Field(
+        default=(),
+        description='Hosts that commands may reach unasked: "get.example.org:443", '
+        '"*.example.org:443" for subdomains. Private addresses need allowed_addresses, too.',
     )
     untrusted_paths: Words = Field(
         default=(),
@@ -86,7 +107,10 @@ class SecuritySection(Section):
         description="Log every decision about a tool call (names and verdicts, no contents).",
     )
     approval_timeout_s: float = Field(
-        default=120.0, gt=0, le=86_400, description="Silence that long is a no."
+        default=120.0,
+        gt=0,
+        le=86_400,
+        description="Silence that long is a no, while no client is there that can answer.",
     )
     approval_rule_days: int = Field(
         default=30, ge=1, le=365, description="How long a rule of the answer always is in force."
@@ -115,7 +139,8 @@ class ProviderSection(Section):
     )
     model: str = Field(
         default="",
-        description="The model's name; for local: embedded, a file name in models/ or a path.",
+        description="The model's name; for local: assistant, embedded, auto (the one of these two "
+        "that is the better of what is here), a file name in models/ or a path.",
     )
     base_url: str = Field(
         default="",
@@ -248,6 +273,13 @@ class MemorySection(Section):
         le=1_048_576,
         description="When memory is larger, the oldest conversations are deleted; 0 is no limit.",
     )
+    embedding: str = Field(
+        default="",
+        max_length=1_024,
+        description="PROVIDER/MODEL, or PROVIDER for its own model: messages and notes are also "
+        "found by what they mean, by this model of embeddings. A remote provider is sent their "
+        "text, without secrets. Empty searches by words only.",
+    )
 
 
 class ReceiptsSection(Section):
@@ -276,8 +308,15 @@ class AgentSection(Section):
         default=8,
         ge=1,
         le=99_999,
-        description="Rounds of tool calls in one turn. Over 100 needs autonomy full and a "
-        "wall_clock_budget_s.",
+        description="Rounds of tool calls in one turn that nobody attends. Over 100 needs autonomy "
+        "full and a wall_clock_budget_s.",
+    )
+    max_tool_rounds_attended: int = Field(
+        default=25,
+        ge=1,
+        le=100,
+        description="Rounds after which a person who is there is asked whether to go on; never "
+        "fewer than max_tool_rounds.",
     )
     wall_clock_budget_s: float = Field(
         default=0.0, ge=0, description="A turn that takes longer is stopped; 0 is no limit."
@@ -289,6 +328,11 @@ class AgentSection(Section):
     )
     retry_on_incomplete: bool = Field(
         default=True, description="Ask again, at most twice, when an answer is empty or broke off."
+    )
+    show_results: Literal["auto", "always", "never"] = Field(
+        default="auto",
+        description="Show the first lines of what a tool gave beside the answer: auto for local "
+        "models of less than a billion parameters, which may tell of it what is not so.",
     )
 
 
@@ -330,14 +374,47 @@ class NotifySection(Section):
     )
 
 
+class SandboxSection(Section):
+    """What commands see of the person's toolchains, and what is kept for them."""
+
+    toolchains: Literal["auto", "off"] | Paths = Field(
+        default="auto",
+        description="The programs of the person that commands see, read-only and without passwords "
+        'and keys: "auto" is what the login shell has on its PATH, a list names folders, "off" '
+        "shows the system's alone.",
+    )
+    cache_mb: int = Field(
+        default=4_096,
+        ge=0,
+        le=1_048_576,
+        description="What pip, npm, cargo and others keep for commands, a folder for each project; "
+        "the projects not used for longest go first. 0 keeps nothing.",
+    )
+
+
 class LimitsSection(Section):
     """Bounds on time and size."""
 
     max_response_bytes: int = Field(
         default=1_000_000, ge=1_024, description="One answer of a model."
     )
-    tool_timeout_s: float = Field(default=30.0, gt=0, le=86_400, description="One tool call.")
-    shell_timeout_s: float = Field(default=15.0, gt=0, le=86_400, description="One shell command.")
+    tool_timeout_s: float = Field(
+        default=30.0,
+        gt=0,
+        le=86_400,
+        description="One tool call, whatever the manifest of a program or plugin says; commands, "
+        "web requests and MCP servers have limits of their own.",
+    )
+    shell_timeout_s: float = Field(
+        default=15.0,
+        gt=0,
+        le=86_400,
+        description="How long a call waits for a shell command, which then goes on as a job of its "
+        "conversation; outside of conversations it is ended.",
+    )
+    max_command_s: float = Field(
+        default=1_800.0, gt=0, le=86_400, description="One shell command, as a job too."
+    )
     http_timeout_s: float = Field(default=20.0, gt=0, le=86_400, description="One web request.")
     max_tool_output_bytes: int = Field(
         default=65_536,
@@ -369,6 +446,13 @@ class LimitsSection(Section):
         description="Old contents of changed files that are kept for undo, for each user; the "
         "oldest go first. 0 keeps none.",
     )
+    undo_commands_mb: int = Field(
+        default=1_024,
+        ge=0,
+        le=1_048_576,
+        description="What workspaces hold that is kept before commands run, so that undo covers "
+        "them, for all workspaces together. 0 keeps none, and undo covers file tools only.",
+    )
     undo_days: float = Field(
         default=30.0, gt=0, le=36_500, description="How long changes can be undone."
     )
@@ -392,7 +476,7 @@ class Config(Section):
 
     workspace_dir: OnePath = Field(description="The folder that tools work in.")
     default_provider: str = Field(
-        default=defaults.LOCAL_PROVIDER,
+        default=sections.LOCAL_PROVIDER,
         description="The provider that answers: a name below providers.",
     )
     default_model: str = Field(default="", description="Its model; empty is the provider's own.")
@@ -409,6 +493,7 @@ class Config(Section):
     tools: ToolsSection = ToolsSection()
     engine: EngineSection = EngineSection()
     model: dict[str, ModelProfile] = Field(default_factory=dict)
+    sandbox: SandboxSection = SandboxSection()
     limits: LimitsSection = LimitsSection()
     session_files: SessionFilesSection = SessionFilesSection()
     external_tools: ExternalToolsSection
@@ -416,6 +501,7 @@ class Config(Section):
     mcp: McpSection = McpSection()
     web: WebSection = WebSection()
     notify: NotifySection = NotifySection()
+    hooks: HooksSection = HooksSection()
 
 
 def json_schema() -> dict[str, Any]:

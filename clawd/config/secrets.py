@@ -88,7 +88,8 @@ def _from_environment(who: str, what: str, variable: str, environ: Mapping[str, 
             raise ConfigError(f"{who}: credential {variable} cannot be read: {error}") from error
     raise ConfigError(
         f"{who}: its {what} {variable} is neither in the environment nor a systemd credential",
-        hint=f"Set {variable} for the daemon, or LoadCredential={variable}:/path in its unit.",
+        hint=f"Set {variable} for the daemon, which keeps the environment it began with: export it "
+        f"and clawctl restart. In a unit: LoadCredential={variable}:/path.",
     )
 
 

@@ -1,6 +1,7 @@
 """The daemon's side of one worker: load, generations by id, watchdog, death. One process, one life.
 
-Which worker is started when, and for how long, is the supervisor's business.
+Which worker is started when, and for how long, is the supervisor's business; the limits and times
+of both stand here.
 """
 
 import asyncio
@@ -9,6 +10,8 @@ import signal
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import assert_never
+
+import msgspec
 
 from clawd.engine.failures import STARTED_AGAIN, KillCause, WorkerDeath, load_error
 from clawd.engine.mailbox import ErrorFactory, GenerationEvent, Mailbox
@@ -33,18 +36,48 @@ from clawd.engine.protocol import (
     Quit,
     RenderPrompt,
     Reply,
+    TemplateNotes,
     Tokens,
+    Warm,
+    Warmth,
 )
-from clawd.engine.settings import EngineSettings
-from clawd.engine.silence import Silence
 from clawd.errors import ClawError, ModelLoadError, ProtocolError, WorkerDiedError
 
 # Its writers are dead by then, so its end is there as soon as somebody looks.
 _STDERR_GRACE_S = 30.0
 # A template that runs away computes; a worker that does not is stuck elsewhere.
 _RUNAWAY_SHARE = 0.5
-
 _log = logging.getLogger(__name__)
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and times of the supervisor; every time is in seconds.
+
+    Attributes:
+        keep_alive_s: an idle model is unloaded after this; 0 at once, negative never.
+        max_loaded: models in memory at one time.
+        load_timeout_s: a load that takes longer is ended.
+        template_timeout_s: from a request to an idle worker to its first sign of life; only the
+            chat template is rendered in that time.
+        step_timeout_s: the longest silence while work is pending; a step of a big model on a slow
+            machine must fit.
+        ping_interval_s: silence after which a worker with pending work is asked for a sign.
+        quit_grace_s: from Quit to SIGKILL; a worker takes up to half of it to save what it keeps.
+        backoff_initial_s: wait before the restart after the first death; doubles with each.
+        backoff_max_s: the longest such wait.
+        max_prompt_deaths: a prompt that was running in so many deaths is refused.
+    """
+
+    keep_alive_s: float = 300.0
+    max_loaded: int = 2
+    load_timeout_s: float = 120.0
+    template_timeout_s: float = 5.0
+    step_timeout_s: float = 60.0
+    ping_interval_s: float = 1.0
+    quit_grace_s: float = 8.0
+    backoff_initial_s: float = 0.5
+    backoff_max_s: float = 30.0
+    max_prompt_deaths: int = 2
 
 
 class WorkerClient:
@@ -83,6 +116,8 @@ class WorkerClient:
         self._kill_cause: tuple[KillCause, str] | None = None
         self._death: WorkerDeath | None = None
         self.info: ModelInfo | None = None
+        self.warmth: Warmth | None = None  # of what was wanted last
+        self.template_notes: tuple[str, ...] = ()
 
     @property
     def pid(self) -> int:
@@ -177,6 +212,11 @@ class WorkerClient:
         answer = await self._answer(question.id, *frames)
         assert not isinstance(answer, Pong), "a question was answered with a Pong"
         return answer
+
+    def warm(self, request: Generate) -> None:
+        """Have what such prompts begin with evaluated ahead; answers change `warmth`."""
+        if self.is_alive:
+            self._process.post(Warm(request=request))
 
     async def state(self) -> Pong:
         """Return what the worker is doing.
@@ -356,11 +396,21 @@ class WorkerClient:
                     mailbox.put(frame)
                 self._cancelling.discard(frame.id)
                 self._note_work()
+            case Warmth():
+                self.warmth = frame
+            case TemplateNotes():
+                self._take_notes(frame.notes)
             case Pong():
                 self._pongs = frame.id
                 self._take_answer(-frame.id, frame)
             case _:
                 self._take_answer(frame.id, frame)
+
+    def _take_notes(self, notes: tuple[str, ...]) -> None:
+        for note in notes:
+            if note not in self.template_notes:
+                _log.warning("the chat template of model %s: %s", self._name, note)
+        self.template_notes = notes
 
     def _take_answer(self, key: int, frame: Reply | Pong) -> None:
         answer = self._answers.get(key)
@@ -392,3 +442,31 @@ class WorkerClient:
         if not self._is_quitting:
             _log.warning("engine worker %d of model %s died: %s", self.pid, self._name, reason)
             self._on_death(self._death)
+
+
+class Silence:
+    """Adds up the time between looks, no more for each than was to pass until it.
+
+    Where the watching process got no processor, was stopped or blocked its loop, a worker may have
+    said something that is not read yet.
+    """
+
+    def __init__(self) -> None:
+        self._heard_at = float("-inf")
+        self._looked_at = 0.0
+        self._counted_s = 0.0
+
+    def look(self, now: float, heard_at: float, pause_s: float) -> float:
+        """Return the seconds of silence.
+
+        Args:
+            now: the time of this look.
+            heard_at: when the worker was heard of last, or its work began.
+            pause_s: how long the watcher meant to wait before this look.
+        """
+        if heard_at != self._heard_at:
+            self._heard_at = self._looked_at = heard_at
+            self._counted_s = 0.0
+        self._counted_s += min(now - self._looked_at, pause_s)
+        self._looked_at = now
+        return self._counted_s

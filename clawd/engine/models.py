@@ -1,30 +1,79 @@
 """Finds a model's file by its name; never another model than the one that was asked for."""
 
 import contextlib
+import hashlib
 from pathlib import Path
 
+from clawd.engine.assistant import (
+    ASSISTANT,
+    BASE_FILE,
+    PULL,
+    SHARED_MODELS,
+    Assistant,
+    packaged_assistant,
+)
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.parts import SHARD, files_of
 from clawd.errors import ModelNotFoundError
 
 EMBEDDED = "embedded"
+AUTO = "auto"
+"""The assistant where its card makes it the default and it can be used, else the embedded model."""
+TOY_LIMIT = 1_200
+"""So many characters of a message the embedded model's chat template shows it."""
+PROJECTOR = "mmproj-"
+"""Begins the name of what a model needs for images; no model by itself."""
+TOY_FIRST = "the packaged toy answers; `clawctl model recommend` says which real model fits here"
+_SAMPLE_BYTES = 1024 * 1024
 
 
 class ModelFolder:
-    """The models of one folder, and the embedded one."""
+    """The models of one folder, and those of the package: the embedded one and the assistant.
 
-    def __init__(self, folder: Path) -> None:
+    The assistant's base lies in the folder, or where the machine's models are.
+    """
+
+    def __init__(
+        self, folder: Path, *, shared: Path = SHARED_MODELS, assistant: Assistant | None = None
+    ) -> None:
         self._folder = folder
+        self._shared = shared
+        self.assistant = assistant or packaged_assistant()
 
     def names(self) -> list[str]:
         """Return what `find` knows, sorted; the embedded model first."""
-        return [EMBEDDED, *sorted(self._files())]
+        return list(dict.fromkeys([EMBEDDED, *self.paths()]))
 
     def paths(self) -> dict[str, Path]:
         """Return the files by name, as `find` gives them; the embedded model first."""
-        embedded = self._lookup(EMBEDDED)
+        embedded, base = self._lookup(EMBEDDED), self.base
         first = {EMBEDDED: embedded} if embedded is not None else {}
+        first |= {ASSISTANT: base} if base is not None else {}
         return first | dict(sorted(self._files().items()))
+
+    @property
+    def base(self) -> Path | None:
+        """The file of the assistant's base, looked at by its name alone; None without one."""
+        places = (self._folder / BASE_FILE, self._shared / BASE_FILE)
+        return next((path for path in places if path.is_file()), None)
+
+    def resolved(self, name: str) -> str:
+        """Return which model a name means: of `auto` the one that answers now."""
+        if name.strip().lower() != AUTO:
+            return name
+        return EMBEDDED if self.shortfall() else ASSISTANT
+
+    def shortfall(self) -> str:
+        """Return why the embedded model answers for `auto` and what to do, "" where it does not."""
+        if not self.assistant.is_default:
+            return TOY_FIRST
+        if (base := self.base) is None:
+            return f"the packaged toy answers; `{PULL}` gets the real small model (98 MB)"
+        problem = self.assistant.problem(base)
+        if not problem:
+            return ""
+        what = f"`{PULL} --force` gets it anew" if self.assistant.is_there else "install clawd anew"
+        return f"the packaged toy answers, for the assistant cannot: {problem}; {what}"
 
     def name_of(self, path: Path) -> str:
         """Return the one name of a file that `find` gave, however it was asked for."""
@@ -34,18 +83,24 @@ class ModelFolder:
     def find(self, name: str) -> Path:
         """Return the file of a model.
 
-        `embedded`, an absolute path, or the name of a file of the folder: with or without
-        `.gguf`, in any case, of a split model without its number.
+        `embedded`, `assistant` (of which it is the base), `auto`, an absolute path, or the name of
+        a file of the folder: with or without `.gguf`, in any case, of a split model without its
+        number.
 
         Raises:
             ModelNotFoundError: there is none of this name; says which are there.
         """
-        path = self._lookup(name.strip())
+        path = self._lookup(self.resolved(name.strip()))
         if path is None:
+            if name.strip().lower() == ASSISTANT:
+                raise ModelNotFoundError(
+                    f"the base of the assistant is not here: no {BASE_FILE} in {self._folder}",
+                    hint=f"Get it (98 MB): {PULL}",
+                )
             raise ModelNotFoundError(
                 f"no model named {name!r}; there are: {', '.join(self.names())}",
-                hint=f"Put a .gguf file into {self._folder} (`clawctl model add FILE`), or give an "
-                "absolute path.",
+                hint=f"Put a .gguf file into {self._folder} (`clawctl model add FILE`), get one "
+                "(`clawctl model pull REF`), or give an absolute path.",
             )
         return path
 
@@ -53,6 +108,8 @@ class ModelFolder:
         if name.lower() == EMBEDDED:
             path = embedded_model_path()
             return path if path.is_file() else None
+        if name.lower() == ASSISTANT:
+            return self.base
         if Path(name).is_absolute():
             path = Path(name)
             return path if path.suffix.lower() == ".gguf" and path.is_file() else None
@@ -73,6 +130,8 @@ class ModelFolder:
         for path in paths:
             if path.suffix.lower() != ".gguf" or not path.is_file():
                 continue
+            if path.name.lower().startswith(PROJECTOR):
+                continue
             shard = SHARD.search(path.stem)
             if shard is None:
                 found[path.stem] = path
@@ -88,3 +147,16 @@ def size_bytes(path: Path) -> int:
         with contextlib.suppress(OSError):
             total += part.stat().st_size
     return total
+
+
+def sampled_digest(path: Path) -> str:
+    """Return a SHA-256 over a file's size, its first and its last megabyte: quick for large ones.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        first = file.read(_SAMPLE_BYTES)
+        size = file.seek(0, 2)
+        file.seek(max(size - _SAMPLE_BYTES, 0))
+        return hashlib.sha256(b"%d\n%b%b" % (size, first, file.read(_SAMPLE_BYTES))).hexdigest()

@@ -14,8 +14,11 @@ events of many generations interleave. Text never splits inside a UTF-8 characte
                                    ←    GenerationDone(id, reason="cancelled")
     Tokenize(id, text, …)          →
                                    ←    TokenPieces(id, …) | QuestionFailed(id, code, …)
+Beside answers a worker is asked for tokens, prompts and vectors. Each question is answered once, by
+the frame of the same id named beside it, or by QuestionFailed.
 """
 
+import struct
 from typing import Any, Literal
 
 import msgspec
@@ -24,28 +27,209 @@ from clawd.engine.call_frame import HERMES
 from clawd.engine.call_frame import CallFrame as CallFrame
 from clawd.engine.call_frame import ParameterForm as ParameterForm
 from clawd.engine.call_frame import StringForm as StringForm
-from clawd.engine.framing import HEADER as HEADER
-from clawd.engine.framing import MAX_FRAME_BYTES as MAX_FRAME_BYTES
-from clawd.engine.framing import FrameBuffer as FrameBuffer
-from clawd.engine.questions import ChatCall as ChatCall
-from clawd.engine.questions import ChatMessage as ChatMessage
-from clawd.engine.questions import CountTokens as CountTokens
-from clawd.engine.questions import Detokenize as Detokenize
-from clawd.engine.questions import Embed as Embed
-from clawd.engine.questions import Embedded as Embedded
-from clawd.engine.questions import Question as Question
-from clawd.engine.questions import QuestionFailed as QuestionFailed
-from clawd.engine.questions import RawPrompt as RawPrompt
-from clawd.engine.questions import Rendered as Rendered
-from clawd.engine.questions import RenderPrompt as RenderPrompt
-from clawd.engine.questions import Reply as Reply
-from clawd.engine.questions import TokenCounts as TokenCounts
-from clawd.engine.questions import Tokenize as Tokenize
-from clawd.engine.questions import TokenPieces as TokenPieces
-from clawd.engine.questions import TokenText as TokenText
 from clawd.errors import ProtocolError
 
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+HEADER = struct.Struct(">I")
+RawPrompt = str | tuple[int, ...]
 DoneReason = Literal["stop", "length", "cancelled"]
+# Tokens of an answer for which no limit was asked.
+MAX_ANSWER_TOKENS = 4096
+
+
+class FrameBuffer:
+    """Cuts a byte stream into frame bodies; bounded by MAX_FRAME_BYTES."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes and return the bodies that are whole now.
+
+        Raises:
+            ProtocolError: a length over MAX_FRAME_BYTES.
+        """
+        self._data += data
+        bodies: list[bytes] = []
+        start = 0
+        while len(self._data) - start >= HEADER.size:
+            (size,) = HEADER.unpack_from(self._data, start)
+            if size > MAX_FRAME_BYTES:
+                raise ProtocolError(f"engine frame of {size} bytes is over {MAX_FRAME_BYTES}")
+            end = start + HEADER.size + size
+            if len(self._data) < end:
+                break
+            bodies.append(bytes(self._data[start + HEADER.size : end]))
+            start = end
+        del self._data[:start]
+        return bodies
+
+
+"""A text, or token ids, that no chat template touches."""
+
+
+class InfillFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file beside the one that is filled in."""
+
+    name: str
+    text: str
+
+
+class Infill(msgspec.Struct, frozen=True, kw_only=True):
+    """A gap to be filled in. No text of it is ever read as control tokens.
+
+    Attributes:
+        prefix: what stands before the gap.
+        suffix: what stands behind it.
+        files: other files that help, the most telling last.
+        begun: what is written in the gap already; it is gone on with.
+    """
+
+    prefix: str
+    suffix: str
+    files: tuple[InfillFile, ...] = ()
+    begun: str = ""
+
+
+class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call of an earlier assistant message, as a chat template wants it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One message as a chat template wants it.
+
+    `reasoning` is what the assistant thought before it; the template decides whether it is shown.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    tool_calls: tuple[ChatCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+    reasoning: str = ""
+
+
+class CountTokens(msgspec.Struct, frozen=True, kw_only=True, tag="count_tokens"):
+    """Count the tokens of each text (no special tokens added); answered by TokenCounts."""
+
+    id: int
+    texts: tuple[str, ...]
+
+
+class Tokenize(msgspec.Struct, frozen=True, kw_only=True, tag="tokenize"):
+    """Cut a text into tokens; answered by TokenPieces.
+
+    Attributes:
+        add_special: with what the model wants at the beginning and the end of a text (BOS, EOS).
+        parse_special: control tokens that are written out become control tokens.
+    """
+
+    id: int
+    text: str
+    add_special: bool = False
+    parse_special: bool = True
+
+
+class Detokenize(msgspec.Struct, frozen=True, kw_only=True, tag="detokenize"):
+    """Join the texts of tokens; answered by TokenText."""
+
+    id: int
+    tokens: tuple[int, ...]
+
+
+class RenderPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="render"):
+    """Build the prompt that a Generate with the same fields would get; answered by Rendered."""
+
+    id: int
+    messages: tuple[ChatMessage, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+    template_kwargs: dict[str, Any] = {}
+    frames: tuple[CallFrame, ...] = ()
+    prompt: RawPrompt | Infill | None = None
+
+
+class Embed(msgspec.Struct, frozen=True, kw_only=True, tag="embed"):
+    """Make a vector of each input, one in a step; answered by Embedded; may be cancelled.
+
+    Attributes:
+        first: the number by which errors call the first input.
+        query: of a model that ranks: each vector is one number, how well the input, which is a
+            text then, answers this.
+    """
+
+    id: int
+    inputs: tuple[RawPrompt, ...]
+    first: int = 1
+    query: str | None = None
+
+
+class TokenCounts(msgspec.Struct, frozen=True, kw_only=True, tag="token_counts"):
+    """Answers CountTokens, in the same order."""
+
+    id: int
+    counts: tuple[int, ...]
+
+
+class TokenPieces(msgspec.Struct, frozen=True, kw_only=True, tag="token_pieces"):
+    """Answers Tokenize; a piece may end inside a UTF-8 character."""
+
+    id: int
+    tokens: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+
+
+class TokenText(msgspec.Struct, frozen=True, kw_only=True, tag="token_text"):
+    """Answers Detokenize; the bytes need be no whole UTF-8."""
+
+    id: int
+    data: bytes
+
+
+class Rendered(msgspec.Struct, frozen=True, kw_only=True, tag="rendered"):
+    """Answers RenderPrompt: the text, and how many tokens the prompt has now.
+
+    What is in the prefix cache keeps the tokens that were generated, so the count is the one
+    that a Generate at this moment would tell.
+    """
+
+    id: int
+    text: str
+    tokens: int
+
+
+class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag="embedded"):
+    """Answers Embed, in the same order.
+
+    Attributes:
+        vectors: little-endian float32 each, of length 1 (L2); the model's own number for a query.
+        counts: tokens of each input, of a query with it.
+    """
+
+    id: int
+    vectors: tuple[bytes, ...]
+    counts: tuple[int, ...]
+
+
+class QuestionFailed(msgspec.Struct, frozen=True, kw_only=True, tag="question_failed"):
+    """A question cannot be answered; `code` is a ClawError code.
+
+    `n_prompt_tokens` and `n_ctx` are what there is and what fits, where that is the reason.
+    """
+
+    id: int
+    code: str
+    message: str
+    hint: str = ""
+    n_prompt_tokens: int = 0
+    n_ctx: int = 0
+
+
+Question = CountTokens | Tokenize | Detokenize | RenderPrompt | Embed
+Reply = TokenCounts | TokenPieces | TokenText | Rendered | Embedded | QuestionFailed
 
 
 class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +242,14 @@ class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True):
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a model is loaded; the names are llama.cpp's. Zero and "" mean the library's default.
 
-    `rpc_servers` are `host:port` pairs whose devices take a share of the layers.
+    `n_ctx` is the context of one sequence; with `kv_unified` on, all sequences share so many cells,
+    otherwise each has as many of its own (auto: where they fit into memory several times).
+    `rpc_servers` are `host:port` pairs whose devices take a share of the layers. Where
+    `template_file` names one, the chat template in it stands in for the model file's own.
 
-    The three about the prefix cache are no library's: sequences kept in RAM (0 keeps none, on
-    disk neither), on disk (0 or no folder: none), and where. Nor is `speculation`: whether tokens
+    The four about the prefix cache are no library's: sequences kept in RAM (0 keeps none, on
+    disk neither), on disk (0 or no folder: none), where, and whether conversations are kept there
+    or beginnings of prompts alone. Nor is `speculation`: whether tokens
     are guessed from what was said before, where that pays; nor `fence`: whether the worker gives
     up what it does not need before it opens a file of the model.
     """
@@ -77,6 +265,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
     flash_attn: Literal["auto", "on", "off"] = "auto"
+    kv_unified: Literal["auto", "on", "off"] = "auto"
     mlock: bool = False
     mmap: bool = True
     split_mode: Literal["none", "layer", "row", "tensor"] = "layer"
@@ -84,6 +273,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     rope_freq_scale: float = 0.0
     yarn_orig_ctx: int = 0
     lora: tuple[LoraAdapter, ...] = ()
+    template_file: str = ""
     rpc_servers: tuple[str, ...] = ()
     max_queue: int = 64
     prefill_chunk: int = 128
@@ -92,13 +282,20 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache_ram_mb: int = 1024
     prefix_cache_disk_mb: int = 0
     prefix_cache_folder: str = ""
+    prefix_cache_conversations: bool = True
     fence: Literal["auto", "off"] = "auto"
+
+
+LOOP_TOKENS = 512
+"""An answer whose last tokens, so many, are nothing but repetition has no end of its own."""
 
 
 class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one generation is sampled; every value is final (defaults are resolved by the daemon).
 
-    `temperature` 0 is greedy. `seed` below 0 draws one. `max_tokens` 0 means to the context's end.
+    `temperature` 0 is greedy. `seed` below 0 draws one. `max_tokens` 0 means MAX_ANSWER_TOKENS, or
+    as many as the context has room for. `stop_loops` ends an answer whose last `loop_tokens` do
+    nothing but repeat themselves.
     `dry_last_n` below 0 is the whole context. `logit_bias` pairs token ids with what is added.
     `top_logprobs` counts only where `logprobs` asks for them.
     """
@@ -125,6 +322,8 @@ class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: tuple[tuple[int, float], ...] = ()
     logprobs: bool = False
     top_logprobs: int = 0
+    stop_loops: bool = True
+    loop_tokens: int = LOOP_TOKENS
 
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +366,9 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     Attributes:
         messages: the conversation; a text of the assistant at its end is gone on with.
         tools: OpenAI-style function objects for the template.
-        prompt: what no template touches; then there are neither messages nor tools.
+        prompt: what no template touches, or a gap to be filled in; then there are neither
+            messages nor tools.
+        appended: what stands behind the beginning of the answer; control tokens in it are such.
     """
 
     id: int
@@ -176,7 +377,19 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     sampling: SamplingConfig = SamplingConfig()
     template_kwargs: dict[str, Any] = {}
     grammar: Grammar = Grammar()
-    prompt: RawPrompt | None = None
+    prompt: RawPrompt | Infill | None = None
+    appended: str = ""
+
+
+class Warm(msgspec.Struct, frozen=True, kw_only=True, tag="warm"):
+    """Evaluate ahead, in quiet moments, what prompts with this system prompt and tools begin with.
+
+    Attributes:
+        request: a request whose message of the user, if it has one, is gone on with later; answers
+            come as Warmth.
+    """
+
+    request: Generate
 
 
 class CancelGeneration(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
@@ -217,6 +430,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         embedding_size: numbers in a vector of its embeddings; 0 for a model that makes none.
         max_embedded: tokens of the longest input that it makes one of.
         generates: False for a model that makes embeddings only.
+        infills: its vocabulary has the tokens that stand around a gap to be filled in.
+        ranks: it tells how well a text answers a query.
+        reads_tools: its chat template writes the tools of a request into the prompt.
+        reads_schemas: it writes more of them than the names of tools and arguments.
     """
 
     alias: str
@@ -237,6 +454,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     embedding_size: int = 0
     max_embedded: int = 0
     generates: bool = True
+    infills: bool = False
+    ranks: bool = False
+    reads_tools: bool = True
+    reads_schemas: bool = True
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
@@ -266,7 +487,7 @@ class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_eva
 
     `quarantined` names the tools whose arguments no grammar holds to their schema, and why.
     `fallback` says why the prompt asks for calls as text, in `<tool_call>` tags, where the chat
-    template could not be used for them.
+    template could not be used for them. `prompt_end` is the end of the prompt's text.
     """
 
     id: int
@@ -276,6 +497,7 @@ class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_eva
     n_ctx: int
     quarantined: dict[str, str] = {}
     fallback: str = ""
+    prompt_end: str = ""
 
 
 class TopLogprob(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,6 +517,28 @@ class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
     top: tuple[TopLogprob, ...] = ()
 
 
+class Warmth(msgspec.Struct, frozen=True, kw_only=True, tag="warmth"):
+    """How far the beginning of prompts is evaluated that was wanted last.
+
+    Attributes:
+        tokens: it has so many; 0 where prompts have too little in common.
+        ready: of these evaluated.
+        restored: of these from a kept state.
+        elapsed_ms: what all that took, without the waiting.
+    """
+
+    tokens: int
+    ready: int = 0
+    restored: int = 0
+    elapsed_ms: float = 0.0
+
+
+class TemplateNotes(msgspec.Struct, frozen=True, kw_only=True, tag="template_notes"):
+    """What had to be done otherwise with the chat template so far, a sentence each; unasked."""
+
+    notes: tuple[str, ...]
+
+
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
     """Generated text to append, from `count` tokens; empty when a character is not complete yet."""
 
@@ -308,7 +552,8 @@ class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     """A generation ended; `elapsed_ms` is the time since the prompt was evaluated.
 
     Of `drafted_tokens` guessed by speculation, `accepted_tokens` were what the model says.
-    `stopped_by` is the stop string that ended it, if one did.
+    `stopped_by` is the stop string that ended it, if one did; `is_loop` that it did nothing but
+    repeat itself. `lifted` says why the grammar that should have held did not to the end.
     """
 
     id: int
@@ -320,6 +565,8 @@ class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     stopped_by: str = ""
+    lifted: str = ""
+    is_loop: bool = False
 
 
 class GenerationFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -347,19 +594,20 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
     cached_sequences: int
 
 
-ToWorker = Load | Generate | CancelGeneration | Question | Ping | Quit
+ToWorker = Load | Generate | Warm | CancelGeneration | Question | Ping | Quit
 FromWorker = (
     Loaded
     | LoadFailed
     | PromptProgress
     | PromptEvaluated
+    | Warmth
+    | TemplateNotes
     | Tokens
     | GenerationDone
     | GenerationFailed
     | Reply
     | Pong
 )
-
 _encoder = msgspec.msgpack.Encoder()
 _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 _from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from clawd.counts import Tally
-from clawd.engine.client import WorkerClient
+from clawd.engine.client import EngineSettings, WorkerClient
 from clawd.engine.failures import WorkerDeath
 from clawd.engine.mailbox import ErrorFactory
 from clawd.engine.protocol import (
@@ -20,8 +20,8 @@ from clawd.engine.protocol import (
     ModelInfo,
     Question,
     RenderPrompt,
+    Warmth,
 )
-from clawd.engine.settings import EngineSettings
 from clawd.errors import ClawError, EngineError
 
 ModelState = Literal["loading", "ready", "stopped"]
@@ -40,6 +40,8 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
         running: generations that run or wait.
         deaths: deaths in a row.
         usage: what it has done so far, its dead workers included.
+        warmth: how far the beginning of prompts is evaluated ahead; None where none was wanted.
+        template_notes: what had to be done otherwise with its chat template.
     """
 
     alias: str
@@ -51,6 +53,8 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: datetime
     deaths: int
     usage: "ModelUsage"
+    warmth: Warmth | None = None
+    template_notes: tuple[str, ...] = ()
 
 
 class ModelUsage(msgspec.Struct, kw_only=True):
@@ -232,6 +236,8 @@ class Slot:
             last_used_at=datetime.fromtimestamp(self.used_at, UTC),
             deaths=self.deaths,
             usage=msgspec.structs.replace(self.usage),
+            warmth=client.warmth if client else None,
+            template_notes=client.template_notes if client else (),
         )
 
     def _strike(self, fingerprint: bytes) -> None:

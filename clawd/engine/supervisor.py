@@ -4,12 +4,15 @@ Loads on first use, shares a load between all that wait for it, unloads what was
 what is least recently used, restarts after a death with a growing wait, refuses a prompt that
 killed its worker again and again. One worker's frames are `client.py`, its process `process.py`,
 what is remembered of a model `slot.py`.
+
+llama.cpp reports nothing while the kernel maps a file and reads it in, which is most of a load: how
+far it is shows in its worker's memory beside the files' size.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,10 +20,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from clawd.counts import Tally
-from clawd.engine.client import WorkerClient
+from clawd.engine.client import EngineSettings, WorkerClient
 from clawd.engine.failures import failure, no_room
-from clawd.engine.loading import TOLD_EVERY_S, LoadProgress, progress_of
 from clawd.engine.mailbox import ErrorFactory, GenerationEvent
+from clawd.engine.parts import files_of
+from clawd.engine.pins import check_pins
 from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv
 from clawd.engine.protocol import (
     CountTokens,
@@ -42,7 +46,6 @@ from clawd.engine.protocol import (
     TokenPieces,
     TokenText,
 )
-from clawd.engine.settings import EngineSettings
 from clawd.engine.slot import ModelStatus, Run, Slot, file_mark, fingerprint
 from clawd.errors import (
     CancelledByUserError,
@@ -53,8 +56,24 @@ from clawd.errors import (
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=Reply)
-
 _log = logging.getLogger(__name__)
+_TOLD_EVERY_S = 0.25
+WORKER_BYTES = 64 << 20  # what a worker takes before it has a model (measured)
+
+
+def total_bytes(config: ModelConfig) -> int:
+    """Return the size of a model's files, 0 where they cannot be seen."""
+    try:
+        return sum(path.stat().st_size for path in files_of(Path(config.path)))
+    except OSError:
+        return 0
+
+
+class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A load goes on: bytes of the model that are in memory, of its files' bytes in all."""
+
+    loaded_bytes: int
+    total_bytes: int
 
 
 class Engine:
@@ -75,7 +94,22 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_number = 0
         self._is_closed = False
+        self._watchers: list[Callable[[], None]] = []
+        self.generating = 0  # what runs or waits, of all models
+        self.on_ready: Callable[[ModelConfig], None] = lambda _config: None
         self.deaths = Tally("model")  # of workers, for good: no unloading forgets them
+
+    def add_watcher(self, watcher: Callable[[], None]) -> None:
+        """Call it when a generation begins, so that work which can wait gives way."""
+        self._watchers.append(watcher)
+
+    def has_room(self, config: ModelConfig) -> bool:
+        """Return whether a model is loaded, or could be without another one having to go."""
+        slot = self._slots.get(config)
+        if slot is not None and slot.is_occupied:
+            return True
+        occupied = sum(each.is_occupied for each in self._slots.values())
+        return occupied < max(1, self._settings.max_loaded)
 
     async def load(self, config: ModelConfig) -> ModelInfo:
         """Load a model if it is not loaded, and return what it is.
@@ -101,8 +135,8 @@ class Engine:
         slot, run = self._begin(config, b"")
         ready = self._spawn(self._ready(slot, run))
         try:
-            while not (await asyncio.wait({ready}, timeout=TOLD_EVERY_S))[0]:
-                if slot.starting and (step := await progress_of(config, slot.starting)):
+            while not (await asyncio.wait({ready}, timeout=_TOLD_EVERY_S))[0]:
+                if slot.starting and (step := await _progress_of(config, slot.starting)):
                     yield step
             ready.result()
         finally:
@@ -124,7 +158,10 @@ class Engine:
             ClawError: whatever `cancel_all` was given.
         """
         slot, run = self._begin(config, fingerprint(request))
+        self.generating += 1
         try:
+            for watcher in self._watchers:
+                watcher()
             if refusal := slot.refusal(run, self._settings):
                 raise refusal
             client = await self._ready(slot, run)
@@ -134,6 +171,22 @@ class Engine:
                     if isinstance(event, GenerationDone):
                         slot.note_success(run, event)
                     yield event
+        finally:
+            self.generating -= 1
+            self._end(slot, run)
+
+    async def warm(self, config: ModelConfig, request: Generate) -> None:
+        """Load a model if it is not loaded, and have it read ahead what such prompts begin with.
+
+        Nobody waits for that; `status` tells how far it is.
+
+        Raises:
+            EngineError: it cannot be loaded; BusyError: all others are in use.
+        """
+        slot, run = self._begin(config, b"")
+        try:
+            client = await self._ready(slot, run)
+            client.warm(request)
         finally:
             self._end(slot, run)
 
@@ -324,10 +377,10 @@ class Engine:
             self._note_idle(slot)
 
     async def _start(self, slot: Slot) -> WorkerClient:
+        path = Path(slot.config.path)
         mark = slot.mark = file_mark(slot.config.path)
-        process = await start_worker(
-            self._argv, launcher=self._launcher, model_path=Path(slot.config.path)
-        )
+        await asyncio.to_thread(check_pins, path, slot.name, lambda: self._is_closed)
+        process = await start_worker(self._argv, launcher=self._launcher, model_path=path)
         settings = self._settings
         client = WorkerClient(
             process, slot.config, settings, lambda death: slot.note_death(death, settings)
@@ -348,6 +401,7 @@ class Engine:
             slot.starting = None
             if not is_loaded:
                 _ = self._spawn(client.close())
+        self.on_ready(slot.config)
         _log.info("model %s loaded in %.0f ms (pid %d)", slot.name, info.load_ms, client.pid)
         return client
 
@@ -398,3 +452,16 @@ async def _all_done(tasks: list[asyncio.Task[None]]) -> None:
 
 def _cancelled() -> ClawError:
     return CancelledByUserError("the generation was cancelled")
+
+
+async def _progress_of(config: ModelConfig, worker: WorkerClient) -> LoadProgress | None:
+    """Return how far a worker's load is; None where that cannot be seen, or is over at once."""
+    return await asyncio.to_thread(_progress, config, worker)
+
+
+def _progress(config: ModelConfig, worker: WorkerClient) -> LoadProgress | None:
+    total = total_bytes(config)
+    if total < WORKER_BYTES:
+        return None
+    loaded = min(max(worker.memory_bytes() - WORKER_BYTES, 0), total)
+    return LoadProgress(loaded_bytes=loaded, total_bytes=total)

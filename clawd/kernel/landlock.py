@@ -26,6 +26,7 @@ _REMOVE, _MAKE = 0b11 << 4, 0b1111111 << 6
 _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _REFER, _TRUNCATE, IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
 
+LIST = _READ_DIR
 READ = _READ_FILE | _READ_DIR
 CHANGE = _WRITE_FILE | _TRUNCATE
 """Write into files that are there."""

@@ -3,29 +3,214 @@
 The same servers and the same settings give the same tools in the same order.
 """
 
+import hashlib
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
-from clawd.mcp.deferring import Cost, cost_of, deferred_names, hidden_names
 from clawd.mcp.model import Quarantined, RemoteServers, ServerSettings, ServerState
-from clawd.mcp.naming import approval_of, is_matched, names_of
 from clawd.mcp.pins import MAX_TOOLS, Judged, Pins, offer_of
 from clawd.mcp.tools import McpTool, ToolPlan, mcp_tool, settings_mark, text_of
+from clawd.providers.base import ToolSpec
+from clawd.providers.ledger import estimate_tokens, tool_text
 from clawd.tools.offer import specs
 from clawd.tools.session_files import SessionStore
 
-MAX_LOOKED = 16
-"""So many hidden tools that were looked at are carried; those of long ago are hidden again."""
+# Which schemas of remote tools requests carry, where all of them would take too much. Pure.
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool takes of every request, in tokens: with its schema, and without it."""
+
+    whole: int
+    deferred: int
+
+
+def _cost_of(whole: ToolSpec, deferred: ToolSpec) -> Cost:
+    """Return what a tool costs in both forms; estimated, so that it is the same for each model."""
+    return Cost(
+        whole=estimate_tokens(tool_text(whole)), deferred=estimate_tokens(tool_text(deferred))
+    )
+
+
+def hidden_names(servers: Mapping[str, Mapping[str, Cost]], budget_tokens: int) -> frozenset[str]:
+    """Return the tools that requests do not even name.
+
+    None while all fit by name and line. Otherwise each server has an equal share of the budget, and
+    what one does not need is for the others; of each server at least one tool is named.
+
+    Args:
+        servers: by server, what its tools cost, in its order.
+        budget_tokens: what all may take.
+    """
+    least = {
+        server: {name: min(cost.whole, cost.deferred) for name, cost in costs.items()}
+        for server, costs in servers.items()
+    }
+    if sum(sum(costs.values()) for costs in least.values()) <= budget_tokens:
+        return frozenset()
+    hidden: set[str] = set()
+    left = budget_tokens
+    ordered = sorted(least, key=lambda server: (sum(least[server].values()), server))
+    for number, server in enumerate(ordered):
+        share, used = left // (len(ordered) - number), 0
+        for place, name in enumerate(least[server]):
+            if place and used + least[server][name] > share:
+                hidden.add(name)
+            else:
+                used += least[server][name]
+        left = max(0, left - used)
+    return frozenset(hidden)
+
+
+def deferred_names(costs: Mapping[str, Cost], budget_tokens: int) -> frozenset[str]:
+    """Return the tools whose schemas are left out of requests.
+
+    Nothing is left out while all fit. Otherwise the smallest schemas are carried, as those are
+    the most that fit; of equals, the first by name. A tool that gains nothing by it is carried.
+    The order of the tools makes no difference.
+    """
+    if sum(cost.whole for cost in costs.values()) <= budget_tokens:
+        return frozenset()
+    gains = {name: cost.whole - cost.deferred for name, cost in costs.items()}
+    used = sum(min(cost.whole, cost.deferred) for cost in costs.values())
+    left_out: set[str] = set()
+    for name in sorted(gains, key=lambda each: (gains[each], each)):
+        if gains[name] <= 0:
+            continue
+        if left_out or used + gains[name] > budget_tokens:
+            left_out.add(name)
+        else:
+            used += gains[name]
+    return frozenset(left_out)
+
+
+# What tools of MCP servers are called here: `alias__tool`, and back. Pure.
+#
+#     files + read_file      files__read_file
+#     files + read.file      files__read_file_1f6a2c08     no dots in names of tools here
+#     9p + stat              m_9p__stat                    a name begins with a letter
+#
+# A name depends on its server's alias and on the tool's own name, never on other servers or on the
+# order of things, so it is the same after a restart. An alias has no underscore: what stands before
+# the first two of them is the alias.
+
+_SEPARATOR = "__"
+MODELS_PREFIX = f"mcp{_SEPARATOR}"
+"""What models write before the names of such tools."""
+_NAME_LIMIT = 64
+_DIGEST_LENGTHS = (8, 16)
+_BEFORE_A_DIGIT = "m_"
+
+_ALLOWED = re.compile(r"[A-Za-z0-9_-]+")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class _ServerNames(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of one server's tools.
+
+    Attributes:
+        names: what each tool is called here, by its own name; in the order of the server.
+        others: further spellings that lead to a tool, by its own name; none is one of `names`.
+        lost: own names of tools that can have no name, as another tool of the server has it.
+    """
+
+    names: dict[str, str]
+    others: dict[str, tuple[str, ...]]
+    lost: tuple[str, ...] = ()
+
+
+def prefix_of(alias: str) -> str:
+    """Return what the names of a server's tools begin with, the separator included."""
+    return (alias if alias[:1].isalpha() else _BEFORE_A_DIGIT + alias) + _SEPARATOR
+
+
+def alias_of(name: str) -> str:
+    """Return the alias in a name; "" where there is none."""
+    before, separator, _ = name.partition(_SEPARATOR)
+    return before.removeprefix(_BEFORE_A_DIGIT) if separator else ""
+
+
+def names_of(alias: str, tools: Iterable[str]) -> _ServerNames:
+    """Name the tools of a server.
+
+    A tool whose own name fits keeps it whatever the others are called; one that comes twice is
+    the first of its name.
+    """
+    prefix, own = prefix_of(alias), tuple(dict.fromkeys(tools))
+    taken = {prefix + tool for tool in own if _fits(prefix, tool)}
+    names: dict[str, str] = {}
+    lost: list[str] = []
+    for tool in own:
+        if _fits(prefix, tool):
+            names[tool] = prefix + tool
+            continue
+        name = next((each for each in _mapped(prefix, tool) if each not in taken), "")
+        if not name:
+            lost.append(tool)
+            continue
+        taken.add(name)
+        names[tool] = name
+    return _ServerNames(names=names, others=_others(prefix, names), lost=tuple(lost))
+
+
+def is_matched(tool: str, patterns: Iterable[str]) -> bool:
+    """Tell whether a tool's own name is one of the patterns, which may end in `*`."""
+    return any(
+        tool.startswith(pattern[:-1]) if pattern.endswith("*") else tool == pattern
+        for pattern in patterns
+    )
+
+
+def approval_of(alias: str, tool: str, name: str, entries: Iterable[str]) -> str:
+    """Return the entry of auto_approve that names a tool; "" where there is none.
+
+    An entry is `alias__tool` with the tool's own name, the name that it has here, or `alias__*`;
+    one that names the tool goes before the pattern.
+    """
+    found = set(entries)
+    wanted = (f"{alias}{_SEPARATOR}{tool}", name, f"{alias}{_SEPARATOR}*")
+    return next((entry for entry in wanted if entry in found), "")
+
+
+def _fits(prefix: str, tool: str) -> bool:
+    return bool(_ALLOWED.fullmatch(tool)) and len(prefix) + len(tool) <= _NAME_LIMIT
+
+
+def _mapped(prefix: str, tool: str) -> Iterable[str]:
+    digest = hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()
+    readable = _FORBIDDEN.sub("_", tool).strip("_") or "tool"
+    for length in _DIGEST_LENGTHS:
+        room = _NAME_LIMIT - len(prefix) - length - 1
+        yield f"{prefix}{readable[:room]}_{digest[:length]}"
+
+
+def _others(prefix: str, names: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return what models write as well: `mcp__files__read`, and a mapped name without its end."""
+    taken, wanted = set(names.values()), dict[str, list[str]]()
+    for tool, name in names.items():
+        spellings = [f"mcp{_SEPARATOR}{name}"]
+        if name != prefix + tool:
+            spellings.append(prefix + (_FORBIDDEN.sub("_", tool).strip("_") or "tool"))
+        for spelling in spellings:
+            if len(spelling) <= _NAME_LIMIT and spelling not in taken:
+                wanted.setdefault(spelling, []).append(tool)
+    others: dict[str, tuple[str, ...]] = {}
+    for spelling, tools in wanted.items():
+        if len(tools) == 1:  # what could mean two tools means none
+            others[tools[0]] = (*others.get(tools[0], ()), spelling)
+    return others
+
 
 _TOO_MANY = (
     f"the server has shown more than {MAX_TOOLS} different tools, and what a further one was "
     "cannot be kept; look at what it offers now with clawctl mcp diff {}, and accept that"
 )
 
-DifferenceKind = Literal["changed", "new", "refused"]
+_DifferenceKind = Literal["changed", "new", "refused"]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +221,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     tool: str
-    kind: DifferenceKind
+    kind: _DifferenceKind
     was: str = ""
     now: str
 
@@ -78,17 +263,12 @@ class Maker:
         servers: makes the calls of the tools, and says what there is.
         pins: what was first seen of each tool.
         sessions: keeps results that are no text.
-
-    Attributes:
-        on_look: called when other tools are to be carried, as somebody looked at a hidden one.
     """
 
     def __init__(self, servers: RemoteServers, pins: Pins, sessions: SessionStore | None) -> None:
         self._servers = servers
         self._pins = pins
         self._sessions = sessions
-        self._looked: dict[str, None] = {}
-        self.on_look: Callable[[], None] = lambda: None
 
     def catalogue(self, rules: CatalogueRules, taken: Collection[str] = ()) -> Catalogue:
         """Return the catalogue of the servers as they stand.
@@ -129,9 +309,9 @@ class Maker:
         by_server: dict[str, dict[str, Cost]] = {}
         for plan in plans:
             by_server.setdefault(plan.server.alias, {})[plan.name] = costs[plan.name]
-        hidden = hidden_names(by_server, budget_tokens, self._looked)
+        hidden = hidden_names(by_server, budget_tokens)
         named = {name: cost for name, cost in costs.items() if name not in hidden}
-        deferred = deferred_names(named, budget_tokens, self._looked)
+        deferred = deferred_names(named, budget_tokens)
         count = Counter(plan.server.alias for plan in plans if plan.name in hidden)
         fitted: list[ToolPlan] = []
         for plan in plans:
@@ -145,17 +325,7 @@ class Maker:
         return fitted
 
     def _tool(self, plan: ToolPlan) -> McpTool:
-        tool = mcp_tool(plan, self._servers, self._sessions)
-        tool.on_look = self._look
-        return tool
-
-    def _look(self, name: str) -> None:
-        """Let requests carry a hidden tool from now on, and forget who was looked at long ago."""
-        self._looked.pop(name, None)
-        self._looked[name] = None
-        while len(self._looked) > MAX_LOOKED:
-            del self._looked[next(iter(self._looked))]
-        self.on_look()
+        return mcp_tool(plan, self._servers, self._sessions)
 
     def note(self, rules: CatalogueRules) -> dict[str, Judged]:
         """Keep the first sight of tools; return how those of each server compare with it."""
@@ -187,7 +357,7 @@ class Maker:
                 was = self._pins.text(state.alias, mark, name)
                 found.append(Difference(tool=name, kind="changed", was=was or "", now=text))
             elif name in judged.new | judged.refused:
-                kind: DifferenceKind = "new" if name in judged.new else "refused"
+                kind: _DifferenceKind = "new" if name in judged.new else "refused"
                 found.append(Difference(tool=name, kind=kind, now=text))
         return tuple(found)
 
@@ -249,4 +419,4 @@ def _cost(plan: ToolPlan, servers: RemoteServers) -> Cost:
     whole = msgspec.structs.replace(plan, is_deferred=False)
     deferred = msgspec.structs.replace(plan, is_deferred=True)
     first, second = specs([mcp_tool(each, servers) for each in (whole, deferred)])
-    return cost_of(first, second)
+    return _cost_of(first, second)

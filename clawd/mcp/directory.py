@@ -13,13 +13,21 @@ from typing import Any
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
-from clawd.mcp.catalogue import Catalogue, CatalogueRules, Difference, Maker
+from clawd.mcp.catalogue import (
+    MODELS_PREFIX,
+    Catalogue,
+    CatalogueRules,
+    Difference,
+    Maker,
+    alias_of,
+    prefix_of,
+)
 from clawd.mcp.model import RemoteServers, ServerSettings, ServerState
-from clawd.mcp.naming import MODELS_PREFIX, alias_of, prefix_of
 from clawd.mcp.pins import Judged, Pins
 from clawd.mcp.tools import McpTool
 from clawd.tools.naming import nearest
 from clawd.tools.session_files import SessionStore
+from clawd.tools.uncancellable import settled
 
 MAX_ADDED = 32
 ARRIVAL_S = 10.0
@@ -67,7 +75,6 @@ class ServerDirectory:
         self._servers = servers
         self._pins = pins
         self._maker = Maker(servers, pins, sessions)
-        self._maker.on_look = self._carry_others
         self._on_tools: Callable[[], None] = lambda: None
         self._shown: object = ()
         self._judged: dict[str, Judged] = {}
@@ -79,6 +86,7 @@ class ServerDirectory:
         self._arrival_ends = 0.0
         self._stirred = asyncio.Event()
         self._reported: set[str] = set()
+        self._saving = asyncio.Lock()
         self.wanted = Wanted()
         self.catalogue = Catalogue()
 
@@ -340,10 +348,6 @@ class ServerDirectory:
         self._is_waiting = True
         self._timer = loop.call_later(wait, self._tell)
 
-    def _carry_others(self) -> None:
-        self._shown = ()
-        self._tell()
-
     def _tell(self) -> None:
         """Tell that there are other tools, if there are."""
         self._is_waiting = False
@@ -384,10 +388,13 @@ class ServerDirectory:
             self._spawn(self._save())
 
     async def _save(self) -> None:
-        try:
-            await asyncio.to_thread(self._pins.save)
-        except StorageError as error:
-            _log.warning("what was seen of MCP tools is not kept: %s", error.message)
+        async with self._saving:  # of two at once the older might be the one that stays
+            if not self._pins.is_unsaved:
+                return
+            try:
+                await settled(asyncio.to_thread(self._pins.save))
+            except StorageError as error:
+                _log.warning("what was seen of MCP tools is not kept: %s", error.message)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)

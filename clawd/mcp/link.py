@@ -20,11 +20,11 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter, ValidationError
 
 from clawd import __version__
-from clawd.mcp.dialing import ConnectError, Surroundings
+from clawd.mcp.message_filter import FilteredRead, FilteredWrite, MessageFilter
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings
+from clawd.mcp.reach import ConnectError, Surroundings
 from clawd.mcp.repair import Listing
 from clawd.mcp.stdio import advice_of, stdio_transport
-from clawd.mcp.tap import Tap, TappedRead, TappedWrite
 from clawd.mcp.trouble import TRANSPORT_ERROR, Trouble, shown
 from clawd.wire.safe_text import paragraph, shortened
 
@@ -49,14 +49,18 @@ class Link:
     """
 
     def __init__(
-        self, session: ClientSession, tap: Tap, tasks: asyncio.TaskGroup, settings: ServerSettings
+        self,
+        session: ClientSession,
+        message_filter: MessageFilter,
+        tasks: asyncio.TaskGroup,
+        settings: ServerSettings,
     ) -> None:
         info = session.server_info
         self.revision = session.protocol_version or ""
         self.server_name = shown(info.name)[:100] if info else ""
         self.server_version = shown(info.version)[:100] if info else ""
         self._session = session
-        self._tap = tap
+        self._filter = message_filter
         self._tasks = tasks
         self._settings = settings
         self._calls: set[asyncio.Task[RemoteResult]] = set()
@@ -76,11 +80,11 @@ class Link:
     @property
     def has_change(self) -> bool:
         """Whether the server said that its tools changed, and nobody has asked for them since."""
-        return self._tap.has_changed
+        return self._filter.has_changed
 
     def take_change(self) -> bool:
         """Whether the server said, since the last time this was asked, that its tools changed."""
-        changed, self._tap.has_changed = self._tap.has_changed, False
+        changed, self._filter.has_changed = self._filter.has_changed, False
         return changed
 
     async def list_tools(self) -> Listing:
@@ -95,7 +99,7 @@ class Link:
                 while True:
                     params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
                     taken = await self._session.list_tools(params=params)
-                    page = self._tap.page
+                    page = self._filter.page
                     seen |= {tool.name for tool in page.tools} - {t.name for t in taken.tools}
                     cursor = listing.add(page)
                     if not cursor:
@@ -150,7 +154,7 @@ class Link:
             return RemoteResult(failure=_failure(error))
         except (ValidationError, RuntimeError, ValueError, TypeError, OSError) as error:
             return RemoteResult(failure=f"tool transport error: {type(error).__name__}")
-        result = self._tap.result(answer.meta)
+        result = self._filter.result(answer.meta)
         if result is None:
             return RemoteResult(failure="tool transport error: the server's answer came too late")
         return result
@@ -178,7 +182,7 @@ class Link:
                     listen(self._session, tools_list_changed=True)
                 )
             async for _ in heard:
-                pass  # the tap has seen it
+                pass  # the filter has seen it
 
 
 @contextlib.asynccontextmanager
@@ -191,24 +195,24 @@ async def linked(
         ConnectError: the server does not speak with us; says why.
         ClawError: the sandbox does not let it start.
     """
-    tap = Tap(settings.max_result_bytes, trouble)
+    message_filter = MessageFilter(settings.max_result_bytes, trouble)
     async with contextlib.AsyncExitStack() as stack:
         if settings.command:
             read, write = await stack.enter_async_context(
-                stdio_transport(settings, around.sandbox, around.log, trouble, tap.is_waiting)
+                stdio_transport(settings, around, trouble, message_filter.is_waiting)
             )
         else:
             read, write = await _http(stack, settings, around, trouble)
         session = await stack.enter_async_context(
             ClientSession(
-                TappedRead(read, tap),
-                TappedWrite(write, tap),
+                FilteredRead(read, message_filter),
+                FilteredWrite(write, message_filter),
                 client_info=types.Implementation(name="clawd", version=__version__),
             )
         )
         await _shake_hands(session, settings, around, trouble, is_legacy=is_legacy)
         async with asyncio.TaskGroup() as tasks:
-            link = Link(session, tap, tasks, settings)
+            link = Link(session, message_filter, tasks, settings)
             hearing = tasks.create_task(link.hear()) if _is_modern(session) else None
             try:
                 yield link

@@ -28,7 +28,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         env: variables of that program, beside those every child gets.
         workspace: the folder it may work in, absolute; what it may do there is `workspace_access`.
         readonly_paths: what else it sees of the file system.
-        network: whether that program may use the network.
+        hosts: what that program may reach, as `host:port`, `*.domain:port` or `*`; none if empty.
         url: of a streamable HTTP endpoint.
         token: a bearer token, resolved; empty for none.
         oauth: sign in by OAuth where the server asks for it.
@@ -46,7 +46,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""
     workspace_access: Literal["none", "read", "write"] = "read"
     readonly_paths: tuple[str, ...] = ()
-    network: bool = False
+    hosts: tuple[str, ...] = ()
     url: str = ""
     token: str = ""
     oauth: bool = False
@@ -114,6 +114,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
         connects: how often it was connected.
         since: when `link` became what it is, seconds since the epoch.
         last_call_ms: how long the last call took; 0 for none.
+        reach_problem: why it reaches nothing, or not all hosts that it wants; empty for no reason.
     """
 
     alias: str
@@ -130,6 +131,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     since: float = 0.0
     last_call_ms: int = 0
+    reach_problem: str = ""
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,12 +160,17 @@ class RemoteResult(msgspec.Struct, frozen=True, kw_only=True):
         is_error: the server says that the call failed; its content still counts.
         failure: `tool dispatch failed: …` for a JSON-RPC error, `tool transport error: …` for a
             lost connection, an HTTP status or a timeout; empty where the server answered.
+        contacted: the hosts that the server reached since the receipt before, as receipts list
+            them: `HOST:PORT ADDRESS UP/DOWN BY`.
+        refused: why it might not reach others, by name.
     """
 
     content: tuple[Content, ...] = ()
     structured: Any = None
     is_error: bool = False
     failure: str = ""
+    contacted: tuple[str, ...] = ()
+    refused: dict[str, str] = {}
 
 
 Progress = Callable[[float, float | None, str], None]

@@ -10,20 +10,67 @@ owner's alone. The SDK is loaded with the first request.
 import asyncio
 import importlib
 import json
+import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
+from types import ModuleType
 from typing import Any, Protocol
 
-from clawd.mcp.loading import load
+from clawd.tools.offer import McpTool
+from clawd.tools.outcome import CallOutcome
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+# What an MCP server of clawd's own serves: tools for one client, behind the gate.
+
+_Report = Callable[[str], None]
+"""Takes what a running call says; never blocks."""
+
+
+class ToolDoor(Protocol):
+    """The tools as one client is offered them."""
+
+    def listed(self) -> tuple[McpTool, ...]:
+        """Return what may be called, by name."""
+        ...
+
+    async def call(self, name: str, arguments: str, report: _Report) -> CallOutcome:
+        """Make one call; `arguments` is JSON text.
+
+        Raises:
+            ReceiptError, StorageError: the trail cannot be written; nothing may be told.
+        """
+        ...
+
+
+# Loading the MCP SDK: off the loop, and never by two threads at once.
+#
+# Its modules import each other in circles. Two threads that begin at different ends would each find
+# a module of the other half made, and both would fail.
+
+_one_at_a_time = threading.Lock()
+
+
+async def load(name: str) -> ModuleType:
+    """Return a module that imports the SDK; it takes up to seconds in which others are answered.
+
+    Raises:
+        ImportError: it cannot be loaded.
+    """
+    return await asyncio.to_thread(_load, name)
+
+
+def _load(name: str) -> ModuleType:
+    with _one_at_a_time:
+        return importlib.import_module(name)
+
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 DOOR = "clawd.door"
 OWNER = "clawd.owner"
 """In a scope's state: for whom sessions are kept."""
-MAX_SESSIONS = 1_000
+_MAX_SESSIONS = 1_000
 
 _PROGRESS = b'"progressToken"'
 _STREAM = b"text/event-stream"
@@ -31,7 +78,7 @@ _MANAGERS = "mcp.server.streamable_http_manager"
 _SERVING = (_MANAGERS, "clawd.mcp.server", "clawd.mcp.lines")
 _ANYTHING = b"application/json, text/event-stream"
 
-MAX_BATCH = 50
+_MAX_BATCH = 50
 _BATCHES = b"2025-03-26"
 _REVISION_HEADER = b"mcp-protocol-version"
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
@@ -45,7 +92,7 @@ async def load_sdk() -> None:
 
 
 class _Manager(Protocol):
-    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+    async def handle_request(self, scope: _Scope, receive: _Receive, send: _Send) -> None: ...
 
 
 class Mount:
@@ -71,7 +118,7 @@ class Mount:
         self._streaming: _Manager | None = None
         self._wanted = asyncio.Event()
 
-    async def serve(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: _Scope, body: bytes, receive: _Receive, send: _Send) -> None:
         """Answer one request whose body was read already; `receive` yields it again."""
         await self._start()
         if scope["method"] == "POST" and body.lstrip()[:1] == b"[":
@@ -89,7 +136,7 @@ class Mount:
         assert manager is not None
         await manager.handle_request(scope, receive, send)
 
-    async def _serve_batch(self, scope: Scope, body: bytes, send: Send) -> None:
+    async def _serve_batch(self, scope: _Scope, body: bytes, send: _Send) -> None:
         """Answer a batch by the answers of its messages, in their order."""
         revision = next(
             (value for name, value in scope["headers"] if name == _REVISION_HEADER), _BATCHES
@@ -105,8 +152,8 @@ class Mount:
             problem = (
                 f"batches are of revision 2025-03-26, and this is {said}; send each message alone"
             )
-        elif not messages or len(messages) > MAX_BATCH:
-            problem = f"a batch has 1 to {MAX_BATCH} messages, this one {len(messages)}"
+        elif not messages or len(messages) > _MAX_BATCH:
+            problem = f"a batch has 1 to {_MAX_BATCH} messages, this one {len(messages)}"
         elif any(isinstance(e, dict) and e.get("method") == "initialize" for e in messages):
             problem = "initialize is sent alone, not in a batch"
         if problem:
@@ -117,7 +164,7 @@ class Mount:
             answers += await self._answer_of(scope, message)
         await _answer(send, 200 if answers else 202, answers or None)
 
-    async def _answer_of(self, scope: Scope, message: Any) -> list[Any]:
+    async def _answer_of(self, scope: _Scope, message: Any) -> list[Any]:
         """Return the answer to one message of a batch; nothing where it wants none."""
         body = json.dumps(message).encode()
         dropped = {b"content-length", b"accept"}
@@ -167,7 +214,7 @@ class Mount:
                         json_response=is_plain,
                         stateless=not self.keeps_sessions,
                         max_request_body_size=self._max_body_bytes,
-                        max_sessions=MAX_SESSIONS,
+                        max_sessions=_MAX_SESSIONS,
                     )
                     for is_plain in (True, False)
                 ]
@@ -187,7 +234,7 @@ def _error(code: int, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
 
 
-async def _answer(send: Send, status: int, value: Any) -> None:
+async def _answer(send: _Send, status: int, value: Any) -> None:
     body = b"" if value is None else json.dumps(value).encode()
     headers = [(b"content-type", b"application/json")] if body else []
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -25,8 +25,8 @@ from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthF
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from clawd.mcp.dialing import ConnectError
 from clawd.mcp.model import ServerSettings
+from clawd.mcp.reach import ConnectError
 
 SIGN_IN_LIMIT_S = 300.0
 _HEAD_LIMIT_S = 30.0

@@ -14,7 +14,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
 
 from clawd.errors import ClawError
-from clawd.mcp.door import ToolDoor
+from clawd.mcp.mount import ToolDoor
 from clawd.tools.offer import WRITE_RULE, McpTool
 from clawd.tools.outcome import CallOutcome
 

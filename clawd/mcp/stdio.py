@@ -22,11 +22,9 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from clawd.kernel.pacing import Allowance, Pace
-from clawd.mcp.framing import LineSplitter, LineTooLongError
 from clawd.mcp.model import FETCHERS, ServerSettings
-from clawd.mcp.stderr_log import StderrLog
-from clawd.mcp.trouble import Trouble
-from clawd.security.sandbox import Sandbox
+from clawd.mcp.reach import Surroundings
+from clawd.mcp.trouble import LineSplitter, LineTooLongError, StderrLog, Trouble
 from clawd.security.sandbox_landlock import make_folder, remove_folder
 from clawd.security.sandbox_open import OpenChild
 from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
@@ -54,8 +52,7 @@ Streams = tuple[
 @contextlib.asynccontextmanager
 async def stdio_transport(
     settings: ServerSettings,
-    sandbox: Sandbox,
-    log: StderrLog,
+    around: Surroundings,
     trouble: Trouble,
     is_asked: Callable[[object], bool],
 ) -> AsyncIterator[Streams]:
@@ -63,8 +60,7 @@ async def stdio_transport(
 
     Args:
         settings: how it is started.
-        sandbox: starts it.
-        log: takes its standard error.
+        around: starts it, takes its standard error and says what hosts it may reach.
         trouble: told how it ended.
         is_asked: whether the request of an id waits for its answer; all else that a server
             prints is bounded.
@@ -73,10 +69,11 @@ async def stdio_transport(
         ClawError: the sandbox does not let it start.
     """
     folder = make_folder() if settings.workspace_access == "none" else None
+    log = around.log
     try:
-        command = _command(settings, folder)
+        command, way_out = _command(settings, folder), around.reach.way_out()
         async with (
-            sandbox.open(command, on_errors=log.add) as child,
+            around.sandbox.open(command, on_errors=log.add, way_out=way_out) as child,
             _streams(child, settings, _Noise(is_asked), log, trouble) as streams,
         ):
             yield streams
@@ -94,7 +91,8 @@ def _command(settings: ServerSettings, folder: Path | None) -> ChildCommand:
         workspace_writable=settings.workspace_access == "write",
         readonly_paths=tuple(Path(path) for path in settings.readonly_paths),
         env=settings.env,
-        network=settings.network,
+        toolchains=True,
+        apart=f"MCP server {settings.alias}",
     )
 
 
@@ -110,11 +108,11 @@ def advice_of(settings: ServerSettings, *, is_missing: bool) -> str:
         told = f"if it is only slow, raise connect_timeout_s of {table}"
         if Path(program).name not in FETCHERS:
             return told
-        if settings.network:
+        if settings.hosts:
             return f"{program} fetches what it runs; {told}, or install the server first"
         return (
             f"{program} fetches what it runs, and has no network: install the server and name its "
-            f"own program, or set network = true in {table}"
+            f"own program, or list the hosts that it needs as hosts in {table}"
         )
     found = _found_program(program)
     if found is None:
@@ -125,8 +123,8 @@ def advice_of(settings: ServerSettings, *, is_missing: bool) -> str:
     if any(found.is_relative_to(each) for each in (*SYSTEM_TREES, *USR_LINKS)):
         return ""
     return (
-        f"{found} is there, and the sandbox hides it: name it by that path, and list its folder "
-        f"{found.parent} and what else it needs in readonly_paths of {table}"
+        f"{found} is there, and the sandbox hides it: put its folder on the PATH of your login "
+        f"shell, or list it in readonly_paths of {table} and name the program by that path"
     )
 
 

@@ -2,23 +2,67 @@
 
 Everything that a server can do ends here as a state or as a result. The SDK is loaded when the
 first connection is made, not before.
+
+All MCP servers of a daemon. See `RemoteServers` for what each method promises.
+
+    servers = Servers(settings, sandbox=sandbox, folder=layout.home / "mcp", is_stopped=stop.is_set)
+    servers.start()                 # connects in the background, delays nothing
+    …
+    await servers.close()
+
+The SDK is not loaded here, but by the first server that is connected.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import logging
+import random
+import re
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from clawd.errors import ClawError
-from clawd.mcp.backoff import Backoff
-from clawd.mcp.dialing import ConnectError, Surroundings
-from clawd.mcp.loading import load
+from clawd.errors import ClawError, NotFoundError
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings, ServerState
-from clawd.mcp.trouble import Trouble, shown
+from clawd.mcp.mount import load
+from clawd.mcp.reach import ConnectError, ServerReach, Surroundings
+from clawd.mcp.trouble import StderrLog, Trouble, shown
+from clawd.security.redact import Redactor
+from clawd.security.sandbox import Sandbox
+from clawd.tools.reach import ReachSettings
+
+# How long to wait before the next try: doubling, with jitter, and from the start when it held.
+
+
+class Backoff:
+    """Counts the tries that failed.
+
+    Args:
+        first_s: the first wait.
+        most_s: no wait is longer.
+    """
+
+    def __init__(self, *, first_s: float = 1.0, most_s: float = 60.0) -> None:
+        self._first_s = first_s
+        self._most_s = most_s
+        self._next_s = first_s
+
+    def next(self) -> float:
+        """Return the seconds to wait now, between half of the step and all of it."""
+        step = min(self._next_s, self._most_s)
+        self._next_s = min(step * 2, self._most_s)
+        return step * random.uniform(0.5, 1.0)  # noqa: S311 - only spreads the tries
+
+    def reset(self) -> None:
+        """Begin anew; what was connected has held."""
+        self._next_s = self._first_s
+
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +90,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     close_s: float = 10.0
 
 
-MAX_CALLS = 16
+_MAX_CALLS = 16
 """How many calls of one server are under way at once; further ones wait."""
 
 
@@ -75,7 +119,7 @@ class Supervisor:
         self._on_change = on_change
         self._is_stopped = is_stopped
         self._timing = timing
-        self._state = msgspec.structs.replace(first_state(settings), since=time.time())
+        self._state = msgspec.structs.replace(_first_state(settings), since=time.time())
         self._task: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
         self._changing = asyncio.Lock()
@@ -89,12 +133,13 @@ class Supervisor:
         self._nudge = asyncio.Event()
         self._listed = asyncio.Event()
         self._is_listing = False
-        self._room = asyncio.Semaphore(MAX_CALLS)
+        self._room = asyncio.Semaphore(_MAX_CALLS)
 
     @property
     def state(self) -> ServerState:
         """How it stands."""
-        return self._state
+        problem = shown(self._around.reach.problem)
+        return msgspec.structs.replace(self._state, reach_problem=problem)
 
     def start(self) -> None:
         """Begin to connect, in the background; idempotent."""
@@ -120,7 +165,7 @@ class Supervisor:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._tried.wait()
-        return self._state
+        return self.state
 
     async def disconnect(self) -> ServerState:
         """End the connection; nothing is offered any more."""
@@ -141,7 +186,14 @@ class Supervisor:
         """Make one call; never raises for what the server does."""
         began = time.monotonic()
         deadline = asyncio.get_running_loop().time() + self.settings.call_timeout_s
-        result = await self._called(tool, arguments, deadline, progress)
+        reach = self._around.reach
+        window = reach.begin()
+        try:
+            result = await self._called(tool, arguments, deadline, progress)
+            reached = await reach.told(window)
+        finally:
+            reach.leave()
+        result = msgspec.structs.replace(result, contacted=reached.lines, refused=reached.refused)
         took_ms = max(1, round((time.monotonic() - began) * 1000))
         state = self._state
         self._state = msgspec.structs.replace(
@@ -262,7 +314,10 @@ class Supervisor:
         elif not ready_at and not trouble.is_unreachable:
             # A guess that came to nothing is not made twice: it may only have been slow.
             self._is_legacy = self.settings.mode == "legacy"
-        self._set(link="waiting", problem=shown(trouble.problem))
+        refused = self._around.reach.problem
+        self._set(
+            link="waiting", problem=shown("; ".join(filter(None, (trouble.problem, refused))))
+        )
         _log.info("an MCP server is away: %s: %s", self.settings.alias, self._state.problem)
         return bool(ready_at) and trouble.is_lost
 
@@ -362,7 +417,7 @@ class Supervisor:
             self._on_change()
 
 
-def first_state(settings: ServerSettings) -> ServerState:
+def _first_state(settings: ServerSettings) -> ServerState:
     """Return how a server stands before anything was done."""
     return ServerState(alias=settings.alias, transport="stdio" if settings.command else "http")
 
@@ -372,3 +427,155 @@ def _bottom(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+_FOLDER_MODE = 0o700
+_SAFE_NAME = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+class Servers:
+    """The servers of a daemon; nothing raises for what a server does.
+
+    Args:
+        servers: what is configured.
+        sandbox: starts those on standard input and output.
+        folder: of the home, for tokens and what servers print on standard error; made if needed.
+        is_stopped: whether the emergency stop is set.
+        timing: how patient the supervisors are.
+        ways: what leads the servers' programs out to hosts.
+    """
+
+    def __init__(
+        self,
+        servers: tuple[ServerSettings, ...],
+        *,
+        sandbox: Sandbox,
+        folder: Path,
+        is_stopped: Callable[[], bool] = lambda: False,
+        timing: Timing | None = None,
+        ways: ReachSettings | None = None,
+    ) -> None:
+        self._sandbox = sandbox
+        self._folder = folder
+        self._is_stopped = is_stopped
+        self._timing = timing or Timing()
+        self._ways = ways or ReachSettings()
+        self._listeners: list[Callable[[], None]] = []
+        self._adopting = asyncio.Lock()
+        self._is_closed = False
+        self._wanted = servers
+        self._by_alias: dict[str, Supervisor] = {}
+
+    def start(self) -> None:
+        """Begin to connect, in the background; returns at once. Must be called on the loop."""
+        if self._wanted and not self._is_closed:
+            try:
+                self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            except OSError as error:  # logs and tokens are not kept then
+                _log.warning("no folder for MCP servers at %s: %s", self._folder, error)
+        for settings in self._wanted:
+            if not self._is_closed and settings.alias not in self._by_alias:
+                self._by_alias[settings.alias] = self._supervisor(settings)
+                self._by_alias[settings.alias].start()
+
+    def states(self) -> tuple[ServerState, ...]:
+        """Return all servers, in the order of the config."""
+        return tuple(self._state(each) for each in self._wanted)
+
+    async def call(
+        self, alias: str, tool: str, arguments: Mapping[str, Any], *, progress: Progress
+    ) -> RemoteResult:
+        """Make one call by the tool's own name, within the server's time limit."""
+        supervisor = self._by_alias.get(alias)
+        if supervisor is None:
+            failure = f"tool transport error: there is no MCP server {alias!r}"
+            return RemoteResult(failure=failure)
+        return await supervisor.call(tool, arguments, progress=progress)
+
+    async def connect(self, alias: str) -> ServerState:
+        """Connect a server now (again), and wait for the outcome within its limits.
+
+        Raises:
+            NotFoundError: there is no such server.
+        """
+        return await self._known(alias).connect()
+
+    async def disconnect(self, alias: str) -> ServerState:
+        """Disconnect a server until it is connected by hand.
+
+        Raises:
+            NotFoundError: there is no such server.
+        """
+        return await self._known(alias).disconnect()
+
+    async def adopt(self, servers: tuple[ServerSettings, ...]) -> None:
+        """Take another configuration: new servers start, changed ones start anew, others stop."""
+        async with self._adopting:
+            wanted = {each.alias: each for each in servers}
+            gone = [
+                alias
+                for alias, running in self._by_alias.items()
+                if wanted.get(alias) != running.settings
+            ]
+            ending = [self._by_alias.pop(alias) for alias in gone]
+            self._wanted = servers
+            await _close_all(ending)
+            self.start()
+        self._tell()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Be told, on the loop, when states or tools have changed."""
+        self._listeners.append(listener)
+
+    async def close(self) -> None:
+        """End every connection and every process; idempotent."""
+        self._is_closed = True
+        async with self._adopting:
+            await _close_all(list(self._by_alias.values()))
+
+    def _state(self, settings: ServerSettings) -> ServerState:
+        running = self._by_alias.get(settings.alias)
+        return running.state if running is not None else _first_state(settings)
+
+    def _known(self, alias: str) -> Supervisor:
+        supervisor = self._by_alias.get(alias)
+        if supervisor is None:
+            names = ", ".join(each.alias for each in self._wanted) or "none is configured"
+            raise NotFoundError(f"there is no MCP server {alias!r}", hint=f"There are: {names}.")
+        return supervisor
+
+    def _supervisor(self, settings: ServerSettings) -> Supervisor:
+        return Supervisor(
+            settings,
+            partial(self._around, settings),
+            on_change=self._tell,
+            is_stopped=self._is_stopped,
+            timing=self._timing,
+        )
+
+    def _around(self, settings: ServerSettings, on_sign_in: Callable[[str], None]) -> Surroundings:
+        known = [settings.token, *settings.env.values()]
+        redact = Redactor(known, secrets.token_bytes(32)).text
+        log = StderrLog(self._folder / f"{_file_name(settings.alias)}.stderr.log", redact)
+        reach = ServerReach(settings, self._ways)
+        return Surroundings(self._sandbox, self._folder, log, on_sign_in, reach)
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            try:
+                listener()
+            except Exception as error:  # noqa: BLE001 - one that fails must not end a supervisor
+                _log.error("a listener of MCP servers failed", exc_info=error)
+
+
+async def _close_all(supervisors: list[Supervisor]) -> None:
+    """Close several side by side: each may take seconds."""
+    async with asyncio.TaskGroup() as group:
+        for supervisor in supervisors:
+            group.create_task(supervisor.close())
+
+
+def _file_name(alias: str) -> str:
+    if _SAFE_NAME.fullmatch(alias):
+        return alias
+    return hashlib.sha256(alias.encode()).hexdigest()[:32]

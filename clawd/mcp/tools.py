@@ -6,6 +6,10 @@ believed which of its tools only read. Its descriptions are text of strangers.
 
 import asyncio
 import hashlib
+import logging
+import mimetypes
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,20 +17,157 @@ from typing import Any
 import msgspec
 from typing_extensions import override
 
-from clawd.mcp.model import Progress, RemoteServers, RemoteTool, ServerSettings
+from clawd.errors import ClawError
+from clawd.mcp.model import (
+    Content,
+    Progress,
+    RemoteResult,
+    RemoteServers,
+    RemoteTool,
+    ServerSettings,
+)
 from clawd.mcp.pins import digest
-from clawd.mcp.results import Keeper, told_of
 from clawd.security.risk import Assessment
-from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched
+from clawd.tools.base import (
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Touched,
+    Traits,
+    failed,
+    succeeded,
+)
 from clawd.tools.offer import MCP_SOURCE
-from clawd.tools.session_files import SessionStore
-from clawd.tools.traits import Traits
+from clawd.tools.reach import with_hosts
+from clawd.tools.session_files import TEXT_SUFFIX, SessionStore, visible_to
+from clawd.wire.references import reference
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, paragraph, single_line, without_hidden
 
-GRACE_S = 5.0
+# From what a remote tool answered to what the model is told of it.
+#
+# Text is joined. What is no text is kept beside the conversation and named; what cannot be kept, or
+# is of an unknown kind, is said in a line.
+
+_MAX_KEPT = 20
+_MAX_REASONS = 20
+_EMPTY = "(no output)"
+_SAYS_FAILED = "the server says that the call failed"
+
+_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
+_URI_LIMIT = 500
+
+_log = logging.getLogger(__name__)
+
+
+class _Keeper:
+    """Keeps what a tool gave that is no text, as files of the conversation.
+
+    Args:
+        store: None keeps nothing.
+        tool: what the tool is called here; the files are named after it.
+    """
+
+    def __init__(self, store: SessionStore | None, tool: str) -> None:
+        self._store = store
+        self._tool = tool
+
+    async def told(self, blob: Content, context: ToolContext) -> str:
+        """Return the line about a blob: what it is and where it is kept, or why it is not."""
+        mime = single_line(blob.mime, 100) or "unknown type"
+        about = f"{mime}, {len(blob.data)} bytes"
+        if label := single_line(blob.name or blob.uri, _URI_LIMIT):
+            about = f"{label}: {about}"
+        if self._store is None or not context.conversation_id:
+            return f"[{about}: not kept, as this call is made outside of a conversation]"
+        try:
+            file = await self._store.keep(
+                context.conversation_id,
+                self._tool,
+                blob.data,
+                owner=visible_to(context.principal),
+                suffix=_suffix(blob.mime),
+            )
+        except ClawError as error:
+            _log.warning("a result was not kept", extra={"tool": self._tool, "why": error.message})
+            return f"[{about}: not kept: {single_line(error.message, _URI_LIMIT)}]"
+        return f"[{about}: kept as {reference(file.name)}]"
+
+
+async def _told_of(
+    result: RemoteResult, keeper: _Keeper, context: ToolContext, **facts: Any
+) -> ToolResult:
+    """Return the result of a call as clawd's tools have it.
+
+    Args:
+        result: what the server answered, or why it did not.
+        keeper: keeps what is no text.
+        context: of the call.
+        facts: metadata of the result.
+    """
+    if result.failure:
+        return failed(result.failure, **facts)
+    output = await _output(result, keeper, context)
+    if result.is_error:
+        return failed(_SAYS_FAILED, output=output, **facts)
+    return succeeded(output or _EMPTY, **facts)
+
+
+async def _output(result: RemoteResult, keeper: _Keeper, context: ToolContext) -> str:
+    texts = [block.text for block in result.content if block.kind == "text"]
+    lines: list[str] = []
+    blobs = [block for block in result.content if block.kind == "blob"]
+    for blob in blobs[:_MAX_KEPT]:
+        lines.append(await keeper.told(blob, context))  # noqa: PERF401 - one after the other
+    if more := len(blobs) - _MAX_KEPT:
+        lines += [f"[{more} more files were left out]"] if more > 0 else []
+    lines += [_link(block) for block in result.content if block.kind == "link"]
+    lines += _left_out([block for block in result.content if block.kind == "other"])
+    text = "\n".join(texts)
+    if not text.strip() and result.structured is not None:
+        text = _as_json(result.structured)
+    return "\n".join(filter(None, (text, *lines)))
+
+
+def _link(block: Content) -> str:
+    about = [single_line(block.name, 200), single_line(block.mime, 100)]
+    said = ", ".join(filter(None, about))
+    uri = single_line(block.uri, _URI_LIMIT)
+    return f"[link to {uri}{f' ({said})' if said else ''}]"
+
+
+def _left_out(blocks: list[Content]) -> list[str]:
+    """Return a line for each reason that parts were left out for."""
+    lines: list[str] = []
+    for why, parts in Counter(single_line(block.text, _URI_LIMIT) for block in blocks).items():
+        count = "1 part" if parts == 1 else f"{parts} parts"
+        times = f" ({count})" if parts > 1 else ""
+        lines.append(
+            f"[{why}{times}]" if why else f"[{count} of a kind that clawd does not know: left out]"
+        )
+    more = len(lines) - _MAX_REASONS
+    return [*lines[:_MAX_REASONS], *([f"[{more} more reasons]"] if more > 0 else [])]
+
+
+def _suffix(mime: str) -> str:
+    plain = mime.partition(";")[0].strip().lower()
+    guessed = mimetypes.guess_extension(plain) or ""
+    if _SUFFIX.fullmatch(guessed) and guessed != TEXT_SUFFIX:
+        return guessed
+    return TEXT_SUFFIX if plain.startswith("text/") else ".bin"
+
+
+def _as_json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return "[structured content that cannot be shown as JSON]"
+
+
+_GRACE_S = 5.0
 """Beyond the server's own limits, so that it is the server's part that says what happened."""
 
-PROGRESS_INTERVAL_S = 0.1
+_PROGRESS_INTERVAL_S = 0.1
 
 _DESCRIPTION_LIMIT = 16_384
 _OPEN: dict[str, Any] = {"type": "object", "additionalProperties": True}
@@ -37,7 +178,7 @@ _PROSE = frozenset({"description", "title", "$comment"})
 _COMPARED = frozenset({"enum", "const", "default", "required"})
 _BOUND = (
     *("alias", "command", "env", "workspace", "workspace_access", "readonly_paths"),
-    *("network", "url", "trusted"),
+    *("hosts", "url", "trusted"),
 )
 
 
@@ -79,20 +220,15 @@ class McpTool(Tool):
     ) -> None:
         self._plan = plan
         self._servers = servers
-        self.on_look: Callable[[str], None] = lambda _name: None
-        self._keeper = Keeper(sessions, plan.name)
+        self._keeper = _Keeper(sessions, plan.name)
         limits = plan.server
         # A server that is just being connected is waited for, so both limits count.
-        self.timeout_s = limits.connect_timeout_s + limits.call_timeout_s + GRACE_S
+        self.timeout_s = limits.connect_timeout_s + limits.call_timeout_s + _GRACE_S
 
     @property
     def plan(self) -> ToolPlan:
         """What it was made from."""
         return self._plan
-
-    @override
-    def looked_at(self) -> None:
-        self.on_look(self.name)
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -111,13 +247,16 @@ class McpTool(Tool):
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         server, tool = self._plan.server, self._plan.tool
         result = await self._servers.call(
-            server.alias, tool.name, arguments, progress=reporter(context.report)
+            server.alias, tool.name, arguments, progress=_reporter(context.report)
         )
         facts: dict[str, Any] = {"mcp_server": server.alias, "mcp_tool": tool.name}
-        if result.failure or brings_text_from_outside(server):
+        if result.failure or _brings_text_from_outside(server):
             # A failure holds the server's words, too.
             facts["untrusted_source"] = f"mcp {server.alias}"
-        return await told_of(result, self._keeper, context, **facts)
+        told = await _told_of(result, self._keeper, context, **facts)
+        if not (result.contacted or result.refused):
+            return told
+        return with_hosts(told, result.contacted, result.refused)
 
 
 def mcp_tool(
@@ -133,14 +272,14 @@ def mcp_tool(
     server, remote = plan.server, plan.tool
     facts: dict[str, Any] = {
         "name": plan.name,
-        "short": short_of(plan),
-        "description": description_of(remote),
+        "short": _short_of(plan),
+        "description": _description_of(remote),
         "parameters": schema_of(remote),
         "offered_parameters": dict(_OPEN) if plan.is_deferred else None,
         "is_hidden": plan.is_hidden,
         "aliases": plan.others,
         "starts_process": bool(server.command),
-        "outward": bool(server.url) or server.network,
+        "outward": bool(server.url or server.hosts),
         "traits": _traits(server, remote),
         "source": f"{MCP_SOURCE}{server.alias}",
         "identity": identity_of(server, remote),
@@ -152,7 +291,7 @@ def mcp_tool(
 def assessment_of(plan: ToolPlan) -> Assessment:
     """Return how risky the calls of a tool are, whatever their arguments."""
     alias, tool = plan.server.alias, plan.tool
-    if plan.server.trusted and only_reads(tool):
+    if plan.server.trusted and _only_reads(tool):
         return Assessment(risk="low", reason=f"only reads, says the trusted MCP server {alias}")
     reason = f"calls a tool of the MCP server {alias}"
     if tool.destructive and not tool.read_only:
@@ -167,18 +306,18 @@ def assessment_of(plan: ToolPlan) -> Assessment:
     return Assessment(risk="medium", reason=reason, preapproved=granted)
 
 
-def only_reads(tool: RemoteTool) -> bool:
+def _only_reads(tool: RemoteTool) -> bool:
     """Tell whether a server says of a tool that it reads, and nothing that speaks against it."""
     return tool.read_only is True and tool.destructive is not True
 
 
-def brings_text_from_outside(server: ServerSettings) -> bool:
+def _brings_text_from_outside(server: ServerSettings) -> bool:
     """Tell whether what a server answers is text of strangers.
 
     It is, but for a trusted program without network: what that knows comes from the machine, and
     untrusted text in the files that it may read is followed like that of every tool.
     """
-    is_local = bool(server.command) and not server.network
+    is_local = bool(server.command) and not server.hosts
     return not (server.trusted and is_local)
 
 
@@ -204,7 +343,7 @@ def settings_mark(server: ServerSettings) -> str:
     return _hash(msgspec.json.encode(where, order="sorted"))
 
 
-def short_of(plan: ToolPlan) -> str:
+def _short_of(plan: ToolPlan) -> str:
     """Return the tool's one line, which says where its arguments are told if it is deferred."""
     given = without_hidden(plan.tool.description) or without_hidden(plan.tool.title)
     told = single_line(given, _DESCRIPTION_LIMIT)
@@ -216,7 +355,7 @@ def short_of(plan: ToolPlan) -> str:
     return (line if len(line) <= room else f"{line[: room - 1]}…") + end
 
 
-def description_of(tool: RemoteTool) -> str:
+def _description_of(tool: RemoteTool) -> str:
     """Return the tool's manual, as text that hides nothing and moves no cursor; "" for none."""
     return without_hidden(paragraph(tool.description))[:_DESCRIPTION_LIMIT].strip()
 
@@ -260,7 +399,7 @@ def _in_sight(rule: Any) -> Any:
     return found
 
 
-def reporter(report: Callable[[str], None]) -> Progress:
+def _reporter(report: Callable[[str], None]) -> Progress:
     """Return what tells progress as output of the call, not more often than people can read."""
     last = float("-inf")
 
@@ -268,7 +407,7 @@ def reporter(report: Callable[[str], None]) -> Progress:
         nonlocal last
         now = asyncio.get_running_loop().time()
         is_end = total is not None and progress >= total
-        if now - last < PROGRESS_INTERVAL_S and not is_end:
+        if now - last < _PROGRESS_INTERVAL_S and not is_end:
             return
         last = now
         count = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
@@ -281,7 +420,7 @@ def reporter(report: Callable[[str], None]) -> Progress:
 def _traits(server: ServerSettings, tool: RemoteTool) -> Traits:
     if not server.trusted:
         return Traits()
-    if only_reads(tool):
+    if _only_reads(tool):
         return Traits(effect="looks")
     if tool.destructive is False:
         return Traits(effect="replaces" if tool.idempotent else "adds")

@@ -1,6 +1,7 @@
 """Changes of files, kept so that they can be undone: a row each, and the old content in a file.
 
-The contents lie in `<home>/undo` (0700), one file (0600) for each change that replaced something.
+The contents lie in `<home>/undo` (0700), one file (0600) for each change that replaced something;
+those that commands replaced lie among the blobs of `snapshots`.
 One owner's changes take at most `undo_mb`; the oldest calls are dropped first.
 """
 
@@ -9,7 +10,7 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -17,14 +18,30 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from clawd.errors import InvalidRequestError, StorageError
+from clawd.memory.blobs import Blobs
 from clawd.memory.rows import timestamp_now
 from clawd.memory.writer import Database
 from clawd.receipts.record import new_ulid
 from clawd.security.file_content import CHUNK_BYTES, FileChange, write_all
-from clawd.tools.changes import NOT_UNDOING, CallFacts, Change, ChangeScope, Undoing
+from clawd.tools.changes import (
+    NEWEST,
+    NOT_UNDOING,
+    CallFacts,
+    Change,
+    ChangeScope,
+    Undoing,
+    Which,
+)
 
 # What a row costs of the quota beside its content, so that changes without one are bounded too.
 ROW_COST = 1024
+# Of a command that changed many files each row costs less.
+MANY_COST = 256
+# What one undo takes back at most.
+MAX_CALLS = 1_000
+MAX_FORKS = 50
+# Begins the name of a content that is kept by its hash.
+_BLOB = "@"
 
 _T = TypeVar("_T")
 _change: msgspec.json.Decoder[Change] = msgspec.json.Decoder(Change)
@@ -46,11 +63,16 @@ class Changes:
     """
 
     def __init__(
-        self, database: Database, folder: Path, limits: Callable[[], ChangeLimits]
+        self,
+        database: Database,
+        folder: Path,
+        limits: Callable[[], ChangeLimits],
+        blobs: Blobs | None = None,
     ) -> None:
         self._database = database
         self._folder = folder
         self._limits = limits
+        self._blobs = blobs or Blobs(folder, lambda: 0)
         self._loop = asyncio.get_running_loop()
 
     async def open(self) -> None:
@@ -104,30 +126,89 @@ class Changes:
         self._discard(dropped)
         return number
 
-    def drop(self, number: int) -> None:
-        """Forget a change that was not made, or was taken back."""
+    def keep_all(
+        self,
+        call: CallFacts,
+        changes: Sequence[FileChange],
+        *,
+        reverts: int = 0,
+        undoing: Undoing = NOT_UNDOING,
+    ) -> list[int]:
+        """Keep changes whose old contents are kept by their hashes."""
+        return self._wait(self.record(call, changes, reverts=reverts, undoing=undoing))
+
+    async def record(
+        self,
+        call: CallFacts,
+        changes: Sequence[FileChange],
+        *,
+        reverts: int = 0,
+        undoing: Undoing = NOT_UNDOING,
+    ) -> list[int]:
+        """Do what `keep_all` does, for the loop."""
+        at = timestamp_now()
+        rows = [
+            Change(
+                number=0,
+                call=call,
+                file=each,
+                at=at,
+                kept=self._kept(each),
+                reverts=reverts,
+                is_of_many=True,
+            )
+            for each in changes
+        ]
+        numbers, dropped = await self._database.write(lambda c: self._insert_all(c, rows, undoing))
+        await asyncio.to_thread(self._discard, dropped)
+        return numbers
+
+    def keep_content(self, old: int, size: int) -> str:
+        """Keep the content of an open file as far as there is room; returns its SHA-256."""
+        return self._blobs.put(old, size)
+
+    async def named(self) -> list[str]:
+        """Return the hashes of the contents that rows name."""
+        query = "SELECT DISTINCT substr(kept, 2) FROM changes WHERE kept LIKE '@%'"
+        rows = await self._database.read(lambda c: c.execute(query).fetchall())
+        return [row[0] for row in rows]
+
+    def drop(self, *numbers: int) -> None:
+        """Forget changes that were not made, or were taken back."""
 
         def act(connection: sqlite3.Connection) -> list[str]:
-            return _deleted(connection, "number = ?", (number,))
+            return [
+                name for number in numbers for name in _deleted(connection, "number = ?", (number,))
+            ]
 
         self._discard(self._wait(self._database.write(act)))
 
-    def newest(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
+    def newest(
+        self, scope: ChangeScope, *, calls: int, reverting: bool, which: Which = NEWEST
+    ) -> list[list[Change]]:
         """Return what the newest calls changed, newest first, where it is not undone already."""
-        return self._wait(self.listed(scope, calls=calls, reverting=reverting))
+        return self._wait(self.listed(scope, calls=calls, reverting=reverting, which=which))
 
     async def listed(
-        self, scope: ChangeScope, *, calls: int, reverting: bool
+        self, scope: ChangeScope, *, calls: int, reverting: bool, which: Which = NEWEST
     ) -> list[list[Change]]:
         """Do what `newest` does, for the loop."""
-        return await self._database.read(lambda c: _newest(c, scope, calls, reverting=reverting))
+        return await self._database.read(
+            lambda c: _newest(c, scope, calls, which, reverting=reverting)
+        )
 
-    def peek(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
+    def peek(
+        self, scope: ChangeScope, *, calls: int, reverting: bool, which: Which = NEWEST
+    ) -> list[list[Change]]:
         """Do what `newest` does, from the loop; it looks at few rows."""
-        return self._database.read_here(lambda c: _newest(c, scope, calls, reverting=reverting))
+        return self._database.read_here(
+            lambda c: _newest(c, scope, calls, which, reverting=reverting)
+        )
 
     def content(self, change: Change) -> BinaryIO:
         """Open the content that a change replaced."""
+        if change.kept.startswith(_BLOB):
+            return self._blobs.open(change.kept.removeprefix(_BLOB))
         path = self._folder / change.kept
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -140,9 +221,30 @@ class Changes:
     def _insert(
         self, connection: sqlite3.Connection, row: Change, undoing: Undoing
     ) -> tuple[int, list[str]]:
-        call, before = row.call, row.file.before
+        before = row.file.before
         cost = ROW_COST + (before.size if before is not None else 0)
-        dropped = self._make_room(connection, call, cost, undoing)
+        dropped = self._make_room(connection, row.call, cost, undoing)
+        return self._add(connection, row, cost), dropped
+
+    def _insert_all(
+        self, connection: sqlite3.Connection, rows: Sequence[Change], undoing: Undoing
+    ) -> tuple[list[int], list[str]]:
+        """Insert what a command did; it is done, so it is kept if it takes all the room."""
+        costs = [
+            MANY_COST + (row.file.before.size if row.kept and row.file.before else 0)
+            for row in rows
+        ]
+        total = min(sum(costs), self._limits().max_bytes)
+        dropped = self._make_room(connection, rows[0].call, total, undoing) if rows else []
+        return [self._add(connection, *each) for each in zip(rows, costs, strict=True)], dropped
+
+    def _kept(self, change: FileChange) -> str:
+        before = change.before
+        is_kept = before is not None and before.sha256 and self._blobs.has(before.sha256)
+        return f"{_BLOB}{before.sha256}" if before is not None and is_kept else ""
+
+    def _add(self, connection: sqlite3.Connection, row: Change, cost: int) -> int:
+        call = row.call
         cursor = connection.execute(
             "INSERT INTO changes (owner, conversation_id, workspace, call_id, at, cost, kept, "
             "reverts, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -159,7 +261,7 @@ class Changes:
             ),
         )
         assert cursor.lastrowid is not None
-        return cursor.lastrowid, dropped
+        return cursor.lastrowid
 
     def _make_room(
         self, connection: sqlite3.Connection, call: CallFacts, cost: int, undoing: Undoing
@@ -230,7 +332,9 @@ class Changes:
             ) from error
 
     def _discard(self, names: list[str]) -> None:
-        for name in filter(None, names):
+        for name in names:
+            if not name or name.startswith(_BLOB):
+                continue  # `Snapshots` clears up among what others may name as well
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink()
 
@@ -250,7 +354,12 @@ class Changes:
 
 
 def _newest(
-    connection: sqlite3.Connection, scope: ChangeScope, calls: int, *, reverting: bool
+    connection: sqlite3.Connection,
+    scope: ChangeScope,
+    calls: int,
+    which: Which,
+    *,
+    reverting: bool,
 ) -> list[list[Change]]:
     where = (
         "owner = :owner AND workspace = :workspace AND is_undone = 0 "
@@ -263,12 +372,27 @@ def _newest(
         "workspace": scope.workspace,
         "conversation": scope.conversation_id,
     }
+    if which.call:
+        where += " AND substr(call_id, 1, length(:beginning)) = :beginning"
+        values["beginning"], calls = which.call, 2
+    elif which.since:
+        where += _since(connection, values, which.since)
+        calls = MAX_CALLS
+    elif which.is_turn:
+        start = _start(connection, where, values)
+        if start is None:
+            return []
+        where += " AND conversation_id = :conversation AND at >= :start"
+        values["conversation"], values["start"] = start
+        calls = MAX_CALLS
     found: dict[str, None] = {}
     query = f"SELECT call_id FROM changes WHERE {where} ORDER BY number DESC"  # noqa: S608
     for (call_id,) in connection.execute(query, values):
         found[call_id] = None
         if len(found) == calls:
             break
+    if which.call and len(found) > 1:
+        raise InvalidRequestError(f"{which.call} is the beginning of more than one call's id")
     query = f"SELECT number, change FROM changes WHERE {where} AND call_id = :call "  # noqa: S608
     query += "ORDER BY number DESC"
     groups = []
@@ -278,6 +402,50 @@ def _newest(
             [msgspec.structs.replace(_change.decode(text), number=number) for number, text in rows]
         )
     return groups
+
+
+def _since(connection: sqlite3.Connection, values: dict[str, object], since: int) -> str:
+    """Return what is true of changes after a message of the conversation, and fill in values.
+
+    A fork has the past of the conversation that it was made of, so its changes until then count.
+    """
+    conversation = values["conversation"]
+    query = "SELECT timestamp FROM messages WHERE id = ? AND conversation_id = ?"
+    row = connection.execute(query, (since, conversation)).fetchone()
+    if row is None:
+        raise InvalidRequestError(f"message {since} is none of this conversation's")
+    values["start"], values["conversation"] = row[0], ""
+    query = (
+        "SELECT json_extract(metadata, '$.forked_from.conversation'), created_at "
+        "FROM conversations WHERE id = ?"
+    )
+    parts: list[str] = []
+    end = "9"  # after every year
+    while conversation and len(parts) < MAX_FORKS:
+        place = len(parts)
+        values[f"of{place}"], values[f"end{place}"] = conversation, end
+        parts.append(f"(conversation_id = :of{place} AND at < :end{place})")
+        conversation, end = connection.execute(query, (conversation,)).fetchone() or (None, "")
+    return f" AND at >= :start AND ({' OR '.join(parts)})"
+
+
+def _start(
+    connection: sqlite3.Connection, where: str, values: dict[str, object]
+) -> tuple[str, str] | None:
+    """Return the conversation of the newest turn that changed anything, and when it began.
+
+    None where none did. `where` is made of constants of this file.
+    """
+    query = f"SELECT conversation_id, at FROM changes WHERE {where} "  # noqa: S608
+    newest = connection.execute(query + "ORDER BY number DESC LIMIT 1", values).fetchone()
+    if newest is None:
+        return None
+    query = (
+        "SELECT max(timestamp) FROM messages "
+        "WHERE conversation_id = ? AND role = 'user' AND timestamp <= ?"
+    )
+    (start,) = connection.execute(query, newest).fetchone()
+    return newest[0], start or newest[1]
 
 
 def _deleted(connection: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[str]:

@@ -12,25 +12,32 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.memory.conversations import find_conversation
+from clawd.memory.conversations import copy_plan, find_conversation
 from clawd.memory.rows import (
+    CONVERSATION_COLUMNS,
+    MADE_BY,
     MESSAGE_COLUMNS,
+    Conversation,
     StoredMessage,
     clean,
+    conversation_row,
     encode,
     message_of,
+    message_row,
     timestamp_now,
 )
+from clawd.memory.session_files import copy_files
 from clawd.memory.writer import Database
+from clawd.receipts.record import new_ulid
 
 # Every f-string of SQL here is made of constants; values go in as parameters.
 # ruff: noqa: S608
 
-COLUMNS = "id, timestamp, text, upto, anchor, seen, replaced, cuts, is_summary, provider, model"
+_COLUMNS = "id, timestamp, text, upto, anchor, seen, replaced, cuts, is_summary, provider, model"
 UNCOMPRESSED = "uncompressed"  # a conversation's metadata: how many messages undo brought back
 
 _INSERT = (
-    f"INSERT INTO checkpoints (conversation_id, owner, {COLUMNS.removeprefix('id, ')}) "
+    f"INSERT INTO checkpoints (conversation_id, owner, {_COLUMNS.removeprefix('id, ')}) "
     "VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 _cuts: msgspec.json.Decoder[dict[int, int]] = msgspec.json.Decoder(dict[int, int], strict=False)
@@ -87,7 +94,7 @@ class Checkpoints:
 
         def act(connection: sqlite3.Connection) -> Shown:
             found = find_conversation(connection, conversation_id, owner)
-            checkpoint = newest(connection, found.id)
+            checkpoint = _newest(connection, found.id)
             upto, anchor = (checkpoint.upto, checkpoint.anchor) if checkpoint else (0, 0)
             rows = connection.execute(
                 f"SELECT {MESSAGE_COLUMNS} FROM messages "
@@ -107,7 +114,7 @@ class Checkpoints:
 
         def act(connection: sqlite3.Connection) -> tuple[Checkpoint, ...]:
             found = find_conversation(connection, conversation_id, owner)
-            return checkpoints_of(connection, found.id)
+            return _checkpoints_of(connection, found.id)
 
         return await self._database.read(act)
 
@@ -122,14 +129,14 @@ class Checkpoints:
 
         def act(connection: sqlite3.Connection) -> Checkpoint:
             found = find_conversation(connection, conversation_id, owner)
-            replaced = replaced_by(connection, found.id, checkpoint)
+            replaced = _replaced_by(connection, found.id, checkpoint)
             made = msgspec.structs.replace(
                 checkpoint,
                 timestamp=timestamp_now(),
                 replaced=replaced,
                 text=clean(checkpoint.text),
             )
-            identity = insert(connection, found.id, found.owner, made)
+            identity = _insert(connection, found.id, found.owner, made)
             facts = {key: value for key, value in found.metadata.items() if key != UNCOMPRESSED}
             if facts != found.metadata:
                 connection.execute(
@@ -152,7 +159,7 @@ class Checkpoints:
 
         def act(connection: sqlite3.Connection) -> int:
             found = find_conversation(connection, conversation_id, owner)
-            made = checkpoints_of(connection, found.id)
+            made = _checkpoints_of(connection, found.id)
             if not made:
                 raise InvalidRequestError(
                     f"conversation {found.id} is not compressed: there is nothing to undo"
@@ -161,7 +168,7 @@ class Checkpoints:
             connection.executemany(
                 "DELETE FROM checkpoints WHERE id = ?", [(each.id,) for each in gone]
             )
-            left = newest(connection, found.id)
+            left = _newest(connection, found.id)
             (messages,) = connection.execute(
                 "SELECT count(*) FROM messages WHERE conversation_id = ?", (found.id,)
             ).fetchone()
@@ -185,25 +192,25 @@ class Checkpoints:
         )
 
 
-def newest(connection: sqlite3.Connection, conversation_id: str) -> Checkpoint | None:
+def _newest(connection: sqlite3.Connection, conversation_id: str) -> Checkpoint | None:
     """Return the checkpoint in force, if there is one."""
     row = connection.execute(
-        f"SELECT {COLUMNS} FROM checkpoints WHERE conversation_id = ? ORDER BY id DESC LIMIT 1",
+        f"SELECT {_COLUMNS} FROM checkpoints WHERE conversation_id = ? ORDER BY id DESC LIMIT 1",
         (conversation_id,),
     ).fetchone()
     return None if row is None else _checkpoint_of(row)
 
 
-def checkpoints_of(connection: sqlite3.Connection, conversation_id: str) -> tuple[Checkpoint, ...]:
+def _checkpoints_of(connection: sqlite3.Connection, conversation_id: str) -> tuple[Checkpoint, ...]:
     """Return the checkpoints of a conversation, oldest first."""
     rows = connection.execute(
-        f"SELECT {COLUMNS} FROM checkpoints WHERE conversation_id = ? ORDER BY id",
+        f"SELECT {_COLUMNS} FROM checkpoints WHERE conversation_id = ? ORDER BY id",
         (conversation_id,),
     )
     return tuple(map(_checkpoint_of, rows))
 
 
-def replaced_by(
+def _replaced_by(
     connection: sqlite3.Connection, conversation_id: str, checkpoint: Checkpoint
 ) -> int:
     """Return how many messages a checkpoint stands for: those up to its newest, not the anchor."""
@@ -214,7 +221,7 @@ def replaced_by(
     return int(count)
 
 
-def insert(
+def _insert(
     connection: sqlite3.Connection, conversation_id: str, owner: int, checkpoint: Checkpoint
 ) -> int:
     """Insert a checkpoint as it is and return its id."""
@@ -243,3 +250,232 @@ def _checkpoint_of(row: tuple[Any, ...]) -> Checkpoint:
         provider=provider,
         model=model,
     )
+
+
+# Forks: a new conversation that begins with a copy of another's history.
+#
+# The copy has the messages, the checkpoints that replaced none beyond them, the metadata and the
+# plan, so that a model is shown the same text and its cached prefix stays good; and all session
+# files, to which the messages may refer.
+
+# Every f-string of SQL here is made of constants; values go in as parameters.
+# ruff: noqa: S608
+
+FORKED_FROM = "forked_from"  # a conversation's metadata: {"conversation": id, "message": id}
+
+_ADD_CONVERSATION = (
+    f"INSERT INTO conversations ({CONVERSATION_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?)"
+)
+_ADD_MESSAGE = (
+    f"INSERT INTO messages ({MESSAGE_COLUMNS.removeprefix('id, ')}) "
+    "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+_MESSAGES = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE conversation_id = ? ORDER BY id"
+
+
+class Forks:
+    """Makes copies of conversations. Every method raises `StorageError` when the disk fails."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def fork(
+        self, conversation_id: str, *, owner: int | None, upto: int = 0, title: str = ""
+    ) -> Conversation:
+        """Copy a conversation up to a message (0: to its end) and return the new one.
+
+        The new one belongs to whom the old one belongs to. A round of calls is copied with all of
+        its results; one that has not got them all yet is left out.
+
+        Raises:
+            NotFoundError: there is no such conversation that the owner may see.
+            InvalidRequestError: the message is none of the conversation's.
+        """
+
+        def act(connection: sqlite3.Connection) -> Conversation:
+            source = find_conversation(connection, conversation_id, owner)
+            history = [message_of(row) for row in connection.execute(_MESSAGES, (source.id,))]
+            copied = history[: _end(history, upto)]
+            now = timestamp_now()
+            last = copied[-1].id if copied else 0
+            facts = dict(source.metadata)
+            if UNCOMPRESSED in facts:
+                facts[UNCOMPRESSED] = min(facts[UNCOMPRESSED], len(copied))
+            made = msgspec.structs.replace(
+                source,
+                id=f"conv-{new_ulid()}",
+                title=title or source.title,
+                created_at=now,
+                updated_at=now,
+                metadata=facts | {FORKED_FROM: {"conversation": source.id, "message": last}},
+            )
+            connection.execute(_ADD_CONVERSATION, conversation_row(made))
+            _copy(connection, made, copied, _checkpoints_of(connection, source.id))
+            copy_files(connection, source.id, made.id, None)
+            copy_plan(connection, source.id, made.id)
+            return made
+
+        return await self._database.write(act)
+
+
+def _copy(
+    connection: sqlite3.Connection,
+    made: Conversation,
+    messages: Sequence[StoredMessage],
+    checkpoints: Sequence[Checkpoint],
+) -> None:
+    new_ids: dict[int, int] = {0: 0}
+    for stored in messages:
+        row = message_row(msgspec.structs.replace(stored, conversation_id=made.id))
+        new_ids[stored.id] = connection.execute(_ADD_MESSAGE, row).lastrowid or 0
+    last = max(new_ids)
+    for each in checkpoints:
+        # Messages may have been taken out of memory since; what is newest below stands for them.
+        upto = max(old for old in new_ids if old <= each.upto)
+        if each.upto > last:
+            continue
+        copy = msgspec.structs.replace(
+            each,
+            upto=new_ids[upto],
+            anchor=new_ids.get(each.anchor, 0),
+            seen=new_ids[max(old for old in new_ids if old <= each.seen)],
+            cuts={new_ids[old]: cut for old, cut in each.cuts.items() if old in new_ids},
+        )
+        copy = msgspec.structs.replace(copy, replaced=_replaced_by(connection, made.id, copy))
+        _insert(connection, made.id, made.owner, copy)
+
+
+def _end(history: Sequence[StoredMessage], upto: int) -> int:
+    """Return how many messages to copy, so that no call is parted from its results.
+
+    Raises:
+        InvalidRequestError: the message is none of them.
+    """
+    end = len(history)
+    if upto:
+        places = [index for index, stored in enumerate(history) if stored.id == upto]
+        if not places:
+            raise InvalidRequestError(
+                f"message {upto} is none of this conversation's",
+                hint="`clawctl conversation show ID` numbers its messages.",
+            )
+        end = places[0] + 1
+        while end < len(history) and history[end].message.role == "tool":
+            end += 1
+    calling = end - 1
+    while calling >= 0 and history[calling].message.role == "tool":
+        calling -= 1
+    if calling < 0:
+        return end
+    answered = {stored.message.tool_call_id for stored in history[calling + 1 : end]}
+    is_whole = all(call.id in answered for call in history[calling].message.tool_calls)
+    return end if is_whole or end < len(history) else calling
+
+
+# Where conversations stood when a client saw them last, by a digest of what it saw.
+#
+# Clients of the HTTP gateway bring a chat's whole history with every message. The digest of it
+# leads back to the conversation it was held in, and to the message at which it stood.
+
+# The f-string of SQL here is made of constants and marks; values go in as parameters.
+# ruff: noqa: S608
+
+MAX_POINTS = 20_000  # of each owner; the oldest go
+_MAX_ASKED = 2_000
+
+_sources: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
+_LAST = "SELECT max(id) FROM messages WHERE conversation_id = p.conversation_id"
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in a conversation.
+
+    Attributes:
+        history: the digest of what a client had seen of it.
+        system: the digest of the client's system prompt; empty for none.
+        message_id: of its last message there.
+        is_end: nothing came after it.
+        sources: where the untrusted text came from that was in it then.
+    """
+
+    conversation_id: str
+    history: str
+    system: str
+    message_id: int
+    is_end: bool
+    sources: tuple[str, ...] = ()
+
+
+class Points:
+    """The places in memory. Every method raises `StorageError` when the disk fails."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(
+        self,
+        conversation_id: str,
+        *,
+        owner: int,
+        history: str,
+        system: str,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Note that a client saw a conversation as it stands now; one that is gone is left out.
+
+        `sources` says where its untrusted text came from.
+        """
+
+        def act(connection: sqlite3.Connection) -> None:
+            row = connection.execute(
+                "SELECT max(m.id) FROM messages m JOIN conversations c ON c.id = m.conversation_id "
+                "WHERE c.id = ? AND c.owner = ?",
+                (conversation_id, owner),
+            ).fetchone()
+            if row[0] is None:
+                return
+            connection.execute(
+                "REPLACE INTO points "
+                "(conversation_id, owner, history, system, message_id, sources) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (conversation_id, owner, history, system, row[0], encode(tuple(sources))),
+            )
+            connection.execute(
+                "DELETE FROM points WHERE owner = :owner AND number <= (SELECT number FROM points "
+                "WHERE owner = :owner ORDER BY number DESC LIMIT 1 OFFSET :most)",
+                {"owner": owner, "most": MAX_POINTS},
+            )
+
+        await self._database.write(act)
+
+    async def find(
+        self, histories: Sequence[str], *, owner: int, made_by: str = ""
+    ) -> tuple[Point, ...]:
+        """Return the places in the owner's own conversations at any of these digests.
+
+        `made_by` leaves conversations that were made with this key; empty leaves all.
+
+        Those noted last come first; of more than 2000 digests the first are looked for.
+        """
+        asked = tuple(histories[:_MAX_ASKED])
+        marks = ",".join("?" * len(asked))
+        query = (
+            "SELECT p.conversation_id, p.history, p.system, p.message_id, p.sources, "
+            f"p.message_id = ({_LAST}) FROM points p JOIN conversations c "
+            "ON c.id = p.conversation_id AND c.owner = p.owner "
+            f"WHERE p.owner = ? AND p.history IN ({marks}) "
+            f"AND (? = '' OR json_extract(c.metadata, '$.{MADE_BY}') = ?) ORDER BY p.number DESC"
+        )
+        values = (owner, *asked, made_by, made_by)
+        rows = await self._database.read(lambda c: c.execute(query, values).fetchall())
+        return tuple(
+            Point(
+                conversation_id=row[0],
+                history=row[1],
+                system=row[2],
+                message_id=row[3],
+                sources=_sources.decode(row[4]),
+                is_end=bool(row[5]),
+            )
+            for row in rows
+        )

@@ -6,6 +6,7 @@ admin; `rows.visible_to` tells which). What belongs to somebody else is not ther
 
 import re
 import sqlite3
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,19 +16,25 @@ from clawd.memory.rows import (
     CONVERSATION_COLUMNS,
     MADE_BY,
     MAX_PAGE,
+    MESSAGE_COLUMNS,
     TITLED_BY,
     Conversation,
     Counts,
+    NewMessage,
     Page,
+    StoredMessage,
     clean,
     conversation_of,
     conversation_row,
     encode,
+    message_of,
+    message_row,
     no_conversation,
     timestamp_now,
 )
 from clawd.memory.writer import Database
 from clawd.receipts.record import new_ulid
+from clawd.tools.plans import Plan, PlanKey
 
 # Every f-string of SQL here is made of constants; values go in as parameters.
 # ruff: noqa: S608
@@ -35,7 +42,7 @@ from clawd.receipts.record import new_ulid
 _INSERT = f"INSERT INTO conversations ({CONVERSATION_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?)"
 _SELECT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
 ERASE_DUE = "erase_due"  # a setting: the conversation that was deleted last and not erased yet
-OF_KEY = f"json_extract(metadata, '$.{MADE_BY}') = ?"
+_OF_KEY = f"json_extract(metadata, '$.{MADE_BY}') = ?"
 _OWNED = ":owner IS NULL OR owner = :owner"
 
 
@@ -101,11 +108,18 @@ class Conversations:
         return conversation_of(rows[0])
 
     async def list(
-        self, *, owner: int | None, made_by: str = "", limit: int = 50, cursor: str = ""
+        self,
+        *,
+        owner: int | None,
+        made_by: str = "",
+        workspace: str = "",
+        limit: int = 50,
+        cursor: str = "",
     ) -> Page:
         """Return a page of conversations, the last active first.
 
-        `made_by` leaves those that were made with this key of the HTTP gateway; empty leaves all.
+        `made_by` leaves those that were made with this key of the HTTP gateway, `workspace` those
+        of this folder; empty leaves all.
 
         Raises:
             InvalidRequestError: the limit is not 1..1000 or the cursor is none that this gave.
@@ -117,8 +131,11 @@ class Conversations:
             where.append("owner = ?")
             values.append(owner)
         if made_by:
-            where.append(OF_KEY)
+            where.append(_OF_KEY)
             values.append(made_by)
+        if workspace:
+            where.append("workspace = ?")
+            values.append(workspace)
         if cursor:
             where.append("(updated_at, id) < (?, ?)")
             values += _position(cursor)
@@ -231,7 +248,7 @@ class Conversations:
 
     async def counts(self, *, owner: int | None) -> Counts:
         """Return how many conversations and messages there are."""
-        return await self._database.read(lambda c: count(c, owner))
+        return await self._database.read(lambda c: _count(c, owner))
 
     async def clear(self, *, owner: int | None) -> Counts:
         """Forget all conversations of the owner (None: of everybody), overwriting their bytes.
@@ -241,7 +258,7 @@ class Conversations:
         """
 
         def forget(connection: sqlite3.Connection) -> Counts:
-            gone = count(connection, owner)
+            gone = _count(connection, owner)
             connection.execute(f"DELETE FROM messages WHERE {_OWNED}", {"owner": owner})
             connection.execute(f"DELETE FROM conversations WHERE {_OWNED}", {"owner": owner})
             connection.execute(f"DELETE FROM plans WHERE {_OWNED}", {"owner": owner})
@@ -279,14 +296,14 @@ def find_conversation(
     return conversation_of(row)
 
 
-def touch(connection: sqlite3.Connection, conversation_id: str) -> None:
+def _touch(connection: sqlite3.Connection, conversation_id: str) -> None:
     """Set the time of the last activity to now."""
     connection.execute(
         "UPDATE conversations SET updated_at = ? WHERE id = ?", (timestamp_now(), conversation_id)
     )
 
 
-def count(connection: sqlite3.Connection, owner: int | None) -> Counts:
+def _count(connection: sqlite3.Connection, owner: int | None) -> Counts:
     """Return how many rows the owner may see."""
     numbers = [
         connection.execute(
@@ -315,3 +332,195 @@ def _position(cursor: str) -> list[str]:
             hint="Use the cursor of the page before, or none for the first page.",
         )
     return cursor.split(" ", 1)
+
+
+# The messages of conversations: kept a turn at a time, read back in order. Nothing is changed.
+
+# Every f-string of SQL here is made of constants; values go in as parameters.
+# ruff: noqa: S608
+
+_INSERT_MESSAGE = (
+    f"INSERT INTO messages ({MESSAGE_COLUMNS.removeprefix('id, ')}) "
+    "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+class Messages:
+    """The messages in memory. Every method raises `StorageError` when the disk fails."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def append(
+        self,
+        conversation_id: str,
+        messages: Sequence[NewMessage],
+        *,
+        owner: int | None,
+        turn_id: str,
+    ) -> tuple[StoredMessage, ...]:
+        """Keep the messages, all or none, and return them as kept.
+
+        They belong to whom the conversation belongs to; `owner` says who asks.
+
+        Raises:
+            NotFoundError: there is no such conversation that the owner may see.
+        """
+
+        def act(connection: sqlite3.Connection) -> tuple[StoredMessage, ...]:
+            conversation = find_conversation(connection, conversation_id, owner)
+            now = timestamp_now()
+            kept = []
+            for new in messages:
+                stored = StoredMessage(
+                    id=0,
+                    conversation_id=conversation.id,
+                    owner=conversation.owner,
+                    turn_id=turn_id,
+                    message=new.message,
+                    timestamp=new.timestamp or now,
+                    provider=new.provider,
+                    model=new.model,
+                    metadata=new.metadata,
+                    is_complete=new.is_complete,
+                )
+                row = message_row(stored)
+                kept.append(message_of((connection.execute(_INSERT_MESSAGE, row).lastrowid, *row)))
+            _touch(connection, conversation.id)
+            return tuple(kept)
+
+        return await self._database.write(act)
+
+    async def history(
+        self,
+        conversation_id: str,
+        *,
+        owner: int | None,
+        after: int = 0,
+        limit: int | None = None,
+    ) -> list[StoredMessage]:
+        """Return the messages in order, those with an id beyond `after` only.
+
+        Raises:
+            NotFoundError: there is no such conversation that the owner may see.
+            InvalidRequestError: the limit is not at least 1.
+        """
+        if limit is not None and limit < 1:
+            raise InvalidRequestError(f"limit is {limit}; it must be at least 1")
+
+        def act(connection: sqlite3.Connection) -> list[StoredMessage]:
+            conversation = find_conversation(connection, conversation_id, owner)
+            rows = connection.execute(
+                f"SELECT {MESSAGE_COLUMNS} FROM messages "
+                "WHERE conversation_id = ? AND id > ? ORDER BY id LIMIT ?",
+                (conversation.id, after, -1 if limit is None else limit),
+            )
+            return [message_of(row) for row in rows]
+
+        return await self._database.read(act)
+
+    async def last_words(self, conversation_ids: Sequence[str], limit: int) -> dict[str, str]:
+        """Return the beginning of what was said last in each of these, by anybody but a tool."""
+        query = (
+            "SELECT substr(trim(content), 1, ?) FROM messages WHERE conversation_id = ? "
+            "AND role IN ('user', 'assistant') AND trim(content) <> '' ORDER BY id DESC LIMIT 1"
+        )
+
+        def act(connection: sqlite3.Connection) -> dict[str, str]:
+            found = {
+                name: connection.execute(query, (limit, name)).fetchone()
+                for name in conversation_ids
+            }
+            return {name: str(row[0]) for name, row in found.items() if row is not None}
+
+        return await self._database.read(act)
+
+    async def counts(self, conversation_ids: Sequence[str]) -> dict[str, int]:
+        """Return how many messages each of these conversations has; none where it has none."""
+        marks = ",".join("?" * len(conversation_ids))
+        query = (
+            "SELECT conversation_id, count(*) FROM messages "
+            f"WHERE conversation_id IN ({marks}) GROUP BY conversation_id"
+        )
+        return await self._database.read(
+            lambda c: dict(c.execute(query, tuple(conversation_ids)).fetchall())
+        )
+
+
+# Plans in memory: one of each conversation, gone with it, and one of each owner and workspace.
+
+_plan: msgspec.json.Decoder[Plan] = msgspec.json.Decoder(Plan)
+
+_OF_CONVERSATION = "conversation_id = :conversation"
+_OF_WORKSPACE = "conversation_id IS NULL AND owner = :owner AND workspace = :workspace"
+
+
+class Plans:
+    """`clawd.tools.plans.PlanStore` in memory.sqlite."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def load(self, key: PlanKey) -> Plan:
+        """Return a plan; an empty one when there is none."""
+        return await self._database.read(lambda c: _load(c, key))
+
+    async def change(self, key: PlanKey, act: Callable[[Plan], Plan]) -> Plan:
+        """Put what `act` makes of a plan in its place, durably, and return it."""
+
+        def write(connection: sqlite3.Connection) -> Plan:
+            plan = act(_load(connection, key))
+            owner = _owner(connection, key)
+            where, values = _where(key)
+            connection.execute(f"DELETE FROM plans WHERE {where}", values)
+            connection.execute(
+                "INSERT INTO plans (conversation_id, owner, workspace, plan, updated_at) "
+                "VALUES (?, ?, ?, ?, ?)",
+                (
+                    clean(key.conversation_id) or None,
+                    owner,
+                    clean(key.workspace),
+                    encode(plan),
+                    timestamp_now(),
+                ),
+            )
+            return plan
+
+        return await self._database.write(write)
+
+
+def copy_plan(connection: sqlite3.Connection, from_id: str, to_id: str) -> None:
+    """Give a conversation that has no plan a copy of another's, if that one has any."""
+    connection.execute(
+        "INSERT INTO plans (conversation_id, owner, workspace, plan, updated_at) "
+        "SELECT ?, owner, workspace, plan, ? FROM plans WHERE conversation_id = ?",
+        (to_id, timestamp_now(), from_id),
+    )
+
+
+def _where(key: PlanKey) -> tuple[str, dict[str, object]]:
+    """Return a condition made of constants, and its values."""
+    values: dict[str, object] = {
+        "conversation": clean(key.conversation_id),
+        "owner": key.owner,
+        "workspace": clean(key.workspace),
+    }
+    return (_OF_CONVERSATION if key.conversation_id else _OF_WORKSPACE), values
+
+
+def _load(connection: sqlite3.Connection, key: PlanKey) -> Plan:
+    where, values = _where(key)
+    row = connection.execute(f"SELECT plan FROM plans WHERE {where}", values).fetchone()
+    return Plan() if row is None else _plan.decode(row[0])
+
+
+def _owner(connection: sqlite3.Connection, key: PlanKey) -> int:
+    """Return whom the plan belongs to: the conversation's owner, whoever acts in it."""
+    if not key.conversation_id:
+        return key.owner
+    row = connection.execute(
+        "SELECT owner FROM conversations WHERE id = ?", (clean(key.conversation_id),)
+    ).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no conversation {key.conversation_id!r}")
+    return int(row[0])

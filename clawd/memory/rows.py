@@ -155,7 +155,7 @@ CONVERSATION_COLUMNS = (
 )
 MESSAGE_COLUMNS = (
     "id, conversation_id, owner, turn_id, timestamp, role, content, tool_calls, tool_call_id, "
-    "name, provider, model, metadata, is_complete"
+    "name, provider, model, metadata, is_complete, reasoning"
 )
 
 Row = tuple[Any, ...]
@@ -205,6 +205,7 @@ def message_row(stored: StoredMessage) -> Row:
         clean(stored.model),
         encode(stored.metadata),
         stored.is_complete,
+        clean(message.reasoning),
     )
 
 
@@ -212,7 +213,7 @@ def message_of(row: Row) -> StoredMessage:
     """Return the message of a row of `MESSAGE_COLUMNS`."""
     identity, conversation_id, owner, turn_id, timestamp = row[:5]
     role, content, calls, call_id, name = row[5:10]
-    provider, model, facts, is_complete = row[10:]
+    provider, model, facts, is_complete, reasoning = row[10:]
     return StoredMessage(
         id=identity,
         conversation_id=conversation_id,
@@ -224,6 +225,7 @@ def message_of(row: Row) -> StoredMessage:
             tool_calls=_calls.decode(calls),
             tool_call_id=call_id,
             name=name,
+            reasoning=reasoning,
         ),
         timestamp=timestamp,
         provider=provider,

@@ -10,6 +10,8 @@
     api_keys       of the HTTP gateway, each as a hash
     session_files  named contents of a conversation; their numbers in session_file_numbers
     points         where conversations stood when a client saw them, by digests of what it saw
+    lapsed_calls   calls that waited for an approval, and may be answered late
+    embedding_models, message_vectors, note_vectors   for searches by meaning; see vectors.py
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
@@ -260,6 +262,63 @@ def _add_api_keys(connection: sqlite3.Connection) -> None:
     )
 
 
+def _add_vectors(connection: sqlite3.Connection) -> None:
+    # A vector says much of what its text says: it goes with the text, whoever deletes that.
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS embedding_models (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            identity TEXT NOT NULL UNIQUE,
+            size INTEGER NOT NULL,
+            least REAL NOT NULL
+        );
+        CREATE TABLE IF NOT EXISTS message_vectors (
+            message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+            owner INTEGER NOT NULL,
+            model INTEGER NOT NULL,
+            vector BLOB NOT NULL
+        );
+        CREATE TRIGGER IF NOT EXISTS message_vectors_update AFTER UPDATE OF content ON messages
+        BEGIN
+            DELETE FROM message_vectors WHERE message_id = old.id;
+        END;
+        CREATE TABLE IF NOT EXISTS note_vectors (
+            owner INTEGER NOT NULL,
+            file TEXT NOT NULL,
+            hash TEXT NOT NULL,
+            size INTEGER NOT NULL,
+            modified_ns INTEGER NOT NULL,
+            model INTEGER NOT NULL,
+            vector BLOB NOT NULL,
+            PRIMARY KEY (owner, file)
+        );
+        """
+    )
+
+
+def _add_reasoning(connection: sqlite3.Connection) -> None:
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(messages)")}
+    if "reasoning" not in columns:  # a step that was interrupted is done again
+        connection.execute("ALTER TABLE messages ADD COLUMN reasoning TEXT NOT NULL DEFAULT ''")
+
+
+def _add_lapsed_calls(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS lapsed_calls (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            approval_id TEXT NOT NULL UNIQUE,
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            owner INTEGER NOT NULL,
+            message_id INTEGER NOT NULL,
+            lapsed_at TEXT NOT NULL,
+            call TEXT NOT NULL
+        );
+        CREATE INDEX IF NOT EXISTS lapsed_calls_by_owner ON lapsed_calls (owner, number);
+        """
+    )
+
+
 STEPS: tuple[Step, ...] = (
     _create,
     _create_changes,
@@ -269,6 +328,9 @@ STEPS: tuple[Step, ...] = (
     _add_session_files,
     _add_points,
     _add_api_keys,
+    _add_vectors,
+    _add_reasoning,
+    _add_lapsed_calls,
 )
 
 

@@ -1,4 +1,4 @@
-"""Searching messages: by words, by parts of words, by one or two letters.
+"""Searching messages: by words, by parts of words, by one or two letters; by meaning beside them.
 
 Three ways, best first:
 
@@ -9,20 +9,28 @@ Three ways, best first:
 
 A way is taken only while the ones before found too little. Each asks its index for the ids of the
 best and reads these messages alone: what an index finds is not read as a whole.
+
+Where a model of embeddings is named, what is near in meaning is found as well (vectors.py), and the
+two rankings are fused; a message of which only some terms are known counts half there. Without the
+model, or where it is late, words alone decide.
 """
 
+import logging
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from clawd.errors import InvalidRequestError
 from clawd.memory.rows import MADE_BY, MAX_PAGE, TAINT
 from clawd.memory.writer import Database
+
+if TYPE_CHECKING:
+    from clawd.memory.vectors import Asked, Meaning
 
 MAX_TERMS = 16
 MAX_QUERY_CHARS = 1000
@@ -46,6 +54,9 @@ _IDS_BY_TRIGRAMS = "SELECT rowid FROM messages_trigrams WHERE messages_trigrams 
 _LAST_QUESTION = "SELECT max(id) FROM messages WHERE conversation_id = ? AND role = 'user'"
 _BY_TRIGRAMS = f"{_IDS_BY_TRIGRAMS} ORDER BY rowid DESC LIMIT ?"
 
+_SOME = 0.5  # what a message counts that has some of the terms, beside one that means the same
+
+_log = logging.getLogger(__name__)
 _facts: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -83,8 +94,13 @@ class _Watch:
         self._deadline = 0.0
         self.is_unwanted = False
 
-    def over(self, connection: sqlite3.Connection, hits: "_Hits") -> list[Hit]:
-        """Search under the watch.
+    def over(
+        self,
+        connection: sqlite3.Connection,
+        hits: "_Hits",
+        find: "Callable[[sqlite3.Connection, _Hits], list[Hit]] | None" = None,
+    ) -> list[Hit]:
+        """Search under the watch, by words or as `find` does.
 
         Raises:
             InvalidRequestError: it took too long.
@@ -92,7 +108,7 @@ class _Watch:
         self._deadline = time.monotonic() + self._limit_s
         connection.set_progress_handler(self._is_over, _STEPS_BETWEEN_LOOKS)
         try:
-            return _find(connection, hits)
+            return (find or _find)(connection, hits)
         except sqlite3.OperationalError as error:
             if not self._is_over():
                 raise
@@ -108,11 +124,16 @@ class _Watch:
 
 
 class Search:
-    """Search over the messages in memory."""
+    """Search over the messages in memory.
+
+    Attributes:
+        meaning: finds out what a query means; None searches by words only.
+    """
 
     def __init__(self, database: Database, *, limit_s: float = LIMIT_S) -> None:
         self._database = database
         self._limit_s = limit_s
+        self.meaning: Meaning | None = None
 
     async def find(
         self,
@@ -143,10 +164,25 @@ class Search:
         if not terms:
             return []
         watch, whose = _Watch(self._limit_s), _Whose(owner=owner, made_by=made_by)
+        asked = await self.meaning.asked(query) if self.meaning is not None else None
+
+        def act(connection: sqlite3.Connection) -> list[Hit]:
+            def empty() -> _Hits:
+                return _Hits(terms, whose, limit, _turn_of(connection, asked_in))
+
+            words = empty()
+            found = watch.over(connection, words)
+            if asked is None:
+                return found
+            try:
+                near = watch.over(connection, empty(), lambda c, hits: _find_near(c, hits, asked))
+            except InvalidRequestError as error:
+                _log.debug("a search goes by words only: %s", error.message)
+                return found
+            return _fused(found, words.with_all_terms, near)[:limit]
+
         try:
-            return await self._database.read(
-                lambda c: watch.over(c, _Hits(terms, whose, limit, _turn_of(c, asked_in)))
-            )
+            return await self._database.read(act)
         finally:
             watch.is_unwanted = True
 
@@ -176,12 +212,17 @@ def _around(content: str, pattern: re.Pattern[str]) -> str:
 
 
 class _Hits:
-    """The hits of one search so far, with the bounds that they keep."""
+    """The hits of one search so far, with the bounds that they keep.
+
+    Attributes:
+        with_all_terms: how many of them, the first ones, have every term.
+    """
 
     def __init__(
         self, terms: list[str], whose: _Whose, limit: int, running: tuple[str, int]
     ) -> None:
         self.found: list[Hit] = []
+        self.with_all_terms = 0
         self.terms = terms
         self.whose = whose
         self.limit = limit
@@ -237,18 +278,47 @@ def _turn_of(connection: sqlite3.Connection, conversation_id: str) -> tuple[str,
 
 
 def _find(connection: sqlite3.Connection, hits: _Hits) -> list[Hit]:
-    for sql, values in _queries(connection, hits.terms, hits.whose.owner):
+    for has_all, sql, values in _queries(connection, hits.terms, hits.whose.owner):
         # The index knows no owners and no conversations: so more is asked for, while it has more.
         count = hits.limit + _SPARE
         while True:
             ids = [identity for (identity,) in connection.execute(sql, [*values, count])]
             hits.take(connection, ids)
+            if has_all:
+                hits.with_all_terms = len(hits.found)
             if hits.is_full:
                 return hits.found
             if len(ids) < count:
                 break
             count *= _MORE
     return hits.found
+
+
+def _find_near(connection: sqlite3.Connection, hits: _Hits, asked: "Asked") -> list[Hit]:
+    from clawd.memory.vectors import near_messages
+
+    hits.take(connection, near_messages(connection, asked, hits.whose.owner))
+    return hits.found
+
+
+def _fused(words: list[Hit], with_all_terms: int, near: list[Hit]) -> list[Hit]:
+    """Return the hits of both rankings, best first, at most three of one conversation."""
+    from clawd.memory.vectors import fused
+
+    by_words = {
+        hit.message_id: 1.0 if place < with_all_terms else _SOME for place, hit in enumerate(words)
+    }
+    by_meaning = {hit.message_id: 1.0 for hit in near}
+    hits = {hit.message_id: hit for hit in (*near, *words)}
+    of_conversation: dict[str, int] = {}
+    kept: list[Hit] = []
+    for identity in fused([by_words, by_meaning]):
+        hit = hits[identity]
+        count = of_conversation.get(hit.conversation_id, 0)
+        of_conversation[hit.conversation_id] = count + 1
+        if count < PER_CONVERSATION:
+            kept.append(hit)
+    return kept
 
 
 def _rows(
@@ -266,15 +336,18 @@ def _rows(
 
 def _queries(
     connection: sqlite3.Connection, terms: list[str], owner: int | None
-) -> Iterator[tuple[str, list[Any]]]:
-    """Yield queries for ids, best first; the last parameter, how many, is the caller's."""
+) -> Iterator[tuple[bool, str, list[Any]]]:
+    """Yield queries for ids, best first, each with whether what it finds has every term.
+
+    The last parameter, how many, is the caller's.
+    """
     phrases = [_phrase(term) for term in terms]
-    yield _BY_WORDS, [" AND ".join(phrases)]
+    yield True, _BY_WORDS, [" AND ".join(phrases)]
     long = [_phrase(term) for term in terms if len(term) >= _TRIGRAM]
     short = [term for term in terms if len(term) < _TRIGRAM]
-    yield _by_parts(" AND ".join(long), short, owner)
+    yield True, *_by_parts(" AND ".join(long), short, owner)
     if len(terms) > 1:
-        yield _by_some(connection, phrases)
+        yield False, *_by_some(connection, phrases)
 
 
 def _by_parts(match: str, parts: list[str], owner: int | None) -> tuple[str, list[Any]]:

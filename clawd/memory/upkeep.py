@@ -33,7 +33,8 @@ MAX_PROBLEMS = 20
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 _SIZES = (
-    "SELECT c.id, c.updated_at, c.owner, (SELECT total(length(content)) FROM messages m "
+    "SELECT c.id, c.updated_at, c.owner, (SELECT total(length(content)) + "
+    "total(length(reasoning)) FROM messages m "
     "WHERE m.conversation_id = c.id) + (SELECT total(size) FROM session_files f "
     "WHERE f.conversation_id = c.id) FROM conversations c ORDER BY c.updated_at, c.id"
 )

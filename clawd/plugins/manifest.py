@@ -22,6 +22,7 @@ from clawd.errors import InvalidRequestError
 from clawd.plugins.files import Tree
 from clawd.security.risk import Risk
 from clawd.tools.base import NAME_PATTERN
+from clawd.wire.hosts import ANY_HOST, is_listed_form
 
 MANIFEST = "manifest.toml"
 MAX_MANIFEST_BYTES = 1 << 20
@@ -30,6 +31,7 @@ MAX_DESCRIPTION = 4096
 MAX_SCHEMA_BYTES = 64 << 10
 MAX_SCHEMA_DEPTH = 16
 MAX_PARAMETERS = 64
+MAX_HOSTS = 64
 TIMEOUT_MS = (100, 300_000)
 
 Capability = Literal["tool", "workspace-read", "workspace-write", "network"]
@@ -61,13 +63,26 @@ class PluginToolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PluginManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a plugin says of itself."""
+    """What a plugin says of itself.
+
+    Attributes:
+        hosts: what it may reach with the capability `network`: `host:port` or `*.domain:port`;
+            every public host where none is listed.
+    """
 
     name: str
     version: str
     description: str = ""
     capabilities: tuple[Capability, ...] = ()
+    hosts: tuple[str, ...] = ()
     tools: tuple[PluginToolSpec, ...]
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """The hosts that it may reach; `*` for every public one."""
+        if "network" not in self.capabilities:
+            return ()
+        return tuple(host.lower() for host in self.hosts) or (ANY_HOST,)
 
 
 def manifest_of(tree: Tree) -> PluginManifest:
@@ -121,6 +136,7 @@ def _check(manifest: PluginManifest, tree: Tree) -> None:
         raise _wrong(f"description has more than {MAX_DESCRIPTION} characters")
     if len(set(manifest.capabilities)) != len(manifest.capabilities):
         raise _wrong("a capability is named twice")
+    _check_hosts(manifest)
     if not 1 <= len(manifest.tools) <= MAX_TOOLS:
         raise _wrong(f"it has {len(manifest.tools)} tools, expected 1 to {MAX_TOOLS}")
     names = [each.name for each in manifest.tools]
@@ -128,6 +144,16 @@ def _check(manifest: PluginManifest, tree: Tree) -> None:
         raise _wrong("two of its tools have the same name")
     for each in manifest.tools:
         _check_tool(each, manifest, tree)
+
+
+def _check_hosts(manifest: PluginManifest) -> None:
+    if manifest.hosts and "network" not in manifest.capabilities:
+        raise _wrong("it lists hosts, and lacks the capability network")
+    if len(manifest.hosts) > MAX_HOSTS:
+        raise _wrong(f"it lists {len(manifest.hosts)} hosts, expected at most {MAX_HOSTS}")
+    for host in manifest.hosts:
+        if not is_listed_form(host, any_host=True):
+            raise _wrong(f"{host!r:.80} is no host: expected host:port, *.domain:port or *")
 
 
 def _check_tool(tool: PluginToolSpec, manifest: PluginManifest, tree: Tree) -> None:

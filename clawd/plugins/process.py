@@ -36,7 +36,8 @@ from clawd.tools.base import (
     succeeded,
 )
 from clawd.tools.child_outcome import cut_short, put_aside_told
-from clawd.tools.settle import settled
+from clawd.tools.external import is_of_person
+from clawd.tools.uncancellable import settled
 
 GRACE_S = 1.0
 MAX_ANSWER_BYTES = 1 << 20
@@ -54,20 +55,30 @@ class PluginAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginTool(Tool):
-    """Runs one tool of a plugin; `plugin_tools` makes them."""
+    """Runs one tool of a plugin; `plugin_tools` makes them.
+
+    Args:
+        plugin: what was approved.
+        spec: the tool's part of the manifest.
+        sandbox: runs the program.
+        most_s: the longest that any call may take, whatever the manifest says.
+    """
 
     starts_process: ClassVar[bool] = True
     holds_until_cleared: ClassVar[bool] = True
     source: ClassVar[str] = "plugin"
 
-    def __init__(self, plugin: Installed, spec: PluginToolSpec, *, sandbox: Sandbox) -> None:
+    def __init__(
+        self, plugin: Installed, spec: PluginToolSpec, *, sandbox: Sandbox, most_s: float
+    ) -> None:
         assert plugin.manifest is not None
         self._plugin = plugin
         self._spec = spec
         self._sandbox = sandbox
         self._capabilities = frozenset(plugin.manifest.capabilities)
         self._stamp: object = None
-        self.timeout_s = spec.timeout_ms / 1000 + GRACE_S + _END_S
+        self._limit_s = min(spec.timeout_ms / 1000, most_s)
+        self.timeout_s = self._limit_s + GRACE_S + _END_S
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -95,7 +106,9 @@ class PluginTool(Tool):
             _, cancelled = await settled(in_thread(lambda: self._copy_to(folder)))
             if not cancelled:
                 command = self._command(folder, arguments, context)
-                result = await self._sandbox.run(command, cleared=context.cleared)
+                result = await self._sandbox.run(
+                    command, cleared=context.cleared, way_out=context.way_out
+                )
                 return self._told(result)
         finally:
             await settled(in_thread(lambda: remove_folder(folder)))
@@ -103,20 +116,22 @@ class PluginTool(Tool):
 
     def _command(self, folder: Path, arguments: Arguments, context: ToolContext) -> ChildCommand:
         sees = bool({"workspace-read", "workspace-write"} & self._capabilities)
+        program = folder / self._spec.command
         request = {
             "tool": self._spec.name,
             "arguments": dict(arguments),
             "workspace": str(context.workspace) if sees else None,
         }
         return ChildCommand(
-            argv=(str(folder / self._spec.command),),
+            argv=(str(program),),
             workspace=context.workspace if sees else folder,
             workspace_writable="workspace-write" in self._capabilities,
             readonly_paths=(folder,) if sees else (),
             stdin=msgspec.json.encode(request) + b"\n",
-            timeout_s=self._spec.timeout_ms / 1000,
+            timeout_s=self._limit_s,
             max_output_bytes=MAX_ANSWER_BYTES,
-            network="network" in self._capabilities,
+            toolchains=is_of_person(program, own=folder),
+            apart=f"plugin {self._plugin.name}",
             separate_errors=True,
             grace_s=GRACE_S,
         )
@@ -155,8 +170,8 @@ class PluginTool(Tool):
         }
         if "network" in self._capabilities:
             facts["untrusted_source"] = f"the plugin {self._plugin.name}"
-        name, limit_s = self._plugin.name, self._spec.timeout_ms / 1000
-        problem = cut_short(result, limit_s, noun=f"plugin {name}")
+        name = self._plugin.name
+        problem = cut_short(result, self._limit_s, noun=f"plugin {name}")
         answer: PluginAnswer | str = problem or answer_of(result)
         aside = put_aside_told(result.put_aside)
         if isinstance(answer, str):
@@ -171,11 +186,14 @@ class PluginTool(Tool):
         return failed(" ".join(filter(None, (error, aside))), output=output, **facts)
 
 
-def plugin_tools(plugin: Installed, *, sandbox: Sandbox) -> list[PluginTool]:
+def plugin_tools(plugin: Installed, *, sandbox: Sandbox, most_s: float) -> list[PluginTool]:
     """Return the tools of a plugin that is ready."""
     manifest = plugin.manifest
     assert manifest is not None
-    return [_kind(manifest, spec, plugin)(plugin, spec, sandbox=sandbox) for spec in manifest.tools]
+    return [
+        _kind(manifest, spec, plugin)(plugin, spec, sandbox=sandbox, most_s=most_s)
+        for spec in manifest.tools
+    ]
 
 
 def answer_of(result: ChildResult) -> PluginAnswer | str:
@@ -204,7 +222,9 @@ def _kind(manifest: PluginManifest, spec: PluginToolSpec, plugin: Installed) -> 
         "short": first_line(spec.description),
         "description": spec.description,
         "parameters": spec.schema,
-        "outward": "network" in manifest.capabilities,
+        "outward": bool(manifest.reached),
+        "reaches_hosts": bool(manifest.reached),
+        "hosts": manifest.reached,
         "identity": plugin.digest,
     }
     kind: type[PluginTool] = type(f"PluginTool_{spec.name}", (PluginTool,), dict(facts))

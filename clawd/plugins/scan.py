@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from clawd.plugins.files import PluginFile, Tree
 from clawd.plugins.manifest import PluginManifest
+from clawd.wire.hosts import ANY_HOST
 from clawd.wire.secrets import find_secrets
 
 MAX_FINDINGS = 50
@@ -16,7 +17,6 @@ _SECRET_FILES = re.compile(
 _REACH = {
     "workspace-read": "it reads all files of the workspace of a call",
     "workspace-write": "it reads and changes all files of the workspace of a call",
-    "network": "it reaches every network that this machine reaches, this machine's own too",
 }
 
 
@@ -34,7 +34,12 @@ def secrets_in(tree: Tree) -> tuple[str, ...]:
 def reach_of(manifest: PluginManifest) -> tuple[str, ...]:
     """Say what a plugin may do, a sentence for each capability."""
     told = [_REACH[each] for each in manifest.capabilities if each in _REACH]
-    if "network" not in manifest.capabilities:
+    reached = manifest.reached
+    if ANY_HOST in reached:
+        told.append("it reaches every public host, by name and through the egress proxy")
+    elif reached:
+        told.append(f"it reaches {', '.join(reached)} and no other host unasked")
+    else:
         told.append("it has no network")
     if not {"workspace-read", "workspace-write"} & set(manifest.capabilities):
         told.append("it sees no file of yours")

@@ -14,6 +14,9 @@ __all__ = [
     "Described",
     "Embedding",
     "Fronting",
+    "Hosting",
+    "Ranking",
+    "Ranks",
     "Serving",
     "SlotState",
     "TokenList",
@@ -47,6 +50,17 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     vectors: tuple[bytes, ...]
+    tokens: int
+    model: str
+
+
+class Ranks(msgspec.Struct, frozen=True, kw_only=True):
+    """How well documents answer a query, in their order: the model's own numbers, more is better.
+
+    `tokens` is how many were read, the query anew with each document.
+    """
+
+    scores: tuple[float, ...]
     tokens: int
     model: str
 
@@ -123,6 +137,15 @@ class Holding(Protocol):
 
 
 @runtime_checkable
+class Thinking(Protocol):
+    """A provider that knows how its models are told to think."""
+
+    def thinking_variables(self, model: str) -> frozenset[str] | None:
+        """Return which variables about thinking a chat template reads; None for not known yet."""
+        ...
+
+
+@runtime_checkable
 class Embedding(Protocol):
     """A provider that makes embeddings."""
 
@@ -138,6 +161,55 @@ class Embedding(Protocol):
 
 
 @runtime_checkable
+class Ranking(Protocol):
+    """A provider that tells how well documents answer a query."""
+
+    async def rank(self, model: str, query: str, documents: Sequence[str]) -> Ranks:
+        """Return the score of each document.
+
+        Raises:
+            InvalidRequestError: the model is no reranker.
+            ContextFullError: a document with the query is too long; tells how long.
+            ClawError: the model is not there, or failed.
+        """
+        ...
+
+
+@runtime_checkable
+class Sampled(Protocol):
+    """A provider that samples itself."""
+
+    def sampled(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the values in force for a request, by the names of `Sampling`; loads nothing.
+
+        Raises:
+            ClawError: the model or the preset is not there.
+        """
+        ...
+
+
+@runtime_checkable
+class Hosting(Protocol):
+    """A provider whose models take the memory of this machine."""
+
+    def has_room(self, model: str) -> bool:
+        """Return whether a model is loaded, or could be without another one having to go.
+
+        Raises:
+            ModelNotFoundError: it is not there.
+        """
+        ...
+
+    async def digest(self, model: str) -> str:
+        """Return by what a model's file is told from any other.
+
+        Raises:
+            ModelNotFoundError: it is not there.
+        """
+        ...
+
+
+@runtime_checkable
 class Serving(Protocol):
     """A provider that runs models itself, and can say how."""
 
@@ -147,6 +219,46 @@ class Serving(Protocol):
 
     async def slots(self, model: str) -> tuple[SlotState, ...]:
         """Return the places of a model and which are busy; never loads it."""
+        ...
+
+
+@runtime_checkable
+class ToolReading(Protocol):
+    """A provider that knows whether the prompts of its models hold the tools of a request."""
+
+    def reads_tools(self, model: str) -> bool:
+        """Return whether they do; True where it is not known. Never loads a model."""
+        ...
+
+    def reads_schemas(self, model: str) -> bool:
+        """Return whether they hold more than what tools and arguments are called; as above."""
+        ...
+
+
+@runtime_checkable
+class Warming(Protocol):
+    """A provider that can have a model read ahead what prompts begin with."""
+
+    def file_of(self, model: str) -> str:
+        """Return the file of a model.
+
+        Raises:
+            ClawError: it is not there.
+        """
+        ...
+
+    def is_loaded(self, model: str) -> bool:
+        """Return whether a model is in memory; False for one that is not there."""
+        ...
+
+    async def warm(self, request: ChatRequest) -> None:
+        """Load the model of a request, and have it read that when it has time.
+
+        Its one message, if there is one, is what that of a user begins with.
+
+        Raises:
+            ClawError: it is not there, or cannot be loaded.
+        """
         ...
 
 

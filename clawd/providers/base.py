@@ -2,23 +2,39 @@
 
 A provider streams deltas; `collect` folds them into a whole response. A call's deltas are keyed by
 `index`: name and id come with the first, argument text in any number of pieces after it.
+
+For models that know no role for tools, their turns are text of the next user turn:
+
+    assistant: Let me look.                 assistant: Let me look.
+                                                       [call: file_list]
+      + call file_list {"path": "."}   ──▶             {"path": "."}
+    tool: notes.md                          user:      [tool: file_list]
+    user: and now?                                     notes.md
+
+                                                       and now?
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal, Protocol
 
 import msgspec
 
+from clawd.engine.protocol import Infill as Infill
+from clawd.engine.protocol import InfillFile as InfillFile
 from clawd.errors import ProviderError
 
 Role = Literal["system", "user", "assistant", "tool"]
 StopReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
-
 RawPrompt = str | tuple[int, ...]
-"""A text, or token ids of the model, that no chat template touches."""
-
 CONTEXT_OPEN = "<context>\n"
 CONTEXT_CLOSE = "\n</context>\n\n"
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+LEVELS = ("on", "off", "low", "medium", "high")
+AUTO = "auto"
+SWITCHES = frozenset({"enable_thinking", "thinking"})
+EFFORT = "reasoning_effort"
+"""A text, or token ids of the model, that no chat template touches."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +50,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `content` of an assistant turn that only calls tools is empty; None, "" and missing are one.
     `tool_call_id` and `name` belong to role `tool`: which call it answers, and of which tool.
+    `reasoning` is what the assistant thought before it, for chat templates that read it.
+    `note` is what a person is told below the text; no model is shown it.
     """
 
     role: Role
@@ -41,6 +59,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     name: str = ""
+    reasoning: str = ""
+    note: str = ""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,19 +69,28 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         parameters: a JSON Schema of type object.
         group: what its tokens count as, `mcp:<alias>`; empty counts with all other tools.
+        rules: the whole schema, where `parameters` is a short form of it for the prompt.
     """
 
     name: str
     description: str
     parameters: dict[str, Any]
     group: str = ""
+    rules: dict[str, Any] | None = None
+
+    @property
+    def held_to(self) -> dict[str, Any]:
+        """What the arguments of a call are held to."""
+        return self.parameters if self.rules is None else self.rules
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sampling settings of one request; None leaves the operator's or the model's own value.
 
     `preset` names a row of presets.py; what is given beside it goes first. `logit_bias` is by
-    token id of the model. `top_logprobs` counts only with `logprobs`.
+    token id of the model. `top_logprobs` counts only with `logprobs`. `by_operator` lets penalties
+    count that others are not allowed. `template_kwargs` are variables of a local chat template, and
+    a local model's reasoning is ended after `reasoning_tokens`.
     """
 
     temperature: float | None = None
@@ -86,6 +115,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     preset: str = ""
+    by_operator: bool | None = None
+    template_kwargs: dict[str, Any] | None = None
+    reasoning_tokens: int | None = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +128,14 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         messages: the conversation, oldest first, without the system message. A text of the
             assistant at its end is gone on with, and the answer is what follows it.
         tools: what the model may call; empty for none.
+        found: what it may call as well, as the messages say how; a provider whose prompts must
+            not change in front of them tells it nowhere else.
+        unlisted: what it may call as well, though nothing says how.
         model: the provider's name of the model; empty for its default.
         metadata: hints for routers (`cost`, `privacy`, `size`, …) and `conversation_id`.
         tool_choice: auto, none, required, or the name of one tool.
+        keeps_tools: where none may be called, a local model is told the tools all the same, so
+            that its prompt goes on where the conversation's last one ended.
         response_format: an OpenAI-style response format, or None for text.
         prompt: a raw prompt to go on with, instead of system prompt, messages and tools; the
             answer is plain text, whatever markers are in it.
@@ -110,13 +147,16 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...] = ()
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
+    found: tuple[ToolSpec, ...] = ()
+    unlisted: tuple[ToolSpec, ...] = ()
     model: str = ""
     temperature: float | None = None
     metadata: dict[str, str] = {}
     sampling: Sampling | None = None
     tool_choice: str = "auto"
+    keeps_tools: bool = False
     response_format: dict[str, Any] | None = None
-    prompt: RawPrompt | None = None
+    prompt: RawPrompt | Infill | None = None
     parallel_calls: bool | None = None
     streams_calls: bool = False
 
@@ -211,7 +251,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The answer is complete. `raw` is the provider's own last payload, where it has one.
 
     `logprobs` has every token of the answer, markers and reasoning included, when asked for.
-    `stopped_by` is the stop string that ended it, where a provider can tell.
+    `stopped_by` is the stop string that ended it, where a provider can tell; `note` is what else a
+    person should know of its end.
     """
 
     reason: StopReason
@@ -222,6 +263,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     raw: dict[str, Any] | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     stopped_by: str = ""
+    note: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -231,7 +273,20 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     partial: bool = False
 
 
-Delta = Text | Reasoning | CallDelta | Loading | Progress | Evaluated | Finished | Failed
+class CallDraft(msgspec.Struct, frozen=True, kw_only=True, tag="draft"):
+    """More of the arguments of a call that is being written, to be shown and never acted on.
+
+    The call comes as a `CallDelta` when it is whole, or turns out to be text.
+    """
+
+    index: int
+    name: str
+    text: str
+
+
+Delta = (
+    Text | Reasoning | CallDelta | CallDraft | Loading | Progress | Evaluated | Finished | Failed
+)
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,7 +406,7 @@ async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
                 reasoning.append(delta.text)
             case CallDelta():
                 calls.add(delta)
-            case Loading() | Progress() | Evaluated():
+            case Loading() | Progress() | Evaluated() | CallDraft():
                 continue
             case Failed():
                 raise delta.error
@@ -368,3 +423,73 @@ async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
                     logprobs=delta.logprobs,
                 )
     raise ProviderError("the stream ended before the answer was complete", kind="network")
+
+
+def thinking(wish: str) -> dict[str, Any]:
+    """Return the variables of a chat template for one of `EFFORTS` or `LEVELS`."""
+    if wish in {"none", "off"}:
+        return dict.fromkeys(sorted(SWITCHES), False)
+    wanted: dict[str, Any] = dict.fromkeys(sorted(SWITCHES), True)
+    if wish == "on":
+        return wanted
+    level = {"minimal": "low", "xhigh": "high", "max": "high"}.get(wish, wish)
+    return wanted | {EFFORT: level}
+
+
+def unheeded(wish: str, variables: AbstractSet[str]) -> str:
+    """Return what becomes of one of `LEVELS`, and why, where a template cannot do as it says.
+
+    "" where it can, by the variables that it reads.
+    """
+    if wish in {"on", "off"} and not variables & SWITCHES:
+        way = f"; it reads a level, {', '.join(LEVELS[2:])}" if EFFORT in variables else ""
+        return f"changes nothing: the chat template has no switch for thinking{way}"
+    if wish in LEVELS[2:] and EFFORT not in variables:
+        what = "is on and no more" if variables & SWITCHES else "changes nothing"
+        return f"{what}: the chat template reads no {EFFORT}"
+    return ""
+
+
+def calls_as_text(message: Message) -> Message:
+    """Return an assistant's message with its calls written out as text."""
+    if not message.tool_calls:
+        return message
+    calls = [f"[call: {call.name}]\n{call.arguments}" for call in message.tool_calls]
+    texts = [message.content, *calls] if message.content else calls
+    return msgspec.structs.replace(message, content="\n\n".join(texts), tool_calls=())
+
+
+def calls_kept(message: Message) -> Message:
+    """Return an assistant's message as it is, for templates that refuse the tool role alone."""
+    return message
+
+
+def without_tool_role(
+    messages: Sequence[Message], *, calls: Callable[[Message], Message] = calls_as_text
+) -> tuple[Message, ...]:
+    """Turn tool turns into `[tool: name]` blocks on the next user turn; make one where none is.
+
+    `calls` says how an assistant's message with calls is shown.
+    """
+    out: list[Message] = []
+    results: list[str] = []
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    for message in messages:
+        if message.role == "tool":
+            name = message.name or names.get(message.tool_call_id, "")
+            results.append(f"[tool: {name}]\n{message.content or ''}")
+        elif message.role == "user" and results:
+            text = "\n\n".join((*results, message.content or ""))
+            results.clear()
+            out.append(msgspec.structs.replace(message, content=text))
+        else:
+            _flush(results, out)
+            out.append(calls(message))
+    _flush(results, out)
+    return tuple(out)
+
+
+def _flush(results: list[str], out: list[Message]) -> None:
+    if results:
+        out.append(Message(role="user", content="\n\n".join(results)))
+        results.clear()

@@ -72,6 +72,15 @@ class ContextTeller(Protocol):
         ...
 
 
+@runtime_checkable
+class SizeTeller(Protocol):
+    """A provider that knows how big its models are."""
+
+    def is_small(self, model: str) -> bool:
+        """Return whether a model ("": the default) has less than a billion parameters."""
+        ...
+
+
 def parts_of(request: ChatRequest) -> tuple[RequestPart, ...]:
     """Return the parts of a request in the order of the prompt."""
     parts: list[RequestPart] = []
@@ -83,7 +92,10 @@ def parts_of(request: ChatRequest) -> tuple[RequestPart, ...]:
         )
         for tool in request.tools
     )
+    asked = max((n for n, each in enumerate(request.messages) if each.role == "user"), default=0)
     for number, message in enumerate(request.messages, start=1):
+        if number <= asked:  # templates show the reasoning of the running turn alone
+            message = msgspec.structs.replace(message, reasoning="")
         parts += _message_parts(number, message)
     return tuple(parts)
 
@@ -198,7 +210,7 @@ def _message_parts(number: int, message: Message) -> list[RequestPart]:
         parts.append(RequestPart(kind="memory", name=name, text=block))
     calls = "".join(f"{call.name} {call.arguments}" for call in message.tool_calls)
     name = f"message {number} ({_about(message)})"
-    parts.append(RequestPart(kind="history", name=name, text=own + calls))
+    parts.append(RequestPart(kind="history", name=name, text=message.reasoning + own + calls))
     return parts
 
 

@@ -1,10 +1,17 @@
-"""The `reliable` provider: a chain of providers; the next answers when one cannot."""
+"""The `reliable` provider: a chain of providers; the next answers when one cannot.
+
+When a request is tried again before its first byte, and how long that waits; and what stands in for
+a provider that cannot be built, so that the others live and its name answers.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Protocol, TypeGuard, runtime_checkable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -20,20 +27,166 @@ from clawd.providers.base import (
     Reasoning,
     Text,
 )
-from clawd.providers.retry import (
-    FirstByteTimeoutError,
-    RetrySettings,
-    backoff_s,
-    is_passing,
-    reason,
-)
 
-FIRST_DELTA_TIMEOUT_S = 130.0
-
-_FALLBACK_KINDS = frozenset({"network", "auth", "timeout"})
-_ONCE = RetrySettings(extra_attempts=0)
-
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
+_RETRIED_CLIENT_ERRORS = frozenset({408, 429})
+_FIRST_SERVER_ERROR = 500
+_chance = random.SystemRandom()
+FIRST_DELTA_TIMEOUT_S = 130.0
+_FALLBACK_KINDS = frozenset({"network", "auth", "timeout"})
+
+
+class FirstByteTimeoutError(ProviderError):
+    """The server took the request and sent nothing in time; it may still be at it."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, kind="timeout", hint=hint)
+
+
+class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and after what a request is tried again.
+
+    Attributes:
+        extra_attempts: after the first one; 0 never tries again.
+        initial_s: first wait; doubles with each.
+        max_s: the longest wait.
+        jitter_s: up to this much is added by chance.
+        max_retry_after_s: a server that asks for a longer wait is not asked again.
+    """
+
+    extra_attempts: int = 5
+    initial_s: float = 0.25
+    max_s: float = 4.0
+    jitter_s: float = 0.25
+    max_retry_after_s: float = 60.0
+
+
+async def retrying(
+    settings: RetrySettings, attempt: Callable[[], Awaitable[_T]], *, who: str
+) -> _T:
+    """Return what the first attempt returns that does not fail, or raise the last failure.
+
+    Tried again are network errors, connections not made in time, HTTP 408, 429 and 5xx. `who` is
+    named in the log: a provider and its address.
+    """
+    import stamina
+
+    failed = 0
+
+    def wait_or_stop(error: Exception) -> bool | float:
+        nonlocal failed
+        wait = _wait_or_stop(settings, error)
+        failed += 1
+        if wait is not False and failed <= settings.extra_attempts:
+            _log.warning(
+                "%s failed (%s), retry %d of %d",
+                who,
+                _reason(error),
+                failed,
+                settings.extra_attempts,
+            )
+        return wait
+
+    context = stamina.retry_context(
+        on=wait_or_stop,
+        attempts=settings.extra_attempts + 1,
+        timeout=None,
+        wait_initial=settings.initial_s,
+        wait_max=settings.max_s,
+        wait_jitter=settings.jitter_s,
+    )
+    async for again in context:
+        with again:
+            return await attempt()
+    raise ProviderError("the request was never tried", kind="invalid")
+
+
+def _backoff_s(settings: RetrySettings, number: int) -> float:
+    """Return how long to wait before the retry of this number, from 1 on."""
+    wait = min(settings.initial_s * 2.0 ** (number - 1), settings.max_s)
+    return wait + _chance.uniform(0.0, settings.jitter_s)
+
+
+def _is_passing(error: Exception) -> bool:
+    """Tell whether a failure may be gone when the same is asked again."""
+    if not isinstance(error, ProviderError):
+        return False
+    match error.kind:
+        case "network":
+            return True
+        case "timeout":
+            return not isinstance(error, FirstByteTimeoutError)
+        case "http":
+            return error.status in _RETRIED_CLIENT_ERRORS or error.status >= _FIRST_SERVER_ERROR
+        case "auth" | "invalid":
+            return False
+
+
+def _reason(error: Exception) -> str:
+    """Return what failed in a word or two, for the log: no text of the other side."""
+    if not isinstance(error, ProviderError):
+        return type(error).__name__
+    return f"{error.kind}, status {error.status}" if error.status else error.kind
+
+
+def parse_retry_after(value: str) -> float | None:
+    """Return the seconds of a Retry-After header (RFC 9110, 10.2.3), or None."""
+    value = value.strip()
+    if value.replace(".", "", 1).isdecimal():
+        return float(value)
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())
+
+
+def _wait_or_stop(settings: RetrySettings, error: Exception) -> bool | float:
+    """Say whether to try again; a number is the wait that the server asked for."""
+    if not isinstance(error, ProviderError) or not _is_passing(error):
+        return False
+    if error.retry_after_s is None:
+        return True
+    if error.retry_after_s > settings.max_retry_after_s:
+        return False
+    return float(error.retry_after_s)
+
+
+class UnavailableProvider:
+    """Fails every request with the reason; of kind `auth`, so that a chain goes on."""
+
+    def __init__(self, name: str, reason: ClawError) -> None:
+        self._name = name
+        self._error = ProviderError(reason.message, kind="auth", hint=reason.hint)
+
+    def name(self) -> str:
+        """Return the name under which the config knows it."""
+        return self._name
+
+    def capabilities(self) -> Capabilities:
+        """Return what it can do: nothing."""
+        return Capabilities(streaming=False, tools=False)
+
+    async def chat(self, _request: ChatRequest) -> AsyncIterator[Delta]:
+        """Fail."""
+        yield Failed(error=self._error)
+
+    async def check(self) -> str:
+        """Fail.
+
+        Raises:
+            ProviderError: always.
+        """
+        raise self._error
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+_ONCE = RetrySettings(extra_attempts=0)
 
 
 @runtime_checkable
@@ -114,7 +267,7 @@ class ReliableProvider:
                 failures.append((provider, attempt.failure))
                 if place < len(asked):
                     self._log_failure(failures[-1], f"asking {asked[place].name()}")
-            again = [(each, error) for each, error in failures if is_passing(error)]
+            again = [(each, error) for each, error in failures if _is_passing(error)]
             wait_s = self._wait_s(again, number)
             if wait_s is None:
                 break
@@ -136,14 +289,14 @@ class ReliableProvider:
             return None
         asked_for = [error.retry_after_s for _, error in again]
         if None in asked_for:
-            return backoff_s(self._retry, number)
+            return _backoff_s(self._retry, number)
         wait_s = min(each for each in asked_for if each is not None)
         return None if wait_s > self._retry.max_retry_after_s else wait_s
 
     def _log_failure(self, failure: tuple[Provider, ProviderError], following: str) -> None:
         provider, error = failure
         name = provider.name()
-        _log.warning("provider %s: %s failed (%s), %s", self._name, name, reason(error), following)
+        _log.warning("provider %s: %s failed (%s), %s", self._name, name, _reason(error), following)
 
     async def check(self) -> str:
         """Check every provider; say which answered and which did not.
@@ -212,7 +365,7 @@ class _Attempt:
 def _passes_on(error: Exception) -> TypeGuard[ProviderError]:
     if not isinstance(error, ProviderError):
         return False
-    return error.kind in _FALLBACK_KINDS or is_passing(error)
+    return error.kind in _FALLBACK_KINDS or _is_passing(error)
 
 
 def _as_provider_error(error: ClawError) -> ProviderError:

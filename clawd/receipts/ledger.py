@@ -21,6 +21,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         approval: auto, user, rule or none, and `approved_by` whom.
         sandbox: the level in force: `bwrap`, `none`, … (empty for a tool that starts nothing).
         key: id of the key of the HTTP gateway that it came with; empty without one.
+        answers: the approval that was answered late by it; the same write takes that from those
+            that can be answered, so that a call runs once.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     sandbox: str = ""
     key: str = ""
+    answers: str = ""
 
 
 class Ledger(Protocol):
@@ -48,7 +51,11 @@ class Ledger(Protocol):
     """
 
     async def open_intent(self, intent: Intent, arguments: bytes) -> None:
-        """Store the intent and its arguments (by their hash); one of the same id is replaced."""
+        """Store the intent and its arguments (by their hash); one of the same id is replaced.
+
+        Raises:
+            NotFoundError: what it answers was answered before; nothing was stored.
+        """
         ...
 
     async def close_intent(self, intent_id: str, *, content: bytes, content_hash: str) -> None:

@@ -7,7 +7,8 @@ The log holds one receipt a line, in the canonical form (RFC 8785: keys sorted, 
 `receipt_hash` is SHA-256 over the canonical form without `receipt_hash`. Values are strings,
 integers, booleans and null only, so that a sorted msgspec encoding is that form. `checkpoint_hash`
 stands in the first receipt after a checkpoint line (see `checkpoint`) and in no other, `key` in
-those of calls that came with a key of the HTTP gateway.
+those of calls that came with a key of the HTTP gateway, `contacted` and `refused` in those of calls
+whose process reached hosts, or was refused them.
 """
 
 import hashlib
@@ -48,6 +49,10 @@ class Receipt(
         previous_hash: the receipt_hash before it; 64 zeros for the first.
         checkpoint_hash: of the checkpoint on the line directly before; left out without one.
         key: id of the key of the HTTP gateway that the call came with; left out without one.
+        contacted: the hosts that the call reached through the egress proxy, each as
+            `HOST:PORT ADDRESS UP/DOWN BY` (bytes, and by whose word), with commas between them;
+            left out where there are none.
+        refused: the hosts that it was refused, with commas between them; likewise.
     """
 
     id: str
@@ -72,6 +77,8 @@ class Receipt(
     format: Literal["clawd-receipt/1"]
     checkpoint_hash: str = ""
     key: str = ""
+    contacted: str = ""
+    refused: str = ""
 
 
 class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +101,11 @@ class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int = 0
     exit_code: int | None = None
     key: str = ""
+    contacted: str = ""
+    refused: str = ""
 
 
-_LEFT_OUT = ("checkpoint_hash", "key")  # where they are empty
+_LEFT_OUT = ("checkpoint_hash", "key", "contacted", "refused")  # where they are empty
 _LARGEST_INT = (1 << 53) - 1  # RFC 8785, 3.2.2.3: beyond it, numbers are no longer exact
 
 _HASH_FIELD = b'"receipt_hash":"'

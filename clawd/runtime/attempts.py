@@ -57,6 +57,7 @@ class Attempts:
         self._meter = meter
         self._retries_incomplete = retries_incomplete
         self._spent: Counter[Flaw] = Counter()
+        self._repaired = ""
         self.broken_off = ""
 
     async def run(self, request: ChatRequest) -> HopResult:
@@ -72,13 +73,15 @@ class Attempts:
             if flaw == "incomplete" and not was_to_be_a_call(result.text, request):
                 self.broken_off = result.text if result.text.strip() else self.broken_off
             if flaw == "unreadable":
+                self._repaired = result.text
                 known = self._meter.last_hop.prompt_tokens
                 asked = asking_to_repair(request, result.text)
             else:
                 self._meter.forget_answer()
         if asked is not request:
             self._meter.known_tokens = known
-        return self._settled(result, flaw, request)
+        settled = self._settled(result, flaw, request)
+        return msgspec.structs.replace(settled, repaired=self._repaired)
 
     def _may_retry(self, flaw: Flaw, result: HopResult) -> bool:
         if result.is_cut and (flaw == "only thoughts" or result.overlong):
@@ -93,7 +96,7 @@ class Attempts:
             return self._failed(result, request)
         if flaw == "unreadable":
             self._emit(HopReset(reason=_REASONS[flaw]))
-            return msgspec.structs.replace(result, text="", is_unreadable=True)
+            return msgspec.structs.replace(result, text="", unreadable=result.text)
         if flaw == "only thoughts":
             self._emit(
                 Notice(level="warning", text="the model only thought; its thoughts are the answer")

@@ -18,6 +18,7 @@ from clawd.wire.events import (
     PromptProgress,
     ReasoningDelta,
     TextDelta,
+    ToolDraft,
     ToolProgress,
 )
 
@@ -112,21 +113,21 @@ class Subscription(EventQueue[Event]):
 
 def merge(first: Event, second: Event) -> Event | None:
     """Return one event that says what both say in a row, or None where there is none."""
-    if isinstance(first, TextDelta) and isinstance(second, TextDelta):
-        return TextDelta(text=first.text + second.text)
-    if isinstance(first, ReasoningDelta) and isinstance(second, ReasoningDelta):
-        return ReasoningDelta(text=first.text + second.text)
-    if isinstance(first, PromptProgress) and isinstance(second, PromptProgress):
-        return second
-    if isinstance(first, ModelLoading) and isinstance(second, ModelLoading):
-        return second
-    if (
-        isinstance(first, ToolProgress)
-        and isinstance(second, ToolProgress)
-        and first.call_id == second.call_id
-    ):
-        return msgspec.structs.replace(first, text=first.text + second.text)
-    return None
+    merged: Event | None = None
+    match first, second:
+        case TextDelta(), TextDelta():
+            merged = TextDelta(text=first.text + second.text)
+        case ReasoningDelta(), ReasoningDelta():
+            merged = ReasoningDelta(text=first.text + second.text)
+        case ToolDraft(), ToolDraft() if (first.tool, first.index) == (second.tool, second.index):
+            merged = msgspec.structs.replace(first, text=first.text + second.text)
+        case (PromptProgress(), PromptProgress()) | (ModelLoading(), ModelLoading()):
+            merged = second
+        case ToolProgress(), ToolProgress() if first.call_id == second.call_id:
+            merged = msgspec.structs.replace(first, text=first.text + second.text)
+        case _:
+            pass
+    return merged
 
 
 class Broadcast:
@@ -160,10 +161,6 @@ class Broadcast:
         """Give the event to every subscription."""
         if self._tell is not None:
             self._tell(event)
-        self.tell_followers(event)
-
-    def tell_followers(self, event: Event) -> None:
-        """Give the event to every subscription, and to nobody else."""
         for subscription in tuple(self._subscriptions):
             subscription.put(event)
             if subscription.stalled:

@@ -9,12 +9,13 @@ import msgspec
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.hub import Hub
 from clawd.runtime.settings import RuntimeSettings
+from clawd.security.approvals import Attendance
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.dispatch import Dispatcher
-from clawd.tools.facades import ToolMode
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
+from clawd.tools.registry import ToolMode
 from clawd.wire.events import Event
 
 
@@ -24,6 +25,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         conversation_id: what it belongs to; empty for a call outside a conversation.
         interactive: somebody may be asked, here or at another door.
+        attendance: who is there to answer; while somebody is, questions wait without end.
         offered: the names of the flat tools that may be called; None for every tool.
         mode: how they are offered.
     """
@@ -31,6 +33,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str = ""
     workspace: str = ""
     interactive: bool = False
+    attendance: Attendance = msgspec.field(default_factory=Attendance)
     offered: frozenset[str] | None = None
     mode: ToolMode = "split"
 
@@ -49,24 +52,6 @@ class Calls:
         self._person = person
         self._settings = settings
         self._hub = hub or Hub()
-
-    async def run(
-        self,
-        request: CallRequest,
-        principal: Principal,
-        *,
-        workspace: str,
-        interactive: bool,
-        emit: Callable[[Event], None],
-        conversation_id: str = "",
-    ) -> CallOutcome:
-        """Make one call; with a conversation (of the principal) it is a call of that one.
-
-        Raises:
-            ClawError: the workspace is not allowed, or the trail cannot be written.
-        """
-        visit = Visit(conversation_id=conversation_id, workspace=workspace, interactive=interactive)
-        return await self.visit(request, principal, visit, emit)
 
     async def visit(
         self,
@@ -90,7 +75,8 @@ class Calls:
             tell(event)
             emit(event)
 
-        scope = self._scope(principal, visit.workspace, emit=both, reachable=visit.interactive)
+        there = visit.attendance if visit.interactive else None
+        scope = self._scope(principal, visit.workspace, emit=both, attendance=there)
         scope = msgspec.structs.replace(
             scope,
             conversation_id=visit.conversation_id,
@@ -107,8 +93,12 @@ class Calls:
         Raises:
             ClawError: no such tool, arguments that cannot be meant, a workspace not allowed.
         """
-        scope = self._scope(principal, workspace, emit=lambda _event: None, reachable=False)
+        scope = self._scope(principal, workspace, emit=lambda _event: None, attendance=None)
         return self._dispatcher.explain(request, scope)
+
+    def hooks_for(self, tool: str) -> tuple[str, ...]:
+        """Return the owner's hooks that are told of calls of a tool, in words."""
+        return self._dispatcher.hooks_for(tool)
 
     def workspace(self, asked: str) -> Path:
         """Return the folder that a call works in; an empty one means the configured one.
@@ -128,7 +118,7 @@ class Calls:
         workspace: str,
         *,
         emit: Callable[[Event], None],
-        reachable: bool,
+        attendance: Attendance | None,
     ) -> CallScope:
         return self._person.scope(
             conversation_id="",
@@ -136,7 +126,7 @@ class Calls:
             workspace=self.workspace(workspace),
             offered=None,
             emit=emit,
-            reachable=reachable,
+            attendance=attendance,
         )
 
 

@@ -49,13 +49,16 @@ class Care:
 
         prepared = await prepare(emit, "")
         plan = prepared.plan
-        room = self.compressor.room(live, plan.provider, emit, message=plan.message)
-        request = request_of(plan, (*live.context.messages, plan.message))
+        message = None if plan.late else plan.message
+        room = self.compressor.room(live, plan.provider, emit, message=message)
+        said = (*live.context.messages, *([message] if message else ()))
+        request = request_of(plan, said)
         if await room.make(request, plan.measured_tokens):
             # What was cut away is shown again in the block of this message, so it is made anew.
             prepared = await prepare(emit_once, prepared.words.short)
             plan = prepared.plan
-            room = self.compressor.room(live, plan.provider, emit, message=plan.message)
+            message = None if plan.late else plan.message
+            room = self.compressor.room(live, plan.provider, emit, message=message)
         return msgspec.structs.replace(
             prepared, plan=msgspec.structs.replace(plan, make_room=room.make)
         )

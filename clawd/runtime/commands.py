@@ -13,8 +13,9 @@ import json
 import re
 from collections.abc import Iterable
 
-from clawd.providers.base import Message, ToolCall
-from clawd.providers.tool_text import calls_as_text, without_tool_role
+import msgspec
+
+from clawd.providers.base import Message, ToolCall, calls_as_text, without_tool_role
 from clawd.tools.base import Tool
 
 SHELL = "shell"
@@ -79,5 +80,5 @@ def with_instructions(system: str, tools: Iterable[Tool]) -> str:
 def _without_commands(message: Message) -> Message:
     """Return an assistant's message without calls: commands are in its text already."""
     if message.tool_calls and all(call.id.startswith(_ID) for call in message.tool_calls):
-        return Message(role=message.role, content=message.content)
+        return msgspec.structs.replace(message, tool_calls=())
     return calls_as_text(message)

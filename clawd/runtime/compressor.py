@@ -7,16 +7,18 @@ compressed, and no message is ever lost.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from clawd.errors import InvalidRequestError
+from clawd.errors import ContextFullError, InvalidRequestError
 from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, Shown
 from clawd.memory.conversations import Conversations
+from clawd.providers.abilities import ToolReading, able
 from clawd.providers.base import ChatRequest, Message, Provider, Sampling
 from clawd.providers.ledger import estimate_tokens
 from clawd.runtime.compression import (
+    TEMPLATE_TOKENS,
     CompressionSettings,
     Load,
     Wish,
@@ -32,16 +34,17 @@ from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.counting import Count, ModelBook, count_messages, surely_fits
 from clawd.runtime.cut import Cut
 from clawd.runtime.hop import Emit
-from clawd.runtime.shown import shown_result
+from clawd.runtime.shown import checkpoint_messages, shown_result
 from clawd.runtime.summariser import EmptyTextError, NoTextError, Summariser
 from clawd.runtime.transcript import (
     SUMMARISER,
     plain_checkpoint,
     summary_checkpoint,
     summary_fault,
+    summary_order,
     summary_request,
 )
-from clawd.tools.settle import settled
+from clawd.tools.uncancellable import settled
 from clawd.wire.events import ContextCompressed, Notice
 
 ATTEMPTS = 3
@@ -294,26 +297,87 @@ class Room:
         Raises:
             NoTextError: the model gave no summary.
         """
-        settings, load = self._compressor.settings(), work.load
-        limit = summary_room(settings, load)
-        room, thinking = MAX_TRANSCRIPT_TOKENS, MAX_THINKING_TOKENS
-        if load.context_tokens:
-            thinking = min(thinking, load.context_tokens // 8)
-            used = 2 * limit + thinking + estimate_tokens(SUMMARISER)
-            room = min(room, load.context_tokens - used)
+        limit = summary_room(self._compressor.settings(), work.load)
+        thinking = MAX_THINKING_TOKENS
+        if work.load.context_tokens:
+            thinking = min(thinking, work.load.context_tokens // 8)
+        told = f"the first {len(plan.gone)} messages of the context are being summarised"
+        self._emit(Notice(level="info", text=told))
+        going_on = self._going_on(work, plan, limit=limit, thinking=thinking)
+        if going_on is not None:
+            try:
+                summary = await self._asked(going_on, plan, limit_tokens=limit)
+                return summary_checkpoint(summary, plan.replaced)
+            except NoTextError as error:
+                if not isinstance(error.__cause__, ContextFullError):
+                    raise
+        aside = await self._aside(work, plan, limit=limit, thinking=thinking)
+        summary = await self._asked(aside, plan, limit_tokens=limit)
+        return summary_checkpoint(summary, plan.replaced)
+
+    def _going_on(
+        self, work: "_Work", plan: "Cut", *, limit: int, thinking: int
+    ) -> ChatRequest | None:
+        """Return the conversation up to the cut with the wish for a summary at its end.
+
+        A local model has read all of it before the wish. None where that is not so, or where it
+        would not fit: then the messages are shown beside the conversation.
+        """
+        read, asked = self._read(plan), work.request
+        if not read or not self._goes_on(asked, read):
+            return None
+        order = summary_order(read, words=int(limit * WORDS_PER_TOKEN))
+        size = work.count.fixed + sum(work.count.each[: len(read)])
+        new = sum(estimate_tokens(each.content or "") + TEMPLATE_TOKENS for each in order)
+        if size + 2 * new + limit + thinking > work.load.context_tokens:
+            return None
+        if size > MAX_TRANSCRIPT_TOKENS and not self._live.was_read:
+            return None  # after a start nothing of it need be in memory still
+        sampling = asked.sampling or Sampling()
+        return msgspec.structs.replace(
+            asked,
+            messages=(*read, *order),
+            tool_choice="none",
+            keeps_tools=True,
+            response_format=None,
+            sampling=Sampling(
+                max_tokens=limit + thinking, template_kwargs=sampling.template_kwargs
+            ),
+        )
+
+    def _goes_on(self, asked: ChatRequest, read: Sequence[Message]) -> bool:
+        """Tell whether prompts of a model go on with the conversation's own messages."""
+        reading = able(self._provider, ToolReading, asked.model)  # type: ignore[type-abstract]
+        if reading is None or not self._provider.capabilities().local:
+            return False
+        reader, model = reading
+        # A template that leaves out what tools take leaves messages out, too; and without tools in
+        # front, calls and results are shown as text.
+        has_calls = any(each.role == "tool" for each in read)
+        return reader.reads_schemas(model) and (bool(asked.tools) or not has_calls)
+
+    def _read(self, plan: "Cut") -> tuple[Message, ...]:
+        """Return the messages before the cut as the model was shown them; none if not the same."""
+        front = checkpoint_messages(plan.found.checkpoint, plan.kept)
+        live = self._live.context.messages
+        if [each.role for each in live] != [each.role for each in (*front, *plan.kept)]:
+            return ()
+        return live[: len(front) + plan.choice.start]
+
+    async def _aside(self, work: "_Work", plan: "Cut", *, limit: int, thinking: int) -> ChatRequest:
+        """Return a request of its own that shows the messages as a transcript."""
+        room, size = MAX_TRANSCRIPT_TOKENS, work.load.context_tokens
+        if size:
+            room = min(room, size - 2 * limit - thinking - estimate_tokens(SUMMARISER))
         asked = await self._question(work, plan, words=int(limit * WORDS_PER_TOKEN), room=room)
         conversation_id = work.request.metadata.get("conversation_id", "")
-        request = ChatRequest(
+        return ChatRequest(
             system=SUMMARISER,
             messages=(Message(role="user", content=asked),),
             model=work.request.model,
             metadata=work.request.metadata | {"conversation_id": f"{conversation_id}/summary"},
             sampling=Sampling(max_tokens=limit + thinking),
         )
-        told = f"the first {len(plan.gone)} messages of the context are being summarised"
-        self._emit(Notice(level="info", text=told))
-        summary = await self._asked(request, plan, limit_tokens=limit)
-        return summary_checkpoint(summary, plan.replaced)
 
     async def _asked(self, request: ChatRequest, plan: "Cut", *, limit_tokens: int) -> str:
         """Return what a model answers if it may be a summary; it has one more try.
@@ -409,13 +473,13 @@ class Room:
 
 def _asked_again(request: ChatRequest, fault: str) -> ChatRequest:
     """Return the request with what was wrong with its answer; otherwise the answer is the same."""
-    (asked,) = request.messages
+    *before, asked = request.messages
     told = f"{asked.content}\nAn answer was refused: {fault}. Write plain sentences."
     message = msgspec.structs.replace(asked, content=told)
     sampling = msgspec.structs.replace(
         request.sampling or Sampling(), temperature=RETRY_TEMPERATURE
     )
-    return msgspec.structs.replace(request, messages=(message,), sampling=sampling)
+    return msgspec.structs.replace(request, messages=(*before, message), sampling=sampling)
 
 
 class _Work:

@@ -15,6 +15,8 @@ from clawd.providers.base import Message, ToolCall
 
 CONTEXT_OPEN = "<context>\n"
 CONTEXT_CLOSE = "\n</context>\n\n"
+UNSAID = "(stopped)"
+"""What a model is shown of an answer that clawd ended before anything was said."""
 
 
 class Context:
@@ -101,6 +103,14 @@ class Transaction:
 def result_message(call: ToolCall, text: str) -> Message:
     """Return the tool message that answers a call."""
     return Message(role="tool", content=text, tool_call_id=call.id, name=call.name)
+
+
+def told_text(message: Message) -> str:
+    """Return a message's text as a person is told it, its note included."""
+    if not message.note:
+        return message.content or ""
+    said = message.content if message.content != UNSAID else ""
+    return f"{said}\n{message.note}" if said else message.note
 
 
 def open_calls(messages: Sequence[Message]) -> list[ToolCall]:

@@ -21,16 +21,16 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.memory.points import Point
+from clawd.memory.checkpoints import Point
 from clawd.memory.rows import TAINT, Conversation, NewMessage, check_shown, made_with
 from clawd.memory.store import Memory
 from clawd.providers.base import Message
-from clawd.providers.preset_words import preset_word
+from clawd.providers.presets import preset_word
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.titles import title_of
 from clawd.security.principal import Principal
-from clawd.tools.settle import settled
+from clawd.tools.uncancellable import settled
 
 BROUGHT = "history brought by a client"
 SEED = "seed"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 from clawd.errors import NotFoundError
 from clawd.memory.checkpoints import Checkpoint, Shown
@@ -32,13 +33,18 @@ from clawd.runtime.stored import (
     tokens_read,
 )
 from clawd.runtime.titles import title_of
+from clawd.security.approvals import Attendance
+from clawd.security.modes import ModeBook, ModeChange
 from clawd.security.principal import Principal
+from clawd.security.risk import Autonomy
 from clawd.security.taint import TaintBook
 from clawd.wire.events import Event
 
 MAX_OPEN = 64
 HINTS = "hints"
+MODE = "mode"
 CLIENT = "client"
+THINK = "think"
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +58,16 @@ class LiveConversation:
         broadcast: everybody who follows it.
         tell: takes what happens in it beside a turn: for its followers, and for who owns the turn
             that runs.
+        attendance: those who follow it and can answer what its turns ask.
         lock: held by the turn that runs; first come, first served.
         waiting: turns that run or wait.
         calls: calls outside of turns that run or wait.
         hints: what its messages asked of a router, the newest word of each name. They stay with
             the conversation: what was said in private must not go elsewhere with the next message.
+        think: whether its messages asked the model to think, or how much; "" for nothing said.
+        is_think_checked: whether the model can be told so was looked at.
         read: who answered last, and how many tokens of it that model has read.
+        was_read: that was since the start of the daemon, so that it may be in memory still.
         checkpoint: what stands for its beginning, None where nothing does.
         answered: how many turns were answered in it, as far as it matters: 0, 1 or more.
         no_summary_at: at how many messages a model gave no summary, 0 where none failed.
@@ -73,10 +83,14 @@ class LiveConversation:
         self.context = Context()
         self.broadcast = Broadcast(tell)
         self.tell: Callable[[Event], None] = self.broadcast.emit
+        self.attendance = Attendance()
         self.lock = asyncio.Lock()
         self.waiting = 0
         self.calls = 0
         self.hints: dict[str, str] = dict(record.metadata.get(HINTS, {}))
+        self.think = str(record.metadata.get(THINK, ""))
+        self.is_think_checked = bool(self.think)
+        self.was_read = False
         self.answered = sum(stored.message.role == "assistant" for stored in found.messages)
         self.no_summary_at = 0
         self.speakers: frozenset[int] = frozenset()
@@ -87,6 +101,11 @@ class LiveConversation:
     def is_in_use(self) -> bool:
         """Whether something runs or waits in it, or somebody follows it."""
         return bool(self.waiting or self.calls) or self.broadcast.is_followed
+
+    @property
+    def mode(self) -> str:
+        """The mode that was set for it, "" for as configured."""
+        return str(self.record.metadata.get(MODE, ""))
 
     @property
     def checkpoint_id(self) -> int:
@@ -107,7 +126,7 @@ class LiveConversation:
         self.shown.update(words.facts)
         if words.speaker is not None:
             self.speakers |= {words.speaker}
-        self.read = read
+        self.read, self.was_read = read, True
 
     def known_tokens(self, provider: str, model: str) -> int:
         """Return how many tokens of it this model has read, 0 for none or unknown."""
@@ -122,18 +141,30 @@ class ConversationBook:
         memory: keeps them.
         taint: gets back what untrusted text a loaded conversation holds.
         hub: is told what happens in all of them.
+        modes: how far a model may go in each; None leaves all as configured.
 
     Attributes:
         opened: how many new ones were opened so far.
+        lapsed: their calls that nobody answered for in time.
+        on_forget: told of each that was deleted.
     """
 
-    def __init__(self, memory: Memory, taint: TaintBook, hub: Hub | None = None) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        taint: TaintBook,
+        hub: Hub | None = None,
+        modes: ModeBook | None = None,
+    ) -> None:
         self.hub = hub or Hub()
         self.opened = 0
+        self.on_forget: Callable[[str], None] = lambda _conversation_id: None
+        self.lapsed = memory.lapsed
         self._conversations = memory.conversations
         self._messages = memory.messages
         self._checkpoints = memory.checkpoints
         self._taint = taint
+        self._modes = modes
         self._live: dict[str, LiveConversation] = {}
         self._loading = asyncio.Lock()
 
@@ -178,6 +209,8 @@ class ConversationBook:
                 live = self._live_of(record, found)
                 for source in record.metadata.get(TAINT, []):
                     self._taint.mark(record.id, source)
+                if self._modes is not None:
+                    self._modes.restore(record.id, record.metadata.get(MODE, ""))
             self._keep(live)
             return live
 
@@ -227,14 +260,6 @@ class ConversationBook:
         )
         return live
 
-    def tell_followers(self, conversation_id: str, event: Event) -> bool:
-        """Tell an event to those who follow a conversation; tell whether anybody does."""
-        live = self._live.get(conversation_id)
-        if live is None or not live.broadcast.is_followed:
-            return False
-        live.broadcast.tell_followers(event)
-        return True
-
     async def keep_taint(self, conversation_id: str, principal: Principal) -> None:
         """Write down what untrusted text a conversation was given by calls outside of turns."""
         sources = list(self._taint.sources(conversation_id))
@@ -246,12 +271,42 @@ class ConversationBook:
             conversation_id, owner=owner, facts={TAINT: sources}
         )
 
+    async def set_mode(
+        self, live: LiveConversation, mode: Autonomy | Literal[""], principal: Principal
+    ) -> None:
+        """Let a model go that far in a conversation from its next call on; "" is as configured.
+
+        It is written down before more is allowed, and whoever sets it may not go beyond what the
+        policy lets him.
+
+        Raises:
+            ForbiddenError: the mode goes further.
+            ClawError: it could not be kept.
+        """
+        before = live.mode
+        if self._modes is None or mode == before:
+            return
+        if mode:
+            self._modes.check(mode, principal)
+        change = ModeChange(
+            conversation_id=live.record.id,
+            workspace=Path(live.record.workspace),
+            before=before,
+            mode=mode,
+            by=principal,
+        )
+        await self._modes.change(change)
+        live.record = await self._conversations.note(
+            live.record.id, owner=live.record.owner, facts={MODE: mode}
+        )
+
     async def newest(self, principal: Principal, workspace: Path) -> LiveConversation | None:
         """Return the principal's last active conversation in this workspace, if any."""
-        page = await self._conversations.list(owner=principal.uid, limit=1000)
+        page = await self._conversations.list(
+            owner=principal.uid, workspace=str(workspace), limit=1
+        )
         for record in page.conversations:
-            if record.workspace == str(workspace):
-                return await self.load(record.id, principal)
+            return await self.load(record.id, principal)
         return None
 
     async def store(
@@ -270,8 +325,9 @@ class ConversationBook:
             title = title_of(first.content or "") if first else ""
         before = live.record.metadata
         sources = list(self._taint.sources(live.record.id))
-        facts = {TAINT: sources, HINTS: dict(live.hints)}
-        is_news = sources != before.get(TAINT, []) or live.hints != before.get(HINTS, {})
+        facts = {TAINT: sources, HINTS: dict(live.hints), THINK: live.think}
+        nothing: dict[str, Any] = {TAINT: [], HINTS: {}, THINK: ""}
+        is_news = any(facts[name] != before.get(name, nothing[name]) for name in facts)
         if title or is_news:
             live.record = await self._conversations.note(
                 live.record.id,
@@ -296,6 +352,8 @@ class ConversationBook:
     def inherit(self, source_id: str, fork_id: str) -> None:
         """Give a fork what is known of its source beyond its row: untrusted text is in both."""
         self._taint.copy(source_id, fork_id)
+        if self._modes is not None:
+            self._modes.copy(source_id, fork_id)
 
     def in_use_ids(self) -> frozenset[str]:
         """Return the ids of the conversations in which something runs or waits, or is followed."""
@@ -335,10 +393,13 @@ class ConversationBook:
 
     def forget(self, conversation_id: str) -> None:
         """Drop a deleted conversation in which nothing runs: what runs needs its taint."""
+        self.on_forget(conversation_id)
         live = self._live.get(conversation_id)
         if live is not None and not (live.waiting or live.calls):
             del self._live[conversation_id]
             self._taint.forget(conversation_id)
+            if self._modes is not None:
+                self._modes.forget(conversation_id)
 
     def _live_of(self, record: Conversation, found: Shown) -> LiveConversation:
         tell = self.hub.teller(

@@ -1,13 +1,15 @@
 """How a call reaches the person at its door: approvals and questions, as events of the stream."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from clawd.runtime.questions import Questions
-from clawd.security.approvals import PendingApproval
+from clawd.security.approvals import Attendance, PendingApproval
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallScope
-from clawd.wire.events import ApprovalRequested, Event
+from clawd.wire.events import ApprovalRequested, Event, QuestionAsked
+
+YES, NO = "yes", "no"
 
 
 class PersonAtDoor:
@@ -24,22 +26,37 @@ class PersonAtDoor:
         workspace: Path,
         offered: frozenset[str] | None,
         emit: Callable[[Event], None],
-        reachable: bool,
+        attendance: Attendance | None,
     ) -> CallScope:
-        """Return the scope of a call; `reachable` says whether anybody can be asked."""
+        """Return the scope of a call.
+
+        Args:
+            conversation_id: which it is of.
+            principal: for whom it runs.
+            workspace: where.
+            offered: the names of the tools that may be called.
+            emit: takes its events.
+            attendance: who is there to answer; None where nobody can be asked, here or elsewhere.
+        """
+        reachable = attendance is not None
 
         async def deliver(pending: PendingApproval) -> bool:
             if reachable:
                 emit(approval_event(pending))
             return reachable
 
+        async def asked(question: QuestionAsked) -> str | None:
+            return await self.questions.ask(
+                question, asker=principal, emit=emit, attendance=attendance
+            )
+
         async def ask(text: str, options: tuple[str, ...]) -> str | None:
-            return await self.questions.ask(text, options, asker=principal, emit=emit)
+            return await asked(QuestionAsked(question_id="", text=text, options=options))
 
         async def open_page(url: str) -> str | None:
             text = f"Open this page in your browser? {url}"
-            options = ("yes", "no")
-            return await self.questions.ask(text, options, asker=principal, emit=emit, url=url)
+            question = QuestionAsked(question_id="", text=text, options=(YES, NO), url=url)
+            return await asked(question)
 
         return CallScope(
             conversation_id=conversation_id,
@@ -50,7 +67,23 @@ class PersonAtDoor:
             deliver=deliver,
             ask=ask if reachable else None,
             open_page=open_page if reachable else None,
+            attendance=attendance,
         )
+
+    def asking_on(self, scope: CallScope) -> Callable[[int, int], Awaitable[bool]]:
+        """Return what asks whether a turn goes on that reached its limit of rounds."""
+
+        async def ask(rounds: int, more: int) -> bool:
+            text = f"{rounds} rounds of tool calls are done. Go on, for up to {more} more?"
+            said = await self.questions.ask(
+                QuestionAsked(question_id="", text=text, options=(YES, NO), default=YES),
+                asker=scope.principal,
+                emit=scope.emit,
+                attendance=scope.attendance,
+            )
+            return said is not None and said.strip().lower() in {YES, YES[0]}
+
+        return ask
 
 
 def approval_event(pending: PendingApproval) -> ApprovalRequested:
@@ -67,6 +100,8 @@ def approval_event(pending: PendingApproval) -> ApprovalRequested:
         workspace=str(action.workspace),
         environment=action.environment,
         rule=pending.rule,
+        patterns=action.assessment.patterns if pending.rule else (),
+        unlisted=pending.question.unlisted,
         expires_in_s=pending.expires_in_s,
         changes=pending.question.changes,
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.rows import TAINT, Conversation, StoredMessage
+from clawd.runtime.stored import claims, unreadable
 from clawd.wire.safe_text import NAME_LIMIT, single_line
 
 Format = Literal["jsonl", "markdown"]
@@ -67,15 +68,22 @@ def message_text(stored: StoredMessage, how: Format) -> str:
                 "provider": stored.provider,
                 "model": stored.model,
                 "is_complete": stored.is_complete,
+                "reasoning": message.reasoning,
+                "unreadable": unreadable(stored),
+                "claims": claims(stored),
             }
         )
     name = f" {_name(message.name)}" if message.name else ""
     parts = [f"## {message.role}{name} · {stored.timestamp[:19]}"]
+    parts += [f"Not to be read as a call:\n\n{_fenced(text)}" for text in unreadable(stored)]
+    if message.reasoning:
+        parts.append(f"Reasoning:\n\n{_fenced(message.reasoning)}")
     content = message.content or ""
     if message.role == "tool":
         parts.append(_fenced(content))
     elif content:
         parts.append(_said(content))
+    parts += [f"({single_line(each.problem)})" for each in claims(stored) if each.problem]
     parts += [
         f"Call `{_name(call.name)}`\n\n{_fenced(call.arguments)}" for call in message.tool_calls
     ]

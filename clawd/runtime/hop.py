@@ -9,6 +9,7 @@ from clawd.errors import ProviderError
 from clawd.providers.base import (
     CallAssembler,
     CallDelta,
+    CallDraft,
     ChatRequest,
     Delta,
     Evaluated,
@@ -26,10 +27,12 @@ from clawd.wire.events import (
     HopFinished,
     HopUsage,
     ModelLoading,
+    Notice,
     PromptEvaluated,
     PromptProgress,
     ReasoningDelta,
     TextDelta,
+    ToolDraft,
 )
 
 Emit = Callable[[Event], None]
@@ -45,9 +48,10 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
         has_begun: something of the answer came.
         overlong: the answer was cut at the limit of bytes.
         evaluated: the prompt's evaluation, where the provider reports it.
-        reasoning: what came beside the answer; it is in no later prompt.
+        reasoning: what came beside the answer; the template says in which later prompts it is.
         is_promoted: `text` is the reasoning, as nothing else came.
-        is_unreadable: text that was to be a call could not be read as one; `text` is without it.
+        unreadable: text that was to be a call and could not be read as one; `text` is without it.
+        repaired: such text of the attempt before, which was written again.
     """
 
     text: str
@@ -59,7 +63,8 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: Evaluated | None = None
     reasoning: str = ""
     is_promoted: bool = False
-    is_unreadable: bool = False
+    unreadable: str = ""
+    repaired: str = ""
 
     @property
     def is_cut(self) -> bool:
@@ -70,8 +75,8 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
     def sequence_tokens(self) -> int:
         """How many tokens a next prompt of the conversation begins with; 0 for unknown.
 
-        An answer that came with reasoning is no part of them: without it, every token of the
-        answer stands elsewhere.
+        An answer that came with reasoning is no part of them: where a template leaves that out,
+        every token of the answer stands elsewhere.
         """
         if self.finished is not None and self.finished.usage.prompt_tokens:
             usage = self.finished.usage
@@ -112,6 +117,7 @@ class _Collected:
         self._text: list[str] = []
         self._calls = CallAssembler()
         self._indexes: set[int] = set()
+        self._names: dict[int, str] = {}  # of calls that come in pieces
         self._evaluated: Evaluated | None = None
 
     async def drain(self, deltas: AsyncIterator[Delta]) -> HopResult:
@@ -133,7 +139,10 @@ class _Collected:
                 thought = self._within_limit(delta.text)
                 self._reasoning.append(thought)
                 self._emit(ReasoningDelta(text=thought))
+            case CallDraft():
+                self._emit(ToolDraft(tool=delta.name, text=delta.text, index=delta.index))
             case CallDelta():
+                self._show_draft(delta)
                 self._calls.add(delta)
                 self._within_limit(delta.arguments)
                 self._count_call(delta)
@@ -156,11 +165,16 @@ class _Collected:
             case Failed():
                 return self._result(failure=delta.error)
             case Finished():
-                self._emit(HopFinished(usage=hop_usage(delta, self._known_tokens)))
-                return self._result(finished=delta)
+                return self._finish(delta)
             case _:
                 assert_never(delta)
         return self._result(overlong=True) if self._room < 0 else None
+
+    def _finish(self, delta: Finished) -> HopResult:
+        self._emit(HopFinished(usage=hop_usage(delta, self._known_tokens)))
+        if delta.note:
+            self._emit(Notice(level="warning", text=delta.note))
+        return self._result(finished=delta)
 
     def _take_evaluated(self, delta: Evaluated) -> None:
         self._evaluated = delta
@@ -182,6 +196,15 @@ class _Collected:
         data = text.encode(errors="replace")
         room, self._room = self._room, self._room - len(data)
         return text if self._room >= 0 else data[:room].decode(errors="ignore")
+
+    def _show_draft(self, delta: CallDelta) -> None:
+        """Show a piece of a call that a server writes bit by bit; a whole one is no draft."""
+        if delta.name and delta.arguments:
+            return
+        if delta.name:
+            self._names[delta.index] = delta.name
+        if name := self._names.get(delta.index):
+            self._emit(ToolDraft(tool=name, text=delta.arguments, index=delta.index))
 
     def _count_call(self, delta: CallDelta) -> None:
         """Count a new call: calls without arguments are not for nothing either."""

@@ -13,6 +13,7 @@ from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
+from clawd.runtime.preparation import TurnSource
 from clawd.runtime.turn_plan import TurnPlan, request_of
 from clawd.security.principal import Principal
 from clawd.wire.events import ContextCompressed, Event
@@ -142,7 +143,7 @@ class Housekeeping:
             model=last.model if last else live.record.model,
         )
         prepared = await self._inbox.preparation.prepare(
-            live, incoming, principal, turn_id="", emit=_ignore
+            live, incoming, principal, source=TurnSource(turn_id=""), emit=_ignore
         )
         return prepared.plan
 

@@ -6,8 +6,7 @@ import msgspec
 
 from clawd.runtime.broadcast import QUEUE_LIMIT, STALL_S, EventQueue, merge
 from clawd.security.principal import Principal
-from clawd.wire.daemon_events import EstopChanged
-from clawd.wire.events import Event
+from clawd.wire.events import EstopChanged, Event
 
 
 class DaemonEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,19 +69,11 @@ class Hub:
         """Tell an event to all that it is for."""
         for listener in self._listeners:
             listener(told)
-        self.tell_followers(told)
-
-    def tell_followers(self, told: DaemonEvent) -> bool:
-        """Tell an event to those who follow and may see it; tell whether there are any."""
-        is_told = False
         for subscription in tuple(self._subscriptions):
-            if not subscription.may_see(told):
-                continue
-            subscription.put(told)
-            is_told = True
-            if subscription.stalled:
-                self._subscriptions.discard(subscription)
-        return is_told
+            if subscription.may_see(told):
+                subscription.put(told)
+                if subscription.stalled:
+                    self._subscriptions.discard(subscription)
 
     def teller(
         self, *, owner: int, conversation_id: str = "", made_by: str = ""

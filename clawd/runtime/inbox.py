@@ -7,7 +7,9 @@ side. Each turn is a task of the inbox, so it outlives nothing but the inbox.
 import asyncio
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -16,21 +18,30 @@ from clawd.errors import (
     CancelledByUserError,
     ClawError,
     ForbiddenError,
+    InvalidRequestError,
 )
-from clawd.providers.base import Message
+from clawd.memory.approvals import LapsedCall
+from clawd.providers.base import Message, ToolCall
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.care import Care
 from clawd.runtime.conversation import ConversationBook, LiveConversation
+from clawd.runtime.doors import approval_event
+from clawd.runtime.hooks import TurnHooks
 from clawd.runtime.hop import Emit
 from clawd.runtime.incoming import IncomingMessage, check
-from clawd.runtime.preparation import Preparation, PreparedTurn, PromptPreview
+from clawd.runtime.preparation import Preparation, PreparedTurn, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.stored import TokensRead, to_rows
+from clawd.runtime.stored import TokensRead, UserWords, to_rows
 from clawd.runtime.turn import Turn, Turns
+from clawd.runtime.turn_errors import why
+from clawd.runtime.turn_plan import LateCall
+from clawd.security.approvals import Attendance, PendingApproval
 from clawd.security.principal import Principal
-from clawd.wire.events import Event, TurnFailed, TurnFinished
+from clawd.wire.events import Event, MessageJoined, TurnFailed, TurnFinished
 
 CANCEL_LIMIT_S = 10.0
+MAX_SAID = 16
+MAX_SAID_BYTES = 64 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -40,18 +51,33 @@ class Ticket:
 
     Attributes:
         is_unused: it failed, and the conversation that it opened is gone with it.
+        attendance: who is there to answer what the turn asks.
     """
 
-    def __init__(self, conversation_id: str, events: Subscription) -> None:
+    def __init__(
+        self,
+        conversation_id: str,
+        events: Subscription,
+        *,
+        followers: Attendance | None = None,
+        late: LateCall | None = None,
+    ) -> None:
         self.conversation_id = conversation_id
         self.turn_id = f"turn-{secrets.token_hex(8)}"
         self.events = events
         self.is_unused = False
+        self.attendance = Attendance(followers)
+        self.late = late
         self._task: asyncio.Task[TurnFinished] | None = None
 
     def attach(self, task: asyncio.Task[TurnFinished]) -> None:
         """Take the task that runs the turn."""
         self._task = task
+
+    def on_end(self, act: Callable[[], None]) -> None:
+        """Call a function when the turn has ended, however."""
+        assert self._task is not None
+        self._task.add_done_callback(lambda _task: act())
 
     def cancel(self) -> None:
         """Cancel the turn, wherever it is; idempotent."""
@@ -71,10 +97,20 @@ class Ticket:
         return self._task.result()
 
 
+class _Said(msgspec.Struct, kw_only=True):
+    """What was said to a turn that runs, and whether it joined."""
+
+    text: str
+    steer_id: str
+    decided: asyncio.Future[bool]
+
+
 class _Running(msgspec.Struct, kw_only=True):
     ticket: Ticket
     owner: int
+    principal: Principal
     turn: Turn | None = None
+    said: list[_Said] = msgspec.field(default_factory=list)
 
 
 class Inbox:
@@ -86,6 +122,7 @@ class Inbox:
         preparation: settles what a turn is given.
         settings: returns the settings in force.
         care: what is done around turns; None leaves contexts and titles as they are.
+        hooks: the owner's programs that are told of turns; None for none.
     """
 
     def __init__(
@@ -96,8 +133,10 @@ class Inbox:
         preparation: Preparation,
         settings: Callable[[], RuntimeSettings],
         care: Care | None = None,
+        hooks: TurnHooks | None = None,
     ) -> None:
         self.book = book
+        self._hooks = hooks
         self._turns = turns
         self._settings = settings
         self.preparation = preparation
@@ -129,6 +168,22 @@ class Inbox:
                 hint="Set enabled = true in [channels.cli] of the config.",
             )
         live = await self._conversation(incoming, principal, settings)
+        return self.enter(live, incoming, principal)
+
+    def enter(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        *,
+        late: LateCall | None = None,
+    ) -> Ticket:
+        """Put a message in the queue of its conversation; `late` is a call in place of a message.
+
+        Raises:
+            BusyError: the queue is full, or the daemon is ending.
+        """
+        settings = self._settings()
         if self._is_closing:
             raise BusyError("the daemon is shutting down", retry_after_s=5.0)
         if live.waiting >= settings.max_queued_messages:
@@ -139,13 +194,53 @@ class Inbox:
         ticket = Ticket(
             live.record.id,
             Subscription(limit=settings.max_queued_events, stall_s=settings.follower_stall_s),
+            followers=live.attendance,
+            late=late,
         )
         task = asyncio.create_task(self._run_in_order(live, incoming, principal, ticket))
         ticket.attach(task)
-        self._running[ticket.turn_id] = _Running(ticket=ticket, owner=live.record.owner)
+        self._running[ticket.turn_id] = _Running(
+            ticket=ticket, owner=live.record.owner, principal=principal
+        )
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(done, live, ticket))
         return ticket
+
+    async def steer(
+        self, conversation_id: str, turn_id: str, text: str, principal: Principal, steer_id: str
+    ) -> bool:
+        """Say something to a turn that runs; return, when that is decided, whether it joined.
+
+        Cancelling takes it back while it waits.
+
+        Raises:
+            BusyError: too much waits for the turn already.
+            ForbiddenError: the turn runs for somebody else.
+            ClawError: the text or the conversation is not to be had.
+        """
+        check(IncomingMessage(text=text))
+        if len(text.encode(errors="replace")) > MAX_SAID_BYTES:
+            raise InvalidRequestError(
+                f"what is said to a running turn has at most {MAX_SAID_BYTES} bytes",
+                hint="Send it as a message of its own.",
+            )
+        live = await self.book.load(conversation_id, principal)
+        entry = self._running.get(turn_id)
+        if entry is None or entry.ticket.conversation_id != live.record.id:
+            return False
+        # The turn acts with the rights of whoever began it.
+        began = (entry.principal.uid, entry.principal.key_id)
+        if (principal.uid, principal.key_id) != began:
+            raise ForbiddenError("the turn runs for somebody else")
+        if len(entry.said) >= MAX_SAID:
+            raise BusyError(f"{MAX_SAID} messages wait for this turn", retry_after_s=5.0)
+        decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        said = _Said(text=text, steer_id=steer_id, decided=decided)
+        entry.said.append(said)
+        try:
+            return await decided
+        finally:
+            entry.said = [each for each in entry.said if each is not said]
 
     async def open(
         self,
@@ -225,10 +320,19 @@ class Inbox:
     ) -> LiveConversation:
         self.preparation.provider(incoming, settings)
         if incoming.conversation_id:
-            return await self.book.load(incoming.conversation_id, principal)
-        return await self.book.create(
-            principal, settings, workspace=incoming.workspace, agent=incoming.agent
-        )
+            live = await self.book.load(incoming.conversation_id, principal)
+        else:
+            live = await self.book.create(
+                principal, settings, workspace=incoming.workspace, agent=incoming.agent
+            )
+        if incoming.mode:
+            try:
+                await self.book.set_mode(live, incoming.mode, principal)
+            except ClawError:
+                if not incoming.conversation_id:
+                    await self.book.discard_unused(live)
+                raise
+        return live
 
     async def _run_in_order(
         self,
@@ -245,7 +349,7 @@ class Inbox:
             async with live.lock:
                 live.tell = emit
                 try:
-                    finished = await self._run(live, incoming, principal, ticket, emit)
+                    finished = await self._run_hooked(live, incoming, principal, ticket, emit)
                 finally:
                     live.tell = live.broadcast.emit
         except ClawError as error:
@@ -267,6 +371,31 @@ class Inbox:
         emit(finished)
         return finished
 
+    async def _run_hooked(
+        self,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        principal: Principal,
+        ticket: Ticket,
+        emit: Callable[[Event], None],
+    ) -> TurnFinished:
+        """Run a turn, and the owner's hooks before and after it, however it ended."""
+        hooks = self._hooks
+        if hooks is None:
+            return await self._run(live, incoming, principal, ticket, emit)
+        incoming = await hooks.started(live, incoming, principal, emit)
+        try:
+            finished = await self._run(live, incoming, principal, ticket, emit)
+        except BaseException as error:
+            code = error.code if isinstance(error, ClawError) else ""
+            if isinstance(error, asyncio.CancelledError) or code in {"estop", "cancelled"}:
+                hooks.stopped(live, principal)
+            else:
+                await hooks.ended(live, principal, emit, status="failed", answer=why(error))
+            raise
+        await hooks.ended(live, principal, emit, status="finished", answer=finished.text)
+        return finished
+
     async def _run(
         self,
         live: LiveConversation,
@@ -276,7 +405,15 @@ class Inbox:
         emit: Callable[[Event], None],
     ) -> TurnFinished:
         prepared = await self._prepared(live, incoming, principal, ticket, emit)
-        plan, words = prepared.plan, prepared.words
+        entry, joining = self._running[ticket.turn_id], list[_Said]()
+        plan, words = prepared.plan, deque([prepared.words] if ticket.late is None else ())
+
+        def overheard() -> str:
+            joining[:] = entry.said
+            text = "\n\n".join(said.text for said in joining)
+            if text:
+                words.append(UserWords(text=text, speaker=prepared.words.speaker))
+            return text
 
         async def persist(messages: tuple[Message, ...], mark: str) -> None:
             read = TokensRead(
@@ -286,16 +423,29 @@ class Inbox:
                 checkpoint=live.checkpoint_id,
                 fixed=plan.fixed,
             )
-            await self.book.store(live, ticket.turn_id, to_rows(messages, words, read, mark))
-            live.note_stored(words, read)
+            rows = to_rows(messages, words, read, mark, turn.take_unreadable(), turn.claims)
+            await self.book.store(live, ticket.turn_id, rows)
+            live.note_stored(prepared.words, read)
+            self._joined(joining, ticket, emit)
 
-        turn = self._turns.begin(plan, live.context, emit, persist)
-        self._running[ticket.turn_id].turn = turn
+        parking = _Parking(self.book, live.record.id, incoming) if incoming.is_resumable else None
+        plan = msgspec.structs.replace(plan, overheard=overheard, parking=parking)
+        entry.turn = turn = self._turns.begin(plan, live.context, emit, persist)
         finished = await turn.run()
         live.answered += 1
-        if self.care is not None:
+        if self.care is not None and ticket.late is None:
             self.care.finished(live, prepared, finished)
         return finished
+
+    def _joined(self, joining: list[_Said], ticket: Ticket, emit: Emit) -> None:
+        """Tell what was said to a turn and is stored now; it is the turn's from here on."""
+        entry = self._running[ticket.turn_id]
+        entry.said = [said for said in entry.said if said not in joining]
+        for said in joining:
+            emit(MessageJoined(turn_id=ticket.turn_id, text=said.text, steer_id=said.steer_id))
+            if not said.decided.done():
+                said.decided.set_result(True)
+        joining.clear()
 
     async def _prepared(
         self,
@@ -305,9 +455,11 @@ class Inbox:
         ticket: Ticket,
         emit: Emit,
     ) -> PreparedTurn:
+        source = TurnSource(turn_id=ticket.turn_id, attendance=ticket.attendance, late=ticket.late)
+
         async def prepare(emit: Emit, short: str) -> PreparedTurn:
             return await self.preparation.prepare(
-                live, incoming, principal, turn_id=ticket.turn_id, emit=emit, short=short
+                live, incoming, principal, source=source, emit=emit, short=short
             )
 
         if self.care is None:
@@ -319,7 +471,10 @@ class Inbox:
     ) -> None:
         live.waiting -= 1
         self._tasks.discard(task)
-        self._running.pop(ticket.turn_id, None)
+        entry = self._running.pop(ticket.turn_id, None)
+        for said in entry.said if entry is not None else ():
+            if not said.decided.done():
+                said.decided.set_result(False)
         ticket.events.close()
         if ticket.is_unused:
             self.book.forget(live.record.id)
@@ -334,4 +489,72 @@ def _failure(ticket: Ticket, error: ClawError) -> TurnFailed:
         code=error.code,
         message=error.message,
         hint=error.hint,
+    )
+
+
+class _Parking:
+    """Keeps the calls of a turn that nobody answers for."""
+
+    def __init__(
+        self, book: ConversationBook, conversation_id: str, incoming: IncomingMessage
+    ) -> None:
+        self._book = book
+        self._conversation_id = conversation_id
+        self._incoming = incoming
+
+    async def hold(self, call: ToolCall, pending: PendingApproval, receipt_id: str) -> None:
+        await self._add(call, pending, receipt_id, is_held=True)
+
+    async def keep(self, call: ToolCall, pending: PendingApproval, receipt_id: str) -> None:
+        await self._add(call, pending, receipt_id, is_held=False)
+
+    async def release(self, approval_id: str) -> None:
+        await self._book.lapsed.drop(approval_id)
+
+    async def _add(
+        self, call: ToolCall, pending: PendingApproval, receipt_id: str, *, is_held: bool
+    ) -> None:
+        kept = _lapsed_call(call, pending, receipt_id, self._incoming, self._conversation_id)
+        sources = self._book.sources(self._conversation_id)
+        kept = msgspec.structs.replace(kept, sources=sources, is_held=is_held)
+        await self._book.lapsed.add(kept)
+
+
+def _lapsed_call(
+    call: ToolCall,
+    pending: PendingApproval,
+    receipt_id: str,
+    sent: IncomingMessage,
+    conversation_id: str,
+) -> LapsedCall:
+    """Return what is kept of a call that nobody answered for."""
+    question = pending.question
+    # What the conversation has of its own, and what was for this message alone, stays out.
+    again = IncomingMessage(
+        text="",
+        conversation_id=conversation_id,
+        detach=True,
+        is_resumable=True,
+        door=sent.door,
+        provider=sent.provider,
+        model=sent.model,
+        agent=sent.agent,
+        preset=sent.preset,
+        system=sent.system,
+        sampling=sent.sampling,
+        tools_allow=sent.tools_allow,
+        tool_mode=sent.tool_mode,
+        retry=sent.retry,
+        max_rounds=sent.max_rounds,
+    )
+    return LapsedCall(
+        shown=approval_event(pending),
+        conversation_id=conversation_id,
+        receipt_id=receipt_id,
+        call=call,
+        principal=question.action.principal,
+        asked_at=pending.asked_at.isoformat(timespec="seconds"),
+        lapsed_at=datetime.now(UTC).isoformat(),
+        tainted_by=question.tainted_by,
+        sent=msgspec.to_builtins(again),
     )

@@ -7,7 +7,8 @@ import msgspec
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Sampling
 from clawd.providers.presets import check_preset
-from clawd.providers.routing import check_hints
+from clawd.providers.router import check_hints
+from clawd.security.risk import Autonomy
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_UNTRUSTED = 8
@@ -32,6 +33,13 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         tools_allow: patterns that what is offered must match as well; () takes nothing out.
         tool_mode: how they are offered; "" is the configured way.
         retry: whether incomplete answers are asked for again; None is as configured.
+        think: whether the model is to think, or how much. The conversation keeps it until `auto`.
+        mode: how far the model may go in this conversation from now on; "" leaves it as it is.
+        noted: what hooks of the owner say beside it; no door sets it.
+        max_rounds: after how many rounds of calls the turn ends, whoever is there; 0 is as
+            configured.
+        is_resumable: whoever sent it finds the conversation again, so a call that nobody answers
+            for in time may be answered late, and the turn goes on then.
     """
 
     text: str
@@ -53,6 +61,16 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     tools_allow: tuple[str, ...] = ()
     tool_mode: Literal["", "split", "unified", "both"] = ""
     retry: bool | None = None
+    think: Literal["", "auto", "on", "off", "low", "medium", "high"] = ""
+    mode: Autonomy | Literal[""] = ""
+    noted: str = ""
+    max_rounds: int = 0
+    is_resumable: bool = False
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether a person is there who can be asked on the way; at the HTTP doors nobody is."""
+        return self.interactive and not self.detach and self.door == "socket"
 
     @property
     def may_be_cut(self) -> bool:

@@ -17,6 +17,7 @@ from clawd.wire.events import (
     QuestionAsked,
     ReasoningDelta,
     TextDelta,
+    ToolDraft,
     ToolFinished,
     ToolRequested,
     ToolStarted,
@@ -51,7 +52,7 @@ class OpenTurn(msgspec.Struct, kw_only=True):
     def note(self, event: object, now: float) -> None:
         """Take an event of the turn."""
         match event:
-            case TextDelta() | ReasoningDelta():
+            case TextDelta() | ReasoningDelta() | ToolDraft():
                 self._piece(event, now)
             case HopFinished():
                 self._hop(event)
@@ -114,11 +115,11 @@ class OpenTurn(msgspec.Struct, kw_only=True):
             self.doing, self.since = doing, now
         self.detail = detail
 
-    def _piece(self, event: TextDelta | ReasoningDelta, now: float) -> None:
+    def _piece(self, event: TextDelta | ReasoningDelta | ToolDraft, now: float) -> None:
         if not self.pieces:
             self.pieces_began = now
         self.pieces += 1
-        self._do("answering" if isinstance(event, TextDelta) else "thinking", now)
+        self._do("thinking" if isinstance(event, ReasoningDelta) else "answering", now)
 
     def _hop(self, event: HopFinished) -> None:
         usage = event.usage

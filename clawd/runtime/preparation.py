@@ -7,7 +7,18 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.providers.base import Message, Provider, Sampling, ToolSpec
+from clawd.providers.abilities import Thinking, ToolReading, able
+from clawd.providers.base import (
+    AUTO,
+    ChatRequest,
+    Message,
+    Provider,
+    Sampling,
+    ToolSpec,
+    thinking,
+    unheeded,
+)
+from clawd.providers.ledger import ContextTeller, SizeTeller
 from clawd.runtime.commands import with_instructions
 from clawd.runtime.context import with_block
 from clawd.runtime.conversation import LiveConversation
@@ -19,15 +30,36 @@ from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import LongMessages
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.stored import UserWords
-from clawd.runtime.turn_plan import Beginning, TurnLimits, TurnPlan, fixed_mark
+from clawd.runtime.turn_plan import (
+    Beginning,
+    GoOn,
+    LateCall,
+    TurnLimits,
+    TurnPlan,
+    fixed_mark,
+)
+from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
-from clawd.tools.base import Tool
-from clawd.tools.offer import Offer, specs
+from clawd.tools.offer import Offer, Reader, Told, specs, told_of
+from clawd.tools.outcome import CallScope
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, Notice, TurnStarted
 from clawd.wire.safe_text import single_line
 
 SOURCE_NAME = 200
+
+
+class TurnSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn comes from, beside its message.
+
+    Attributes:
+        attendance: who is there to answer what it asks.
+        late: the call with which it goes on, in place of a message; None for a new turn.
+    """
+
+    turn_id: str
+    attendance: Attendance = msgspec.field(default_factory=Attendance)
+    late: LateCall | None = None
 
 
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,13 +132,24 @@ class Preparation:
             raise NotFoundError(f"there is no provider {name!r}; configured: {known}")
         return providers[name]
 
+    def sampled(self, incoming: IncomingMessage) -> tuple[Provider, str, Sampling]:
+        """Return who would answer a message, its model, and how it is asked to sample.
+
+        Raises:
+            NotFoundError: there is no such provider or agent.
+        """
+        settings = self._settings()
+        provider, agent = self.provider(incoming, settings), settings.agent(incoming.agent)
+        model = incoming.model or agent.model or _model_for(provider, settings)
+        return provider, model, _sampling(incoming, agent)
+
     async def prepare(
         self,
         live: LiveConversation,
         incoming: IncomingMessage,
         principal: Principal,
         *,
-        turn_id: str,
+        source: TurnSource,
         emit: Callable[[Event], None],
         short: str = "",
     ) -> PreparedTurn:
@@ -123,43 +166,49 @@ class Preparation:
         model = incoming.model or agent.model or _model_for(provider, settings)
         workspace = _workspace(live, settings)
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
-        emit(_started(live, incoming, turn_id, provider=provider, model=model, workspace=workspace))
+        emit(_started(live, incoming, source, (provider, model, workspace), settings))
+        _take_think(live, incoming, provider, model, emit)
         await self._await_tools(emit)
         offered = partial(self._offered, settings, agent, incoming)
         offer = _chosen_of(incoming, offered())
-
-        def beginning(shown: tuple[Tool, ...]) -> tuple[str, str]:
-            made_of = _inputs(settings, agent, shown, workspace)
-            return _beginning(live, made_of, provider, incoming.system)
-
-        system, fixed = beginning(offer.shown)
+        inputs = partial(_inputs, settings, agent, workspace, reader_of(provider, model))
+        beginning = partial(_beginning, live, incoming, provider, inputs)
+        begun = beginning(offer)
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
             workspace=workspace,
             offered=offer.names,
             emit=emit,
-            reachable=incoming.interactive or incoming.detach,
+            attendance=source.attendance if incoming.interactive or incoming.detach else None,
         )
         plan = TurnPlan(
-            turn_id=turn_id,
+            turn_id=source.turn_id,
             message=Message(role="user", content=incoming.text),
-            system=system,
-            tools=offer.shown,
+            system=begun.system,
+            told=begun.told,
             provider=provider,
             model=model,
             limits=_limits(incoming, settings),
-            scope=msgspec.structs.replace(scope, mode=offer.mode),
-            sampling=_sampling(incoming, agent),
+            scope=_scoped(scope, offer, incoming),
+            late=source.late,
+            sampling=_thinking_as(live.think, _sampling(incoming, agent)),
             hints=hints,
-            fixed=fixed,
+            fixed=begun.fixed,
             known_tokens=live.known_tokens(provider.name(), model),
-            is_continued=live.read.fixed == fixed,
+            is_continued=live.read.fixed == begun.fixed,
             calls_tools=provider.capabilities().tools,
             tool_choice=incoming.tool_choice,
             news=self._news(offer, offered, beginning),
+            go_on=self._going_on(incoming, scope),
         )
         return await self._told(live, incoming, principal, plan, short)
+
+    def _going_on(self, incoming: IncomingMessage, scope: CallScope) -> GoOn | None:
+        """Return what asks the person at the limit of rounds; None ends the turn there."""
+        if not incoming.is_attended or incoming.max_rounds:
+            return None
+        return self._person.asking_on(scope)
 
     async def _await_tools(self, emit: Callable[[Event], None]) -> None:
         """Wait for tools that are on their way, and say which are not there."""
@@ -176,11 +225,16 @@ class Preparation:
     ) -> PreparedTurn:
         """Return the turn with its message as the model is told it: shortened, a block before."""
         settings, scope = self._settings(), plan.scope
+        if plan.late is not None:  # nobody says anything
+            return PreparedTurn(plan=plan, words=UserWords(text=""))
         if self._long_messages is not None and incoming.may_be_cut and not short:
             short = await self._long_messages.shortened(plan, settings, owner=live.record.owner)
         # After a long message is kept: the block lists what is.
         offered = scope.offered or frozenset()
         block = await self._block(live, principal, scope.workspace, offered)
+        if incoming.noted:
+            text = "\n".join(filter(None, (block.text, incoming.noted)))
+            block = msgspec.structs.replace(block, text=text)
         brought = await self._facts.of_files(scope.workspace, incoming.files)
         self._facts.mark(live.record.id, _with_untrusted(block, incoming, brought))
         told = Message(role="user", content=with_block(block.text, short or incoming.text))
@@ -193,14 +247,14 @@ class Preparation:
         self,
         offer: Offer,
         offered: Callable[[], Offer],
-        begun: Callable[[tuple[Tool, ...]], tuple[str, str]],
+        begun: Callable[[Offer], Beginning],
     ) -> Callable[[], Beginning | None]:
         """Return what tells a running turn of other tools than those it was prepared with.
 
         Args:
             offer: those.
             offered: returns what is offered now.
-            begun: returns the system prompt over tools, and the mark of both.
+            begun: returns what requests begin with where so much is offered.
         """
         # They may have become others since they were looked at, so the first answer compares.
         known, generation = offer, -1
@@ -214,8 +268,7 @@ class Preparation:
             # Tools that are made anew and told in the same words are no news to a model.
             if specs(known.shown) == specs(before.shown) and known.names == before.names:
                 return None
-            system, fixed = begun(known.shown)
-            return Beginning(system=system, tools=known.shown, offered=known.names, fixed=fixed)
+            return begun(known)
 
         return news
 
@@ -240,8 +293,10 @@ class Preparation:
         folder = settings.resolve_workspace(live.record.workspace if live else workspace)
         offer = self._offered(settings, chosen, IncomingMessage(text="", door=door))
         block = await self._block(live, principal, folder, offer.names)
-        inputs = _inputs(settings, chosen, offer.shown, folder)
         provider = self._providers().get(settings.default_provider)
+        model = chosen.model or settings.default_model
+        inputs = _inputs(settings, chosen, folder, reader_of(provider, model), offer)
+        told = inputs.told
         known = live.preamble if live is not None else None
         preamble = known.copy() if known is not None else Preamble(inputs)
         system = _system(preamble, inputs, provider)
@@ -254,8 +309,42 @@ class Preparation:
             system=system,
             block=with_block(block.text, "").rstrip("\n"),
             untrusted=block.untrusted,
-            tools=tuple(tool.name for tool in offer.shown),
-            specs=specs(offer.shown),
+            tools=tuple(tool.name for tool in told.tools),
+            specs=specs(told.tools, is_lean=told.is_lean),
+        )
+
+    async def beginnings(self, principal: Principal) -> tuple[ChatRequest, ...]:
+        """Return what prompts of a principal's new conversations begin with.
+
+        Each has the beginning of the user's message, if that is known. Those over the socket are
+        the last; those over HTTP stand before, where they are others.
+
+        Raises:
+            ClawError: the workspace is not to be had.
+        """
+        settings = self._settings()
+        doors: tuple[Door, ...] = ("socket",)
+        if settings.http_agent and settings.http_tools_allow != settings.tools_allow:
+            doors = ("http", "socket")
+        return tuple([await self._opening(settings, door, principal) for door in doors])
+
+    async def _opening(
+        self, settings: RuntimeSettings, door: Door, principal: Principal
+    ) -> ChatRequest:
+        provider = self._providers().get(settings.default_provider)
+        agent, folder = settings.agent(""), settings.resolve_workspace("")
+        offer = self._offered(settings, agent, IncomingMessage(text="", door=door))
+        reader = reader_of(provider, settings.default_model)
+        inputs = _inputs(settings, agent, folder, reader, offer)
+        calls = provider is not None and provider.capabilities().tools
+        told = inputs.told if calls else Told(tools=())
+        block = await self._block(None, principal, folder, offer.names)
+        said = Message(role="user", content=with_block(block.text, ""))
+        return ChatRequest(
+            system=_system(Preamble(inputs), inputs, provider),
+            messages=(said,) if block.text else (),
+            tools=specs(told.tools, is_lean=told.is_lean),
+            model=settings.default_model,
         )
 
     async def _block(
@@ -291,19 +380,56 @@ class Preparation:
         return Offer(allowed, incoming.tool_mode or settings.tool_mode)
 
 
+def _scoped(scope: CallScope, offer: Offer, incoming: IncomingMessage) -> CallScope:
+    return msgspec.structs.replace(scope, mode=offer.mode, is_resumable=incoming.is_resumable)
+
+
 def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:
-    if incoming.retry is None:
-        return settings.limits
-    return msgspec.structs.replace(settings.limits, retry_on_incomplete=incoming.retry)
+    limits, replace = settings.limits, msgspec.structs.replace
+    if incoming.retry is not None:
+        limits = replace(limits, retry_on_incomplete=incoming.retry)
+    if incoming.max_rounds:
+        return replace(
+            limits, max_tool_rounds=incoming.max_rounds, rounds_key="max_rounds of the message"
+        )
+    if incoming.is_attended and settings.attended_rounds > limits.max_tool_rounds:
+        return replace(
+            limits,
+            max_tool_rounds=settings.attended_rounds,
+            rounds_key="max_tool_rounds_attended in [agent]",
+        )
+    return limits
 
 
 def _inputs(
-    settings: RuntimeSettings, agent: AgentSettings, tools: tuple[Tool, ...], workspace: Path
+    settings: RuntimeSettings,
+    agent: AgentSettings,
+    workspace: Path,
+    reader: Reader,
+    offer: Offer,
+    chosen: str = "",
 ) -> PromptInputs:
     return PromptInputs(
         settings=msgspec.structs.replace(settings.prompt, agent=agent.prompt),
-        tools=tools,
+        told=told_of(offer, settings.offer, reader, chosen=chosen),
         workspace=str(workspace),
+    )
+
+
+def reader_of(provider: Provider | None, model: str) -> Reader:
+    """Return what is known of the model that will read a request; of no provider, nothing."""
+    if provider is None:
+        return Reader()
+    able = provider.capabilities()
+    size = provider.context_size_of(model) if isinstance(provider, ContextTeller) else 0
+    reads, reads_schemas = True, True
+    if isinstance(provider, ToolReading):
+        reads, reads_schemas = provider.reads_tools(model), provider.reads_schemas(model)
+    return Reader(
+        context_tokens=size or able.context_size,
+        is_local=able.local,
+        reads_tools=reads and able.tools,
+        reads_schemas=reads_schemas,
     )
 
 
@@ -337,15 +463,22 @@ def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
 
 
 def _beginning(
-    live: LiveConversation, inputs: PromptInputs, provider: Provider, given: str | None
-) -> tuple[str, str]:
-    """Return the system prompt, or the given one, and the mark of it with the tools."""
-    if given is None:
+    live: LiveConversation,
+    incoming: IncomingMessage,
+    provider: Provider,
+    inputs_of: Callable[[Offer, str], PromptInputs],
+    offer: Offer,
+) -> Beginning:
+    """Return what requests begin with: the system prompt, or the given one, and the tools."""
+    inputs, is_called = inputs_of(offer, incoming.tool_choice), provider.capabilities().tools
+    if incoming.system is None:
         system = _system(_preamble(live, inputs), inputs, provider)
     else:
-        is_told = bool(inputs.tools) and not provider.capabilities().tools
+        is_told = bool(inputs.tools) and not is_called
+        given = incoming.system
         system = with_instructions(given, inputs.tools) if is_told else given
-    return system, fixed_mark(system, inputs.tools if provider.capabilities().tools else ())
+    fixed = fixed_mark(system, inputs.told if is_called else Told(tools=()))
+    return Beginning(system=system, told=inputs.told, offered=offer.names, fixed=fixed)
 
 
 def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None) -> str:
@@ -353,27 +486,35 @@ def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None)
     if provider is None or provider.capabilities().tools:
         preamble.adopt(inputs)
         return preamble.render()
-    preamble.adopt(msgspec.structs.replace(inputs, tools=()))
+    preamble.adopt(msgspec.structs.replace(inputs, told=Told(tools=())))
     return with_instructions(preamble.render(), inputs.tools)
 
 
 def _started(
     live: LiveConversation,
     incoming: IncomingMessage,
-    turn_id: str,
-    *,
-    provider: Provider,
-    model: str,
-    workspace: Path,
+    source: TurnSource,
+    settled: tuple[Provider, str, Path],
+    settings: RuntimeSettings,
 ) -> TurnStarted:
+    provider, model, workspace = settled
     return TurnStarted(
         conversation_id=live.record.id,
-        turn_id=turn_id,
+        turn_id=source.turn_id,
         provider=provider.name(),
         model=model,
         workspace=str(workspace),
         detached=incoming.detach and incoming.door == "socket",
+        mode=live.mode,
+        shows_results=_shows_results(settings, provider, model),
     )
+
+
+def _shows_results(settings: RuntimeSettings, provider: Provider, model: str) -> bool:
+    """Return whether a person is to see what tools gave, and not only what the model says of it."""
+    if settings.show_results != "auto":
+        return settings.show_results == "always"
+    return isinstance(provider, SizeTeller) and provider.is_small(model)
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:
@@ -386,6 +527,39 @@ def _sampling(incoming: IncomingMessage, agent: AgentSettings) -> Sampling:
     wishes = incoming.sampling or Sampling()
     preset = incoming.preset or wishes.preset or agent.preset
     return msgspec.structs.replace(wishes, preset=preset)
+
+
+def _take_think(
+    live: LiveConversation,
+    incoming: IncomingMessage,
+    provider: Provider,
+    model: str,
+    emit: Callable[[Event], None],
+) -> None:
+    """Keep what a message says of thinking; where that is news and cannot be done, say so."""
+    wish = "" if incoming.think == AUTO else incoming.think or live.think
+    live.is_think_checked = live.is_think_checked and wish == live.think
+    live.think = wish
+    if not wish or live.is_think_checked:
+        return
+    why = "changes nothing: the provider is not told of thinking"
+    if found := able(provider, Thinking, model):  # type: ignore[type-abstract]
+        variables = found[0].thinking_variables(found[1])
+        if variables is None:
+            return  # it is not loaded: the next message tells
+        why = unheeded(wish, variables)
+    live.is_think_checked = True
+    if why:
+        name = single_line(model or provider.name())
+        emit(Notice(level="warning", text=f"with {name}, think {wish} {why}"))
+
+
+def _thinking_as(think: str, sampling: Sampling) -> Sampling:
+    """Return the sampling with what a conversation says of thinking; its own variables go first."""
+    if not think:
+        return sampling
+    variables = thinking(think) | (sampling.template_kwargs or {})
+    return msgspec.structs.replace(sampling, template_kwargs=variables)
 
 
 def _workspace(live: LiveConversation, settings: RuntimeSettings) -> Path:

@@ -5,12 +5,12 @@ environment and the guidance. Every spliced text passes a sanitizer. What change
 is not in here: it rides as a block on the user message it was new for (`facts`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
 from clawd.tools.base import Tool
-from clawd.tools.offer import WRITE_RULE, inline_list, stands_for
+from clawd.tools.offer import LOOKUP, WRITE_RULE, Told, names_of, stands_for
 from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
 
 ADDENDUM_LIMIT_BYTES = 8 * 1024
@@ -18,13 +18,12 @@ OPERATOR_LIMIT_BYTES = 16 * 1024
 PATH_LIMIT = 4096
 
 BASE = """\
-You are clawd, an assistant that works on the user's own machine. You act only through the tools \
-you are offered; each call is checked by a policy, may need the user's approval, and leaves a \
-receipt."""
+You are clawd, an assistant that works on the user's own machine. Each call of a tool is checked \
+by a policy, may need the user's approval, and leaves a receipt."""
 
 GUIDANCE = """\
-Choose one way to do what was asked and carry it through. Prefer a tool to a guess about files, \
-commands or the time. When a call is denied, say so and do not try to get around it."""
+Choose one way and carry it through. Prefer a tool to a guess about files, commands or the time. \
+When a call is denied, say so and do not get around it."""
 
 _WRITING = frozenset({"file_write", "file_edit", "file_append", "fs_ops"})
 _REMEMBERING = frozenset({"knowledge_search", "knowledge_load", "memory_search"})
@@ -90,11 +89,16 @@ class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a prompt is made of: settings, the tools offered, the absolute workspace."""
+    """All that a prompt is made of: settings, the tools told, the absolute workspace."""
 
     settings: PromptSettings
-    tools: tuple[Tool, ...]
+    told: Told
     workspace: str
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """All that may be called."""
+        return (*self.told.tools, *self.told.others)
 
 
 class _Fragment(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,9 +158,9 @@ class Preamble:
         return "\n\n".join(text for _, text in self.fragments())
 
 
-def system_prompt(settings: PromptSettings, tools: Iterable[Tool], *, workspace: str) -> str:
+def system_prompt(settings: PromptSettings, told: Told, *, workspace: str) -> str:
     """Return the system prompt; the same input gives the same text."""
-    inputs = PromptInputs(settings=settings, tools=tuple(tools), workspace=workspace)
+    inputs = PromptInputs(settings=settings, told=told, workspace=workspace)
     return Preamble(inputs).render()
 
 
@@ -174,7 +178,7 @@ def _base(inputs: PromptInputs) -> str:
 
 
 def _addenda(inputs: PromptInputs) -> str:
-    texts = (clipped(paragraph(tool.addendum), ADDENDUM_LIMIT_BYTES) for tool in inputs.tools)
+    texts = (clipped(paragraph(tool.addendum), ADDENDUM_LIMIT_BYTES) for tool in inputs.told.tools)
     return "\n\n".join(text.strip() for text in texts if text.strip())
 
 
@@ -188,8 +192,8 @@ def _rules(inputs: PromptInputs) -> str:
     settings, offered = inputs.settings, stands_for(inputs.tools)
     lines: list[str] = []
     if settings.rules.tools:
-        where = "listed below" if settings.options.catalogue else "you are offered"
-        only = f"Call only the tools {where}; there are no others."
+        where = f", and those that {LOOKUP} shows" if inputs.told.others else ""
+        only = f"Call only the tools you are offered{where}; there are no others."
         lines.append(only if offered else "You have no tools in this conversation.")
     if settings.rules.writing and offered & _WRITING:
         lines.append(WRITE_RULE)
@@ -199,7 +203,7 @@ def _rules(inputs: PromptInputs) -> str:
     if settings.rules.lookup and offered & _REMEMBERING and offered & _SEARCHING:
         lines.append(_knowledge_loop(offered))
     if settings.rules.sources:
-        lines.append("Name your sources when an answer comes from a file, a page or memory.")
+        lines.append("Name your sources: files, pages and memory.")
     return "\n".join(["[rules]", *lines]) if lines else ""
 
 
@@ -207,14 +211,16 @@ def _knowledge_loop(offered: frozenset[str]) -> str:
     saving = ", and save with knowledge_save what is new" if "knowledge_save" in offered else ""
     return (
         "What you do not know: look into memory first, into the web second; where they differ, "
-        f"prefer the recent and the authoritative{saving}."
+        f"prefer the recent{saving}."
     )
 
 
 def _catalogue(inputs: PromptInputs) -> str:
-    if not inputs.tools:
+    """Return the names of the tools that requests do not describe; the others stand there once."""
+    if not inputs.told.others:
         return ""
-    return "\n".join(["[tools]", *inline_list(inputs.tools)])
+    names = names_of(inputs.told.others)
+    return f"[tools]\nThere are more; {LOOKUP}(name) shows how to call one: {names}"
 
 
 def _agent(inputs: PromptInputs) -> str:
@@ -232,15 +238,15 @@ def _guidance(_inputs: PromptInputs) -> str:
 def _rule_inputs(inputs: PromptInputs) -> object:
     settings = inputs.settings
     names = [tool.name for tool in inputs.tools]
-    return names, settings.knowledge_cutoff, settings.options.catalogue, settings.rules
+    return names, bool(inputs.told.others), settings.knowledge_cutoff, settings.rules
 
 
 FRAGMENTS = (
     _Fragment(id="base", needs=lambda i: i.settings.base, text=_base),
-    _Fragment(id="addenda", needs=lambda i: [t.addendum for t in i.tools], text=_addenda),
+    _Fragment(id="addenda", needs=lambda i: [t.addendum for t in i.told.tools], text=_addenda),
     _Fragment(id="operator", needs=lambda i: i.settings.operator, text=_operator),
     _Fragment(id="rules", needs=_rule_inputs, text=_rules),
-    _Fragment(id="catalogue", needs=lambda i: inline_list(i.tools), text=_catalogue),
+    _Fragment(id="catalogue", needs=lambda i: names_of(i.told.others), text=_catalogue),
     _Fragment(id="agent", needs=lambda i: i.settings.agent, text=_agent),
     _Fragment(id="environment", needs=lambda i: i.workspace, text=_environment),
     _Fragment(id="guidance", needs=lambda _: None, text=_guidance),

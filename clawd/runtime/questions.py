@@ -4,6 +4,9 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
+import msgspec
+
+from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
 from clawd.wire.events import Event, QuestionAsked
 
@@ -20,30 +23,27 @@ class Questions:
 
     async def ask(
         self,
-        text: str,
-        options: tuple[str, ...],
+        question: QuestionAsked,
         *,
         asker: Principal,
         emit: Callable[[Event], None],
-        url: str = "",
+        attendance: Attendance | None = None,
     ) -> str | None:
-        """Ask whoever sees what the asker does, and wait; None when nobody answered in time."""
+        """Ask whoever sees what the asker does, and wait; None when nobody answered in time.
+
+        While somebody is there who can answer, it waits without end. The question gets its id and
+        its time here.
+        """
         if len(self._waiting) >= MAX_PENDING:
             return None
         question_id = f"question-{secrets.token_hex(8)}"
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[question_id] = (asker, answer)
-        emit(
-            QuestionAsked(
-                question_id=question_id,
-                text=text,
-                options=options,
-                expires_in_s=self._timeout_s,
-                url=url,
-            )
-        )
+        there = attendance or Attendance()
+        expires_in_s = 0.0 if there.is_there else self._timeout_s
+        emit(msgspec.structs.replace(question, question_id=question_id, expires_in_s=expires_in_s))
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with there.silence(self._timeout_s):
                 return await answer
         except TimeoutError:
             return None

@@ -192,6 +192,8 @@ async def replay(
             skipped[NOT_POSSIBLE] += 1
             continue
         after = _WORDS[type(verdict)]
+        if before == "ask" and isinstance(verdict, Deny) and verdict.may_ask:
+            after = "ask"  # whether somebody is there is not the policy's to say
         counts[before, after] += 1
         if before != after:
             change = Change(

@@ -1,6 +1,7 @@
 """What the config says to the runtime, as plain values; a reload replaces them as a whole."""
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -9,7 +10,8 @@ from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.titles import Titles
 from clawd.runtime.turn_plan import TurnLimits
-from clawd.tools.facades import ToolMode
+from clawd.tools.offer import OfferRules
+from clawd.tools.registry import ToolMode
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         http_agent: whether clawd's own loop answers there.
         http_keeps: whether its conversations stay in memory.
         tool_mode: how they are offered: flat, as `fs` and `web`, or in both ways.
+        offer: which of them requests carry.
         max_queued_events: kept for a slow reader before its deltas are merged.
         follower_stall_s: a reader that takes nothing for that long is cut off.
         cli_enabled: whether conversations may be held over the socket.
@@ -41,6 +44,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         workspace_message: of the operator, for every answer.
         compression: when the beginning of a conversation gives way to a summary.
         titles: where the titles of conversations come from.
+        show_results: whether a person sees what tools gave; `auto` beside answers of small models.
     """
 
     workspace: Path
@@ -52,8 +56,10 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     http_agent: bool = True
     http_keeps: bool = True
     tool_mode: ToolMode = "split"
+    offer: OfferRules = OfferRules()
     prompt: PromptSettings = PromptSettings()
     limits: TurnLimits = TurnLimits()
+    attended_rounds: int = 25
     max_queued_messages: int = 64
     max_inline_message_bytes: int = 64 * 1024
     max_queued_events: int = 1000
@@ -65,6 +71,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     workspace_message: str = ""
     compression: CompressionSettings = CompressionSettings()
     titles: Titles = "first-words"
+    show_results: Literal["auto", "always", "never"] = "auto"
 
     def agent(self, name: str) -> AgentSettings:
         """Return the agent of this name; "" is the plain one.

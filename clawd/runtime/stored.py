@@ -2,9 +2,12 @@
 
 A user message is stored in the user's own words, whole, so that memory finds all of them; its block
 of changed facts is kept beside it, so that it can be put in front again, and so is what the model
-was shown in the place of a long text. An answer says how many tokens the model had read by then.
+was shown in the place of a long text. An answer says how many tokens the model had read by then,
+and is stored as a person was told it: why clawd ended it stands below, and beside it again, so that
+no model is shown that.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +16,8 @@ import msgspec
 from clawd.memory.checkpoints import Shown
 from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Message
-from clawd.runtime.context import with_block
+from clawd.runtime.context import UNSAID, told_text, with_block
+from clawd.wire.events import Claim
 
 BLOCK = "context_block"
 FACTS = "context_facts"
@@ -21,6 +25,9 @@ READ = "tokens_read"
 MARK = "mark"
 SPEAKER = "speaker"
 SHORT = "shown_text"
+UNREADABLE = "unreadable"
+NOTE = "note"
+CLAIMS = "claims"
 
 
 class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,22 +66,40 @@ class UserWords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_rows(
-    messages: Sequence[Message], words: UserWords, read: TokensRead, mark: str
+    messages: Sequence[Message],
+    words: deque[UserWords],
+    read: TokensRead,
+    mark: str,
+    unreadable: Sequence[str] = (),
+    claims: Sequence[Claim] = (),
 ) -> list[NewMessage]:
-    """Return committed messages as memory keeps them; a mark goes to the last, which broke off."""
+    """Return committed messages as memory keeps them.
+
+    Each user message takes the next of the words. A mark goes to the last, which broke off; what
+    could not be read as a call to the first answer, claims to the last, which made them.
+    """
     rows: list[NewMessage] = []
     for message in messages:
         metadata: dict[str, Any] = {}
         if message.role == "user":
-            metadata = {BLOCK: words.block, FACTS: words.facts}
-            if words.speaker is not None:
-                metadata[SPEAKER] = words.speaker
-            if words.short:
-                metadata[SHORT] = words.short
-            message = msgspec.structs.replace(message, content=words.text)
-        elif message.role == "assistant" and read.provider:
-            metadata = {READ: msgspec.structs.asdict(read)}
+            said = words.popleft()
+            metadata = {BLOCK: said.block, FACTS: said.facts}
+            if said.speaker is not None:
+                metadata[SPEAKER] = said.speaker
+            if said.short:
+                metadata[SHORT] = said.short
+            message = msgspec.structs.replace(message, content=said.text)
+        elif message.role == "assistant":
+            metadata = {READ: msgspec.structs.asdict(read)} if read.provider else {}
+            if unreadable:
+                metadata[UNREADABLE], unreadable = list(unreadable), ()
+            if message.note:
+                metadata[NOTE] = message.note
+                message = msgspec.structs.replace(message, content=told_text(message), note="")
         rows.append(NewMessage(message=message, metadata=metadata))
+    if claims and rows and rows[-1].message.role == "assistant":
+        metadata = rows[-1].metadata | {CLAIMS: msgspec.to_builtins(claims)}
+        rows[-1] = msgspec.structs.replace(rows[-1], metadata=metadata)
     if mark and rows:
         metadata = rows[-1].metadata | {MARK: mark}
         rows[-1] = msgspec.structs.replace(rows[-1], is_complete=False, metadata=metadata)
@@ -83,12 +108,29 @@ def to_rows(
 
 def shown(stored: StoredMessage) -> Message:
     """Return a stored message as it was shown to the model: shortened, its block in front again."""
+    if note := str(stored.metadata.get(NOTE, "")):
+        said = (stored.message.content or "").removesuffix(note).removesuffix("\n")
+        return msgspec.structs.replace(stored.message, content=said or UNSAID, note=note)
     if stored.message.role != "user":
         return stored.message
     block = str(stored.metadata.get(BLOCK, ""))
     words = str(stored.metadata.get(SHORT, "")) or stored.message.content or ""
     text = with_block(block, words)
     return msgspec.structs.replace(stored.message, content=text)
+
+
+def unreadable(stored: StoredMessage) -> tuple[str, ...]:
+    """Return what was written before a message and could not be read as the call it was to be."""
+    found = stored.metadata.get(UNREADABLE, ())
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def claims(stored: StoredMessage) -> tuple[Claim, ...]:
+    """Return what an answer said was done, as it was checked then."""
+    try:
+        return msgspec.convert(stored.metadata.get(CLAIMS, ()), tuple[Claim, ...])
+    except msgspec.ValidationError:
+        return ()
 
 
 def shown_facts(history: Sequence[StoredMessage]) -> dict[str, str]:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from clawd.errors import ClawError
 from clawd.providers.base import ChatRequest, Provider
 from clawd.runtime.hop import run_hop
-from clawd.wire.events import Event
+from clawd.runtime.transcript import has_looping_stretch
+from clawd.wire.events import Event, TextDelta
 from clawd.wire.safe_text import paragraph, shortened
 
 BYTES_PER_TOKEN = 8  # of the longest words; a bound, not an estimate
 
 THINKING_BYTES = 32 * 1024
+LOOKED_AT_CHARACTERS = 100  # new ones, before loops are sought again
 
 
 class NoTextError(ClawError):
@@ -72,12 +74,28 @@ class Summariser:
             task.cancel()
 
 
+class _LoopError(Exception):
+    """What is being written repeats itself."""
+
+
 async def _answer(provider: Provider, request: ChatRequest, limit_bytes: int) -> str:
-    result = await run_hop(provider, request, _ignore, limit_bytes=limit_bytes)
+    """Return what a model writes; a loop is not waited for, since whoever asked refuses it."""
+    said, looked_at = "", 0
+
+    def take(event: Event) -> None:
+        # None of it is shown: it is no answer.
+        nonlocal said, looked_at
+        if isinstance(event, TextDelta):
+            said += event.text
+            if len(said) - looked_at >= LOOKED_AT_CHARACTERS:
+                looked_at = len(said)
+                if has_looping_stretch(said):
+                    raise _LoopError
+
+    try:
+        result = await run_hop(provider, request, take, limit_bytes=limit_bytes)
+    except _LoopError:
+        return said
     if result.failure is not None:
         raise NoTextError(f"{result.failure}") from result.failure
     return result.text
-
-
-def _ignore(_event: Event) -> None:
-    """Show nothing of it: it is no answer."""

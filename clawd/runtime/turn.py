@@ -7,38 +7,55 @@ cancellation leaves the last complete round and nothing after it.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
 
 from clawd.errors import ClawError, ContextFullError, StoppedError
-from clawd.providers.base import ChatRequest, Message, ToolCall
+from clawd.providers.base import ChatRequest, Message, ToolCall, strip_context_block
 from clawd.runtime.attempts import Attempts
+from clawd.runtime.claims import Act, Deeds, act_of, checked, earlier_acts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
-from clawd.runtime.context import Context, Transaction, result_message, with_unique_ids
+from clawd.runtime.context import (
+    UNSAID,
+    Context,
+    Transaction,
+    result_message,
+    told_text,
+    with_block,
+    with_unique_ids,
+)
 from clawd.runtime.hop import Emit, HopResult, run_hop
 from clawd.runtime.ledger import TurnLedger
 from clawd.runtime.meter import TurnMeter
 from clawd.runtime.progress import LoopGuard
+from clawd.runtime.transcript import OPENING
 from clawd.runtime.turn_errors import as_claw_error, why
 from clawd.runtime.turn_plan import TurnPlan, renewed, request_of
-from clawd.runtime.unreadable import was_to_be_a_call
+from clawd.runtime.unreadable import STOPPED, head, kept, posing, was_to_be_a_call
+from clawd.security.approvals import PendingApproval
 from clawd.tools.dispatch import Dispatcher
-from clawd.tools.outcome import CallRequest
+from clawd.tools.outcome import CallOutcome, CallRequest
 from clawd.tools.registry import Registry
-from clawd.tools.settle import settled
+from clawd.tools.uncancellable import settled
 from clawd.wire.events import (
+    Claim,
     Event,
     HopReset,
     Notice,
     PromptEvaluated,
     TextDelta,
     ToolRequested,
+    ToolStarted,
     TurnFinished,
 )
 
+_Lapsed = tuple[ToolCall, PendingApproval, str]  # with the id of its receipt
 StopWord = Literal["stop", "length", "cap", "loop"]
+MAX_BESIDE = 4
+"""So many calls of one round run at the same time."""
 _log = logging.getLogger(__name__)
 _WHOLE = frozenset({"stop", "tool_calls"})  # why an answer ends that nothing cut
 
@@ -81,13 +98,32 @@ class Turn:
         self._shown: list[str] = []  # of the running attempt
         self._denied = 0
         self._unanswered = 0
+        self._parked: PendingApproval | None = None
+        self._late_call = plan.late  # until it is made
         self._deadline: float | None = None
         self._is_late = False
+        self._acts: list[Act] = []
+        self._overheard: list[str] = []
+        self._earlier = context.messages
+        self._claims: tuple[Claim, ...] = ()
+        self._unreadable: list[str] = []
+        self._unreadable_stored = 0
 
     @property
     def known_tokens(self) -> int:
         """How many tokens the next prompt begins with that the model has read."""
         return self._meter.known_tokens
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What the answer says was done, checked; empty until there is one."""
+        return self._claims
+
+    def take_unreadable(self) -> tuple[str, ...]:
+        """Return what could not be read as a call since this was asked last."""
+        new = tuple(self._unreadable[self._unreadable_stored :])
+        self._unreadable_stored = len(self._unreadable)
+        return new
 
     def stop_generating(self) -> None:
         """End a running generation because of the emergency stop; running calls are dispatch's."""
@@ -111,25 +147,66 @@ class Turn:
         limits = self._plan.limits
         if limits.wall_clock_budget_s:
             self._deadline = asyncio.get_running_loop().time() + limits.wall_clock_budget_s
-        self._transaction.add(self._plan.message)
-        text = ""
-        for _round in range(limits.max_tool_rounds + 1):
+        allowed = limits.max_tool_rounds
+        await self._begin()
+        while True:
             result = await self._next_hop()
-            text = result.text or text
             if self._is_late:
-                return await self._give_up(text, "cap", self._time_is_up)
+                return await self._give_up(result.text, "cap", self._time_is_up)
             if not result.calls:
-                return await self._end(result, text)
-            if self._meter.usage.rounds >= limits.max_tool_rounds:
-                self._meter.forget_answer()  # its calls are dropped
-                break
+                return await self._end(result)
+            if self._meter.usage.rounds >= allowed:
+                if not await self._goes_on(allowed):
+                    self._meter.forget_answer()  # its calls are dropped
+                    break
+                allowed += limits.max_tool_rounds
+            # What was said beside calls is kept with them.
             reason = await self._round(result)
+            if self._parked is not None:
+                return await self._wait(self._parked)
             if reason:
-                return await self._give_up(text, "loop", reason)
+                return await self._give_up("", "loop", reason)
             if self._is_late:
-                return await self._give_up(text, "cap", self._time_is_up)
-        limit = limits.max_tool_rounds
-        return await self._give_up(text, "cap", f"the limit of {limit} tool rounds is reached")
+                return await self._give_up("", "cap", self._time_is_up)
+            await self._take_in()
+        reached = f"the limit of {allowed} tool rounds is reached ({limits.rounds_key})"
+        return await self._give_up(result.text, "cap", reached)
+
+    async def _goes_on(self, rounds: int) -> bool:
+        """Ask the person, if one is there, whether to go on; their time is not the turn's."""
+        if self._plan.go_on is None:
+            return False
+        clock = asyncio.get_running_loop().time
+        asked_at = clock()
+        goes_on = await self._plan.go_on(rounds, self._plan.limits.max_tool_rounds)
+        if self._deadline is not None:
+            self._deadline += clock() - asked_at
+        return goes_on
+
+    async def _take_in(self) -> None:
+        """Let the model read what the person said meanwhile; it is stored before it does."""
+        said = self._plan.overheard()
+        if not said:
+            return
+        self._transaction.add(Message(role="user", content=with_block("", said)))
+        self._overheard.append(said)
+        # What follows is another way to go on: neither a loop nor the forced first answer.
+        self._guard = LoopGuard()
+        self._plan = msgspec.structs.replace(self._plan, tool_choice="auto")
+        await self._commit("")
+
+    async def _begin(self) -> None:
+        """Begin with the user's message, or with the call that was answered late."""
+        if self._plan.late is None:
+            self._transaction.add(self._plan.message)
+        else:
+            await self._round(HopResult(text="", calls=(self._plan.late.call,)))
+
+    def _note_unreadable(self, result: HopResult) -> None:
+        """Keep what was to be a call of an answer, whether it was written again or not."""
+        for text in filter(None, (result.repaired, result.unreadable)):
+            _log.debug("a tool call could not be read", extra={"text": kept(text)})
+            self._unreadable.append(kept(text))
 
     @property
     def _time_is_up(self) -> str:
@@ -155,12 +232,12 @@ class Turn:
             if not limit.expired():
                 raise
             return self._late(self._request(), attempts.broken_off)
+        self._note_unreadable(result)
         if result.failure is not None:
             await self._keep_partial(result)
             raise as_claw_error(result.failure)
         if result.overlong:
-            cut = f"the answer was cut at {limits.max_response_bytes} bytes"
-            self._emit(Notice(level="warning", text=cut))
+            self._emit(Notice(level="warning", text=self._cut(result)))
         return self._with_commands(result)
 
     def _renew(self) -> None:
@@ -255,7 +332,7 @@ class Turn:
         plan = self._plan
         is_whole = result.finished is not None and result.finished.reason in _WHOLE
         is_said = is_whole and not result.is_promoted  # neither half a line nor a thought
-        if plan.calls_tools or not is_said or all(tool.name != SHELL for tool in plan.tools):
+        if plan.calls_tools or not is_said or all(tool.name != SHELL for tool in plan.told.tools):
             return result
         commands = commands_in(result.text)
         if len(commands) > MAX_COMMANDS:
@@ -268,50 +345,139 @@ class Turn:
         if not result.text.strip():
             self._transaction.rollback()
             return
-        self._transaction.add(Message(role="assistant", content=result.text))
+        self._transaction.add(_said(result))
         await self._commit(f"incomplete: {result.failure}")
 
     # --- rounds
 
     async def _round(self, result: HopResult) -> str:
-        """Make the calls of a hop, one at a time; return why the turn should stop, or ""."""
+        """Make the calls of a hop; return why the turn should stop, or ""."""
         calls = with_unique_ids(result.calls, self._transaction.messages)
-        self._transaction.add(Message(role="assistant", content=result.text, tool_calls=calls))
+        self._transaction.add(msgspec.structs.replace(_said(result), tool_calls=calls))
         try:
             # What was asked is on disk before anything is done about it: a crash in a call must
             # not leave a receipt that no conversation explains.
             await self._store_ahead()
-            texts = await self._make(calls)
+            texts, lapsed = await self._make(calls)
             await self._commit("")
+            if lapsed is not None and self._plan.parking is not None:
+                await self._plan.parking.keep(*lapsed)
+                self._parked = lapsed[1]
         except BaseException as error:
             await self._keep_round(error)
             raise
         self._meter.note_round(len(calls))
         return self._guard.note(calls, texts)
 
-    async def _make(self, calls: tuple[ToolCall, ...]) -> list[str]:
-        """Make the calls until the time is up; those that it is up for are told so."""
+    async def _make(self, calls: tuple[ToolCall, ...]) -> tuple[list[str], _Lapsed | None]:
+        """Make the calls until the time is up; those that it is up for are told so.
+
+        Neighbours that only read run side by side; whatever else there is runs alone. One that
+        nobody answered for, and that may be answered late, is the last.
+        """
         texts: list[str] = []
+        lapsed: _Lapsed | None = None
         limit = asyncio.timeout_at(self._deadline)
+        left = deque(calls)
         try:
             async with limit:
-                for call in calls:
-                    texts.append(await self._call(call))  # noqa: PERF401 - what is done is kept
+                while left and lapsed is None:
+                    together = [left.popleft()]
+                    while left and all(map(self._may_run_beside, (together[0], left[0]))):
+                        together.append(left.popleft())
+                    if len(together) > 1:
+                        texts += await self._make_beside(together)
+                        continue
+                    outcome = await self._call(together[0])
+                    texts.append(outcome.text)
+                    if outcome.lapsed is not None and self._plan.parking is not None:
+                        lapsed = (together[0], outcome.lapsed, outcome.receipt_id)
         except TimeoutError:
             if not limit.expired():
                 raise
             self._is_late = True
             self._transaction.complete_results(f"{self._time_is_up}, the call was not completed")
+        if lapsed is not None:
+            self._transaction.complete_results(f"not made: {lapsed[0].name} waits for an approval")
+        return texts, lapsed
+
+    def _may_run_beside(self, call: ToolCall) -> bool:
+        is_late = self._late_call is not None
+        return not is_late and self._dispatcher.may_run_beside(_request_of(call), self._plan.scope)
+
+    async def _make_beside(self, calls: list[ToolCall]) -> list[str]:
+        """Make calls side by side; results and events are in the order of the calls.
+
+        Each begins when the intent of the one before is on disk, so that is their order, too;
+        receipts follow as the calls end.
+        """
+        events, slots = InOrder(self._emit), asyncio.Semaphore(MAX_BESIDE)
+        made: dict[str, CallOutcome] = {}
+
+        async def make(call: ToolCall, emit: Emit, has_begun: asyncio.Event) -> None:
+            def told(event: Event) -> None:
+                emit(event)
+                if isinstance(event, ToolStarted):
+                    has_begun.set()
+
+            scope = msgspec.structs.replace(self._plan.scope, emit=told)
+            try:
+                told(ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
+                made[call.id] = await self._dispatcher.call(_request_of(call), scope)
+            finally:
+                events.ended(emit)
+                has_begun.set()
+                slots.release()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    await slots.acquire()
+                    has_begun = asyncio.Event()
+                    group.create_task(make(call, events.next(), has_begun))
+                    await has_begun.wait()
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            done = [(call, made[call.id]) for call in calls if call.id in made]
+            texts = [self._note(call, outcome).text for call, outcome in done]
         return texts
 
-    async def _call(self, call: ToolCall) -> str:
+    async def _call(self, call: ToolCall) -> CallOutcome:
         self._emit(ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
-        request = CallRequest(id=call.id, tool=call.name, arguments=call.arguments, by_model=True)
-        outcome = await self._dispatcher.call(request, self._plan.scope)
+        request = _request_of(call)
+        late, self._late_call = self._late_call, None
+        if late is not None:
+            request = CallRequest(
+                id=call.id, tool=late.tool, arguments=late.arguments, late=late.answer
+            )
+        outcome = await self._made(call, request)
+        if late is not None:
+            await late.drop()
+        return self._note(call, outcome)
+
+    async def _made(self, call: ToolCall, request: CallRequest) -> CallOutcome:
+        """Make a call; its question is held meanwhile where it could be answered late."""
+        parking, scope, held = self._plan.parking, self._plan.scope, list[str]()
+        if parking is None:
+            return await self._dispatcher.call(request, scope)
+
+        async def hold(pending: PendingApproval, receipt_id: str) -> None:
+            held.append(pending.id)
+            await parking.hold(call, pending, receipt_id)
+
+        scope = msgspec.structs.replace(scope, hold=hold)
+        outcome = await self._dispatcher.call(request, scope)
+        for each in held if outcome.lapsed is None else ():
+            await parking.release(each)
+        return outcome
+
+    def _note(self, call: ToolCall, outcome: CallOutcome) -> CallOutcome:
         self._denied += outcome.status == "denied"
         self._unanswered += outcome.kind == "unanswered"
         self._transaction.add(result_message(call, outcome.text))
-        return outcome.text
+        self._acts.append(act_of(outcome, self._dispatcher.registry.find(outcome.tool)))
+        return outcome
 
     async def _keep_round(self, error: BaseException) -> None:
         """Give every call of a round that failed a result that says why, and store it."""
@@ -328,25 +494,86 @@ class Turn:
 
     # --- ends
 
-    async def _end(self, result: HopResult, text: str) -> TurnFinished:
+    async def _end(self, result: HopResult) -> TurnFinished:
         """End the turn with an answer that asks for no calls."""
-        if result.is_unreadable:
+        if result.unreadable:
             lost = "the model's tool calls could not be read, and none of them was run"
-            return await self._give_up(text, "stop", lost)
+            if result.is_cut:
+                lost = f"a tool call could not be read and was not run: {self._cut(result)}"
+            self._emit(Notice(level="warning", text=f"the model wrote: {head(result.unreadable)}"))
+            return await self._give_up("", "length" if result.is_cut else "stop", lost)
         if result.overlong and not result.text:
-            limit = self._plan.limits.max_response_bytes
-            return await self._give_up(text, "length", f"the answer was cut at {limit} bytes")
-        return await self._answer(result.text, "length" if result.is_cut else "stop")
+            return await self._give_up("", "length", self._cut(result))
+        if result.is_cut and not result.overlong:
+            self._emit(Notice(level="warning", text=self._cut(result)))
+        if pose := posing(result.text):
+            self._emit(Notice(level="warning", text=pose))
+        said = _said(result)
+        return await self._answer(said, "length" if result.is_cut else "stop")
+
+    def _cut(self, result: HopResult) -> str:
+        """Say which limit an answer ended at: ours on bytes, or the model's on tokens."""
+        if result.overlong:
+            return f"the answer was cut at {self._plan.limits.max_response_bytes} bytes"
+        tokens = result.finished.usage.completion_tokens if result.finished is not None else 0
+        after = f" of {tokens} tokens" if tokens else " of tokens"
+        return f"the answer was cut at its limit{after} (max_tokens)"
 
     async def _give_up(self, text: str, stop: StopWord, reason: str) -> TurnFinished:
-        note = f"I stopped: {reason}."
-        self._emit(Notice(level="warning", text=f"stopped: {reason}"))
-        self._emit(TextDelta(text=f"\n{note}" if text else note))
-        return await self._answer(f"{text}\n{note}" if text else note, stop)
+        """End the turn; `text` is what the last answer said, which no message holds yet.
 
-    async def _answer(self, text: str, stop: StopWord) -> TurnFinished:
-        self._transaction.add(Message(role="assistant", content=text))
+        A person is told why below it. A model reads that nowhere: small ones say it again.
+        """
+        note = f"{STOPPED}{reason}."
+        self._emit(TextDelta(text=f"\n{note}" if text else note))
+        said = Message(role="assistant", content=text or UNSAID, note=note)
+        return await self._answer(said, stop)
+
+    async def _wait(self, pending: PendingApproval) -> TurnFinished:
+        """End the turn at a call that nobody answered for: a late answer goes on with its result.
+
+        No message says so: an answer follows the call's own in the conversation.
+        """
+        waits = f"{pending.question.action.tool} waits for an approval ({pending.id})"
+        note = f"{STOPPED}{waits}."
+        self._emit(Notice(level="warning", text=f"stopped: {waits}; clawctl approval list"))
+        self._emit(TextDelta(text=note))
+        finished = await self._finished(note, "stop")
+        return msgspec.structs.replace(finished, waits_for=pending.id)
+
+    async def _answer(self, said: Message, stop: StopWord) -> TurnFinished:
+        self._check_claims(said.content or "")
+        self._transaction.add(said)
         await self._commit("")
+        return await self._finished(told_text(said), stop)
+
+    def _check_claims(self, text: str) -> None:
+        """Compare what an answer says was done with the receipts; tell a person what was not.
+
+        No model reads that anywhere, neither as its own words nor as another's.
+        """
+        find = self._dispatcher.registry.find
+        asked = (
+            [plan.message]
+            if (plan := self._plan).late is None
+            else [each for each in self._earlier if each.role == "user"][-1:]
+        )
+        said = [strip_context_block(each.content or "") for each in asked]
+        deeds = Deeds(
+            asked="\n".join((*said, *self._overheard)),
+            acts=tuple(self._acts),
+            earlier=earlier_acts(self._earlier, find),
+            is_earlier_whole=not any(
+                (each.content or "").startswith(OPENING) for each in self._earlier[:2]
+            ),
+            workspace=self._plan.scope.workspace,
+        )
+        self._claims = checked(text, deeds)
+        for problem in dict.fromkeys(claim.problem for claim in self._claims):
+            if problem:
+                self._emit(Notice(level="warning", text=problem))
+
+    async def _finished(self, text: str, stop: StopWord) -> TurnFinished:
         usage = self._meter.usage
         used, size = usage.context_used, usage.context_size
         return TurnFinished(
@@ -360,6 +587,8 @@ class Turn:
             ledger=await self._ledger.report(self._meter.last_hop, used=used, size=size),
             denied=self._denied,
             unanswered_approvals=self._unanswered,
+            unreadable=tuple(self._unreadable),
+            claims=self._claims,
         )
 
     async def _commit(self, mark: str) -> None:
@@ -383,6 +612,63 @@ class Turn:
 
     async def _persist_some(self, messages: tuple[Message, ...]) -> None:
         await self._persist(messages, "")
+
+
+class InOrder:
+    """Emits the events of calls that run side by side as if one had run after the other.
+
+    Args:
+        emit: takes the events; never blocks.
+    """
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._lanes: deque[_Lane] = deque()
+
+    def next(self) -> Emit:
+        """Return what takes the events of the next call."""
+        lane = _Lane(self)
+        self._lanes.append(lane)
+        return lane
+
+    def ended(self, emit: Emit) -> None:
+        """Take no more events of a call."""
+        for lane in self._lanes:
+            lane.has_ended = lane.has_ended or lane is emit
+        self.flush()
+
+    def flush(self) -> None:
+        """Emit what is no more held back by an earlier call."""
+        while self._lanes:
+            first = self._lanes[0]
+            while first.held:
+                self._emit(first.held.popleft())
+            if not first.has_ended:
+                return
+            self._lanes.popleft()
+
+
+class _Lane:
+    """Takes the events of one call."""
+
+    def __init__(self, order: InOrder) -> None:
+        self._order = order
+        self.held: deque[Event] = deque()
+        self.has_ended = False
+
+    def __call__(self, event: Event) -> None:
+        self.held.append(event)
+        self._order.flush()
+
+
+def _request_of(call: ToolCall) -> CallRequest:
+    return CallRequest(id=call.id, tool=call.name, arguments=call.arguments, by_model=True)
+
+
+def _said(result: HopResult) -> Message:
+    """Return an answer as a message, with its reasoning where that is not the answer itself."""
+    reasoning = "" if result.is_promoted else result.reasoning
+    return Message(role="assistant", content=result.text, reasoning=reasoning)
 
 
 class Turns:

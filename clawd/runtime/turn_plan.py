@@ -2,13 +2,18 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 
-from clawd.providers.base import ChatRequest, Message, Provider, Sampling
-from clawd.tools.base import Tool
+from clawd.providers.base import ChatRequest, Message, Provider, Sampling, ToolCall
+from clawd.security.approvals import LateAnswer, PendingApproval
+from clawd.tools.lookup import met_in
+from clawd.tools.offer import Told, specs
 from clawd.tools.outcome import CallScope
-from clawd.tools.registry import specs
+
+GoOn = Callable[[int, int], Awaitable[bool]]
+"""Asks the person whether to go on after so many rounds, for so many more; tells what they said."""
 
 MakeRoom = Callable[[ChatRequest, int], Awaitable[bool]]
 """Compresses the committed messages where a request would not fit; tells whether it did.
@@ -17,16 +22,54 @@ The second argument is how many tokens the model has read of the request, 0 for 
 """
 
 
+class Parking(Protocol):
+    """Keeps calls whose questions lapse, so that they can be answered late.
+
+    A call is given as the model made it, with its question and the id of its receipt.
+    """
+
+    async def hold(self, call: ToolCall, pending: PendingApproval, receipt_id: str) -> None:
+        """Keep a call whose question is about to be shown: a crash makes it lapse."""
+        ...
+
+    async def keep(self, call: ToolCall, pending: PendingApproval, receipt_id: str) -> None:
+        """Keep a call whose question lapsed."""
+        ...
+
+    async def release(self, approval_id: str) -> None:
+        """Forget a call that was held and whose question was answered."""
+        ...
+
+
+class LateCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with which a turn goes on that waited for an approval, and its late answer.
+
+    Attributes:
+        call: as the model made it.
+        tool: what runs.
+        arguments: with these arguments, as they were shown.
+        drop: forgets it, when it has its receipt.
+    """
+
+    call: ToolCall
+    tool: str
+    arguments: str
+    answer: LateAnswer
+    drop: Callable[[], Awaitable[None]]
+
+
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How far a turn may go.
 
     Attributes:
+        rounds_key: what set the limit of rounds, for whoever is told that it is reached.
         wall_clock_budget_s: for all of the turn, its hops and calls included; 0 is no limit.
         max_response_bytes: of one answer, its reasoning and its calls included.
         retry_on_incomplete: empty and broken-off answers are asked for again.
     """
 
     max_tool_rounds: int = 8
+    rounds_key: str = "max_tool_rounds in [agent]"
     wall_clock_budget_s: float = 0.0
     max_response_bytes: int = 1_000_000
     retry_on_incomplete: bool = True
@@ -36,12 +79,13 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     """What every request of a turn begins with.
 
     Attributes:
+        told: what requests carry of the tools.
         offered: the names of the flat tools that may be called.
         fixed: the `fixed_mark` of the system prompt and the tools.
     """
 
     system: str
-    tools: tuple[Tool, ...]
+    told: Told
     offered: frozenset[str]
     fixed: str
 
@@ -50,6 +94,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is settled before a turn begins.
 
     Attributes:
+        told: what requests carry of the tools.
         hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
         fixed: the `fixed_mark` of the system prompt and the tools.
         known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
@@ -60,12 +105,17 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
         tool_choice: of the first request; what follows a result is free to end the turn.
         news: returns another beginning once when the tools have become others, else None.
         make_room: asked before every request; None lets everything be sent.
+        go_on: asked at the limit of rounds; None ends the turn there.
+        overheard: returns what the person said since the turn was asked last, "" for nothing; what
+            it returns is in the next message that is stored.
+        late: the call with which the turn goes on, in place of the message; None for a new turn.
+        parking: keeps calls that nobody answers for; the turn ends with one. None ends nothing.
     """
 
     turn_id: str
     message: Message
     system: str
-    tools: tuple[Tool, ...]
+    told: Told
     provider: Provider
     model: str
     limits: TurnLimits
@@ -79,6 +129,10 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str = "auto"
     news: Callable[[], Beginning | None] = lambda: None
     make_room: MakeRoom | None = None
+    go_on: GoOn | None = None
+    overheard: Callable[[], str] = lambda: ""
+    late: LateCall | None = None
+    parking: Parking | None = None
 
     @property
     def measured_tokens(self) -> int:
@@ -94,25 +148,30 @@ def renewed(plan: TurnPlan) -> TurnPlan:
     return msgspec.structs.replace(
         plan,
         system=begin.system,
-        tools=begin.tools,
+        told=begin.told,
         fixed=begin.fixed,
         scope=msgspec.structs.replace(plan.scope, offered=begin.offered),
     )
 
 
-def fixed_mark(system: str, tools: tuple[Tool, ...]) -> str:
+def fixed_mark(system: str, told: Told) -> str:
     """Return what tells one beginning of a prompt, its system prompt and tools, from another."""
-    text = msgspec.json.encode((system, specs(tools)))
+    text = msgspec.json.encode((system, specs(told.tools, is_lean=told.is_lean)))
     return hashlib.sha256(text).hexdigest()[:16]
 
 
 def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
     """Return what a turn asks of its provider."""
     is_first = bool(messages) and messages[-1].role == "user"
+    told = plan.told if plan.calls_tools else Told(tools=())
+    calls = ((call.name, call.arguments) for message in messages for call in message.tool_calls)
+    found = met_in(calls, (*told.others, *told.hidden))
     return ChatRequest(
         system=plan.system,
         messages=messages,
-        tools=specs(plan.tools) if plan.calls_tools else (),
+        tools=specs(told.tools, is_lean=told.is_lean),
+        found=specs(found),
+        unlisted=specs(tool for tool in told.others if tool not in found),
         model=plan.model,
         metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
         sampling=plan.sampling,

@@ -15,7 +15,7 @@ from clawd.wire.events import (
     TurnUsage,
 )
 
-ApprovalWord = Literal["deny", "once", "conversation", "always"]
+ApprovalWord = Literal["deny", "once", "conversation", "project", "always"]
 
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class TurnRecord:
 
 def approval_word(answer: object) -> ApprovalWord:
     """Return the word for what an approval callback answered; only a clear yes is one."""
-    words: tuple[ApprovalWord, ...] = ("once", "conversation", "always")
+    words: tuple[ApprovalWord, ...] = ("once", "conversation", "project", "always")
     if answer is True:
         return "once"
     return next((word for word in words if word == answer), "deny")

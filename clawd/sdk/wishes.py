@@ -33,8 +33,8 @@ class PreambleFlags(TypedDict, total=False):
 class TurnOptions(TypedDict, total=False):
     """How turns are answered: `model` and `preset` by name, the rest as `SamplingWishes`.
 
-    `tools_allow` are patterns of the tools that may be used; `"-evaluate"` takes one out. None
-    leaves it as it is configured.
+    `tools_allow` are patterns of the tools that may be used; `"-evaluate"` takes one out. After
+    `max_rounds` rounds of calls a turn ends. None leaves it as it is configured.
     """
 
     model: str | None
@@ -43,10 +43,14 @@ class TurnOptions(TypedDict, total=False):
     top_p: float | None
     top_k: int | None
     min_p: float | None
+    repeat_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
     seed: int | None
     max_tokens: int | None
     stop: Sequence[str] | None
     tools_allow: Sequence[str] | None
+    max_rounds: int | None
 
 
 def message_fields(options: TurnOptions) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def message_fields(options: TurnOptions) -> dict[str, Any]:
             hint=f"It takes {', '.join(TurnOptions.__annotations__)}.",
         )
     given: dict[str, Any] = {name: each for name, each in options.items() if each is not None}
-    by_name = ("model", "preset", "tools_allow")
+    by_name = ("model", "preset", "tools_allow", "max_rounds")
     fields: dict[str, Any] = {name: given.pop(name) for name in by_name if name in given}
     fields["sampling"] = given or None
     try:

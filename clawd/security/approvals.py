@@ -1,29 +1,43 @@
 """The approval broker: puts a call to a person and waits for a yes. Anything else is a no.
 
 An approval binds to exact bytes: an answer repeats the digest of what was shown (tool, canonical
-arguments, workspace, environment difference). Silence, disconnect, emergency stop, a full table
-and nobody to ask all deny. Pure asyncio; every method is called on the loop's thread.
+arguments, workspace, environment difference). Disconnect, emergency stop, a full table and nobody
+to ask all deny, and so does silence, for which no clock runs while a client that can answer is
+there. A question that lapsed by silence may be answered late: the call is judged anew then. Pure
+asyncio; every method is called on the loop's thread.
 """
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.security.action import Action
-from clawd.security.approval_rules import MAX_RULE_DAYS, RULE_DAYS, RuleBook, rule_for
+from clawd.security.approval_rules import (
+    FILE_TOOL,
+    FILE_TOOLS,
+    MAX_RULE_DAYS,
+    RULE_DAYS,
+    ApprovalRule,
+    RuleBook,
+    file_pattern_problem,
+    pattern_problem,
+    rule_for,
+)
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
+from clawd.security.risk import Risk, highest
 from clawd.wire.changes import FileDiff
 
 ANSWER_TIMEOUT_S = 120.0
-MAX_PENDING = 100
+MAX_PENDING = 100  # of one owner: they may wait without end
 MAX_REMEMBERED = 1_000
 
 DENIED_BY_USER = "denied by the user"
@@ -31,10 +45,76 @@ EDITED = "its arguments were edited"
 NOBODY_TO_ASK = "it needs an approval and nobody could be asked"
 NO_ANSWER = "no answer within"
 TOO_MANY = "approvals are already waiting"
+SHUTTING_DOWN = "clawd shut down before anybody answered"
 
-Answer = Literal["deny", "once", "conversation", "always"]
+Answer = Literal["deny", "once", "conversation", "project", "always"]
 
 _log = logging.getLogger(__name__)
+
+
+class Attendance:
+    """The clients that can answer what a turn or a call asks; while one is there no clock runs.
+
+    Args:
+        beside: others that count as well: those who follow the conversation of a turn.
+    """
+
+    def __init__(self, beside: "Attendance | None" = None) -> None:
+        self._beside = beside
+        self._there = 0
+        self._watching: list[Callable[[], None]] = []
+
+    @property
+    def is_there(self) -> bool:
+        """Whether somebody is there."""
+        return self._there > 0 or (self._beside is not None and self._beside.is_there)
+
+    @contextlib.contextmanager
+    def attended(self) -> Iterator[None]:
+        """Count a client as there."""
+        self._there += 1
+        self._tell()
+        try:
+            yield
+        finally:
+            self._there -= 1
+            self._tell()
+
+    @contextlib.asynccontextmanager
+    async def silence(self, limit_s: float) -> AsyncIterator[asyncio.Timeout]:
+        """End the body with TimeoutError once nobody was there for so long without a break.
+
+        Yields:
+            The clock; `when` is None while it does not run.
+        """
+        loop = asyncio.get_running_loop()
+        was_there: bool | None = None
+        async with asyncio.timeout(None) as clock:
+
+            def wind() -> None:
+                nonlocal was_there
+                if was_there is not self.is_there and not clock.expired():
+                    was_there = self.is_there
+                    clock.reschedule(None if was_there else loop.time() + limit_s)
+
+            wind()
+            with self.watched(wind):
+                yield clock
+
+    @contextlib.contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """Call a function whenever somebody comes or goes."""
+        beside = contextlib.nullcontext() if self._beside is None else self._beside.watched(watcher)
+        self._watching.append(watcher)
+        try:
+            with beside:
+                yield
+        finally:
+            self._watching.remove(watcher)
+
+    def _tell(self) -> None:
+        for watcher in tuple(self._watching):
+            watcher()
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +124,16 @@ class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True):
         action: the call.
         reason: why it asks.
         tainted_by: what untrusted text is about.
+        in_view_of: the sources of untrusted text that are shown though it asks anyway.
+        unlisted: what of it is on no list; without a person it is refused.
         changes: what it makes of files; the action binds them.
     """
 
     action: Action
     reason: str
     tainted_by: tuple[str, ...] = ()
+    in_view_of: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
     changes: tuple[FileDiff, ...] = ()
 
 
@@ -60,6 +144,7 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
         digest: what an answer must repeat.
         rule: the rule that the answer `always` would add, for a person; empty when untrusted text
             made it ask, because no standing rule is made of such a call.
+        expires_in_s: silence that long is a no; 0 while it waits without end.
     """
 
     id: str
@@ -77,6 +162,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         by: who decided, `uid 1000`; empty when nobody did.
         reason: why it was denied, or what became of a rule that could not be kept.
         unanswerable: denied because nobody could be asked.
+        lapsed: the question, where it was denied because nobody answered: that may come late.
         rule_id: the rule that the answer granted.
         days: how long a rule was asked for; 0 is the configured time.
         edited: JSON arguments that the person wants in place of those shown. It is a no to those
@@ -88,6 +174,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     reason: str = ""
     unanswerable: bool = False
+    lapsed: PendingApproval | None = None
     rule_id: str = ""
     days: int = 0
     edited: str = ""
@@ -98,11 +185,34 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         return self.answer != "deny"
 
 
+class LateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's answer to a question that had lapsed, and what they were shown of it.
+
+    Attributes:
+        receipt_id: of the refusal that the silence was.
+        by: who answered, `uid 1000`.
+        days: as a `Resolution` has them.
+        edited: likewise; it is asked about anew.
+    """
+
+    approval_id: str
+    receipt_id: str
+    answer: Answer
+    by: str
+    digest: str
+    risk: Risk
+    tainted_by: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
+    days: int = 0
+    edited: str = ""
+
+
 class _Entry:
-    """A pending question and the future its answer goes to."""
+    """A pending question, the future its answer goes to, and its clock."""
 
     def __init__(self, pending: PendingApproval) -> None:
         self.pending = pending
+        self.clock: asyncio.Timeout | None = None
         self.answered: asyncio.Future[Resolution] = asyncio.get_running_loop().create_future()
 
     def resolve(self, resolution: Resolution) -> bool:
@@ -110,6 +220,12 @@ class _Entry:
             return False
         self.answered.set_result(resolution)
         return True
+
+    def shown(self) -> PendingApproval:
+        """Return the question with the time that is left."""
+        when = None if self.clock is None else self.clock.when()
+        left = 0.0 if when is None else max(round(when - asyncio.get_running_loop().time(), 1), 0.1)
+        return msgspec.structs.replace(self.pending, expires_in_s=left)
 
 
 Deliver = Callable[[PendingApproval], Awaitable[bool]]
@@ -122,7 +238,7 @@ class Approvals:
     Args:
         rules: where `conversation` and `always` answers are kept.
         estop: denies everything while set; its listener must call `deny_all`.
-        timeout_s: silence that long is a no.
+        timeout_s: silence that long is a no, where nobody is there who can answer.
         rule_days: how long an `always` rule is in force unless its answer says otherwise.
     """
 
@@ -140,11 +256,19 @@ class Approvals:
         self._pending: dict[str, _Entry] = {}
         self._rule_days = rule_days
         self._closed: dict[str, tuple[int, str]] = {}
+        self._is_closed = False
 
-    async def ask(self, question: ApprovalQuestion, *, deliver: Deliver) -> Resolution:
+    async def ask(
+        self,
+        question: ApprovalQuestion,
+        *,
+        deliver: Deliver,
+        attendance: Attendance | None = None,
+    ) -> Resolution:
         """Put the question and wait for the first answer.
 
-        Cancelling withdraws the question. The time limit includes delivery.
+        Cancelling withdraws the question. The time limit includes delivery; for the answer it
+        holds while nobody is there who can give it (without `attendance` nobody ever is).
 
         Returns:
             The resolution; a rule it grants is in force (and on disk) by then.
@@ -152,22 +276,51 @@ class Approvals:
         approval_id = f"approval-{secrets.token_hex(8)}"
         if self._estop.is_set():
             return _denied(approval_id, ESTOP_REASON)
-        if len(self._pending) >= MAX_PENDING:
-            return _denied(approval_id, f"{MAX_PENDING} {TOO_MANY}")
         entry = _Entry(self._describe(approval_id, question))
+        if self._is_closed:
+            return _lapsed(entry, SHUTTING_DOWN)
+        owner = question.action.principal.uid
+        if sum(_owner(other) == owner for other in self._pending.values()) >= MAX_PENDING:
+            return _denied(approval_id, f"{MAX_PENDING} {TOO_MANY}")
         self._pending[approval_id] = entry
         ending = "was withdrawn"
         try:
-            resolution = await self._first_answer(entry, deliver)
+            resolution = await self._first_answer(entry, deliver, attendance or Attendance())
             ending = _ending(resolution)
         finally:
             del self._pending[approval_id]
-            self._remember(entry, ending)
+            self._remember(approval_id, owner, ending)
+        return await self._settled(question, resolution)
+
+    async def answer_late(self, question: ApprovalQuestion, late: LateAnswer) -> Resolution:
+        """Return what a late answer comes to for a call as it is judged now.
+
+        It is a no where the call would do anything else than what was shown, or counts for more.
+        """
+        resolution = Resolution(
+            approval_id=late.approval_id,
+            answer=late.answer,
+            by=late.by,
+            reason=DENIED_BY_USER if late.answer == "deny" else "",
+            days=late.days,
+        )
+        owner = question.action.principal.uid
+        if late.edited:
+            self._remember(late.approval_id, owner, f"was answered by {late.by}: edit")
+            return msgspec.structs.replace(resolution, reason=EDITED, edited=late.edited)
+        if resolution.granted and (why := _news_since(question, late)):
+            resolution = msgspec.structs.replace(_denied(late.approval_id, why), by=late.by)
+        self._remember(late.approval_id, owner, f"was answered by {late.by}: {late.answer}")
+        return await self._settled(question, resolution)
+
+    async def _settled(self, question: ApprovalQuestion, resolution: Resolution) -> Resolution:
+        """Put the rule of a yes in force; the emergency stop makes a no of it."""
         if not resolution.granted:
             return resolution
-        resolution = await self._keep_rule(question, resolution)
+        if not self._estop.is_set():
+            resolution = await self._keep_rule(question, resolution)
         if self._estop.is_set():
-            return _denied(approval_id, ESTOP_REASON)
+            return _denied(resolution.approval_id, ESTOP_REASON)
         return resolution
 
     def answer(
@@ -205,6 +358,45 @@ class Approvals:
             Resolution(approval_id=approval_id, answer=answer, by=by, reason=reason, days=days)
         )
 
+    async def grant(
+        self,
+        pattern: str,
+        principal: Principal,
+        *,
+        verdict: Literal["allow", "deny"],
+        workspace: str,
+        conversation_id: str,
+        days: int,
+    ) -> ApprovalRule:
+        """Put a rule by pattern in force that nobody was asked about.
+
+        Raises:
+            InvalidRequestError: the pattern or the days cannot be meant.
+            BusyError, ReceiptError, StorageError: it could not be kept and is not in force.
+        """
+        tool, shown, problem = _meant(pattern, everywhere=not (workspace or verdict == "deny"))
+        if problem or not 0 <= days <= MAX_RULE_DAYS:
+            raise InvalidRequestError(problem or f"a rule holds 1 to {MAX_RULE_DAYS} days")
+        now = self._rules.now()
+        return await self._rules.add(
+            ApprovalRule(
+                id=f"rule-{secrets.token_hex(8)}",
+                tool=tool,
+                fixed="{}",
+                free=(),
+                workspace=workspace,
+                environment={},
+                max_risk="high",
+                owner=principal.uid,
+                created_at=now,
+                expires_at=now + timedelta(days=days or self._rule_days),
+                conversation_id=conversation_id,
+                patterns=(shown,),
+                verdict=verdict,
+                granted_by=f"uid {principal.uid}",
+            )
+        )
+
     def edit(self, approval_id: str, arguments: str, principal: Principal, *, digest: str) -> None:
         """Take a pending question back because a person wants the call with other arguments.
 
@@ -222,10 +414,21 @@ class Approvals:
     def pending(self, principal: Principal) -> list[PendingApproval]:
         """Return the open questions that the principal may answer, oldest first."""
         return [
-            entry.pending
+            entry.shown()
             for entry in self._pending.values()
             if not entry.answered.done() and principal.may_see(_owner(entry), _key(entry))
         ]
+
+    def is_open(self, approval_id: str) -> bool:
+        """Return whether a question waits for its answer."""
+        entry = self._pending.get(approval_id)
+        return entry is not None and not entry.answered.done()
+
+    def close(self) -> None:
+        """Let every question lapse, and those that come: the daemon ends."""
+        self._is_closed = True
+        for entry in self._pending.values():
+            entry.resolve(_lapsed(entry, SHUTTING_DOWN))
 
     def deny_all(self, reason: str = ESTOP_REASON) -> int:
         """Deny every open question; returns how many there were."""
@@ -259,8 +462,8 @@ class Approvals:
         state = f"is not open any more: it {ending}" if ending else "is unknown"
         raise NotFoundError(f"approval {approval_id} {state}", hint=hint)
 
-    def _remember(self, entry: _Entry, ending: str) -> None:
-        self._closed[entry.pending.id] = (_owner(entry), ending)
+    def _remember(self, approval_id: str, owner: int, ending: str) -> None:
+        self._closed[approval_id] = (owner, ending)
         if len(self._closed) > MAX_REMEMBERED:
             del self._closed[next(iter(self._closed))]
 
@@ -276,17 +479,20 @@ class Approvals:
             expires_in_s=self._timeout_s,
         )
 
-    async def _first_answer(self, entry: _Entry, deliver: Deliver) -> Resolution:
+    async def _first_answer(
+        self, entry: _Entry, deliver: Deliver, attendance: Attendance
+    ) -> Resolution:
         approval_id = entry.pending.id
         try:
-            async with asyncio.timeout(self._timeout_s):
-                if not await deliver(entry.pending):
-                    return _denied(approval_id, NOBODY_TO_ASK, unanswerable=True)
+            async with attendance.silence(self._timeout_s) as entry.clock:
+                async with asyncio.timeout(self._timeout_s):
+                    if not await deliver(entry.shown()):
+                        return _denied(approval_id, NOBODY_TO_ASK, unanswerable=True)
                 return await entry.answered
         except TimeoutError:
             if entry.answered.done() and not entry.answered.cancelled():
                 return entry.answered.result()
-            return _denied(approval_id, f"{NO_ANSWER} {self._timeout_s:g} s")
+            return _lapsed(entry, f"{NO_ANSWER} {self._timeout_s:g} s")
 
     async def _keep_rule(self, question: ApprovalQuestion, resolution: Resolution) -> Resolution:
         if resolution.answer in ("deny", "once"):
@@ -302,9 +508,13 @@ class Approvals:
             conversation=for_conversation,
             tainted_by=question.tainted_by,
             days=resolution.days or self._rule_days,
+            everywhere=resolution.answer == "always",
         )
         rule = msgspec.structs.replace(
-            rule, granted_by=resolution.by, approval_id=resolution.approval_id
+            rule,
+            granted_by=resolution.by,
+            approval_id=resolution.approval_id,
+            tainted_by=question.in_view_of if rule.patterns else rule.tainted_by,
         )
         try:
             await self._rules.add(rule)
@@ -320,11 +530,47 @@ def _denied(approval_id: str, reason: str, *, unanswerable: bool = False) -> Res
     )
 
 
+def _lapsed(entry: _Entry, reason: str) -> Resolution:
+    return msgspec.structs.replace(_denied(entry.pending.id, reason), lapsed=entry.pending)
+
+
+def _news_since(question: ApprovalQuestion, late: LateAnswer) -> str:
+    """Return what of a call is not as it was shown; "" when it is the same."""
+    action = question.action
+    if not hmac.compare_digest(action.digest.encode(), late.digest.encode()):
+        return "it would do something else by now than what was shown; nothing was done"
+    risk = action.assessment.risk
+    if highest(risk, late.risk) != late.risk:
+        return f"it was shown as {late.risk} risk and is {risk} by now; nothing was done"
+    if news := [*({*question.tainted_by} - {*late.tainted_by})]:
+        return f"untrusted text is about since it was shown, of {', '.join(sorted(news))}"
+    if news := [*({*question.unlisted} - {*late.unlisted})]:
+        return f"{', '.join(sorted(news))} is on no list since it was shown"
+    return ""
+
+
+def may_come_late(reason: str, approval_id: str) -> str:
+    """Return a refusal's reason with the word that the question can still be answered."""
+    return f"{reason}; {approval_id} can still be answered"
+
+
 def was_asked(reason: str) -> bool:
     """Tell whether a refusal's reason is that of a question without a yes."""
     return reason in {DENIED_BY_USER, NOBODY_TO_ASK} or any(
-        words in reason for words in (NO_ANSWER, TOO_MANY)
+        words in reason for words in (NO_ANSWER, TOO_MANY, SHUTTING_DOWN)
     )
+
+
+def _meant(pattern: str, *, everywhere: bool) -> tuple[str, str, str]:
+    """Return the tool that a person's pattern is about, the pattern itself, and why it is none."""
+    first, _, rest = pattern.strip().partition(" ")
+    if first not in FILE_TOOLS:
+        return "shell", " ".join(pattern.split()), pattern_problem(pattern)
+    files = rest.strip()
+    problem = file_pattern_problem(files)
+    if not problem and everywhere and files[0] in "*?[":
+        problem = f"{pattern!r} would cover files of every project; add --project"
+    return FILE_TOOL, files, problem
 
 
 def _once_only(resolution: Resolution, why: str) -> Resolution:

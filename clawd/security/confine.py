@@ -46,7 +46,6 @@ class _Options:
         self.filters: list[bytes] = []
         self.asking = b""
         self.changed: list[str] = []
-        self.network = False
         self.is_fenced = True
         takers: dict[str, Callable[[], None]] = {
             "--status": lambda: setattr(self, "status", int(take())),
@@ -57,7 +56,6 @@ class _Options:
             "--seccomp": lambda: self.filters.append(_all_of(int(take()))),
             "--asking": lambda: setattr(self, "asking", _all_of(int(take()))),
             "--changed": lambda: self.changed.append(take()),
-            "--network": lambda: setattr(self, "network", True),
             "--unfenced": lambda: setattr(self, "is_fenced", False),
         }
         left = iter(words)
@@ -116,7 +114,7 @@ def _become(argv: list[str], options: _Options, keeper: _socket.socket) -> None:
 
 def _fence(options: _Options, keeper: _socket.socket) -> None:
     """Restrict this process for good, and tell the keeper where the filter's questions come."""
-    landlock.restrict(options.rules, landlock.abi(), ports=None if options.network else ())
+    landlock.restrict(options.rules, landlock.abi())
     machine = os.uname().machine
     for program in options.filters:
         seccomp.load(program, machine)

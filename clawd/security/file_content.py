@@ -14,7 +14,7 @@ import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Literal, Protocol, Self
 
 import msgspec
 
@@ -29,13 +29,22 @@ _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.EN
 _DRAFT_NAME = re.compile(r"\.clawd-([0-9a-f]{16})([0-9a-f]{16})\.tmp")
 _MOST_LOOKED_AT = 10_000
 
+Kind = Literal["file", "link", "folder", "fifo", "other"]
 
-class FileState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds: its size in bytes, SHA-256 in lower-case hex, permission bits."""
+
+class FileState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a file holds: its size in bytes, SHA-256 in lower-case hex, permission bits.
+
+    Attributes:
+        sha256: of a link that of its target, empty for what has no content; empty for a file,
+            too, that was not read, because it is large and ignored, or closed.
+        kind: what it is.
+    """
 
     size: int
     sha256: str
     mode: int
+    kind: Kind = "file"
 
     @classmethod
     def of(cls, data: bytes) -> "FileState":
@@ -44,7 +53,7 @@ class FileState(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, other: "FileState") -> bool:
         """Whether both hold the same bytes."""
-        return self.size == other.size and self.sha256 == other.sha256
+        return (self.kind, self.size, self.sha256) == (other.kind, other.size, other.sha256)
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +64,29 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
         before: None when there was no file.
         after: None when there will be none.
         folders: those made for it, outermost first, named like `path`.
+        raw: the path's bytes, where they are no UTF-8; `path` then writes them out.
     """
 
     path: str
     before: FileState | None
     after: FileState | None
     folders: tuple[str, ...] = ()
+    raw: bytes = b""
+
+    @property
+    def name(self) -> str:
+        """The path as the system takes it."""
+        return os.fsdecode(self.raw) if self.raw else self.path
+
+    @classmethod
+    def of(cls, name: str, before: FileState | None, after: FileState | None) -> "FileChange":
+        """Return the change of a path as the system gives it."""
+        raw = os.fsencode(name)
+        try:
+            return cls(path=raw.decode(), before=before, after=after)
+        except UnicodeDecodeError:
+            shown = raw.decode(errors="backslashreplace")
+            return cls(path=shown, before=before, after=after, raw=raw)
 
 
 class Keeper(Protocol):
@@ -288,15 +314,21 @@ class Draft:
     It has no name where the file system allows that, so that nothing is left of it when the
     process dies. Where it needs one (always for the moment before it replaces a file) the name
     says that it is ours, and the next change of a file in that folder removes what was left.
+
+    Args:
+        folder: an open one, for the draft and the file.
+        is_one_of_many: leaves it to the caller to remove stale drafts and to sync.
     """
 
-    def __init__(self, folder: int) -> None:
+    def __init__(self, folder: int, *, is_one_of_many: bool = False) -> None:
         self._folder = folder
+        self._is_one_of_many = is_one_of_many
         self._name = ""
         self._descriptor = -1
 
     def __enter__(self) -> Self:
-        remove_stale_drafts(self._folder)
+        if not self._is_one_of_many:
+            remove_stale_drafts(self._folder)
         flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
         try:
             self._descriptor = os.open(".", flags, 0o600, dir_fd=self._folder)
@@ -322,14 +354,15 @@ class Draft:
         os.close(self._descriptor)
 
     def fill(self, chunks: Iterable[bytes], mode: int) -> FileState:
-        """Write the content; durable when it returns."""
+        """Write the content; durable when it returns, unless it is one of many."""
         digest, size = hashlib.sha256(), 0
         for chunk in chunks:
             write_all(self._descriptor, chunk)
             digest.update(chunk)
             size += len(chunk)
         os.fchmod(self._descriptor, mode)
-        os.fsync(self._descriptor)
+        if not self._is_one_of_many:
+            os.fsync(self._descriptor)
         mode = os.fstat(self._descriptor).st_mode & 0o777
         return FileState(size=size, sha256=digest.hexdigest(), mode=mode)
 

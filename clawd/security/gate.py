@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import assert_never
 
 from clawd.security.action import NO_SANDBOX, Action
-from clawd.security.approval_rules import RuleBook
+from clawd.security.approval_rules import ApprovalRule, RuleBook
 from clawd.security.estop import ESTOP_REASON, Stop
+from clawd.security.modes import ModeBook
 from clawd.security.policy import Allow, Ask, Deny, PolicySettings, Verdict, judge, reaches_out
 from clawd.security.taint import TaintBook
 
@@ -22,6 +23,7 @@ class Gate:
 
     Args:
         settings: returns the policy in force, so that a reload shows at the next call.
+        modes: those of conversations; None where there are none.
         estop: the emergency stop.
         taint: what untrusted text each conversation holds.
         rules: the standing approvals.
@@ -34,8 +36,10 @@ class Gate:
         estop: Stop,
         taint: TaintBook,
         rules: RuleBook,
+        modes: ModeBook | None = None,
     ) -> None:
         self._settings = settings
+        self._modes = modes
         self._estop = estop
         self._taint = taint
         self._rules = rules
@@ -62,13 +66,27 @@ class Gate:
             _log.error("the gate failed, the call is denied", exc_info=error)
             return Deny(reason=f"the gate failed: {type(error).__name__}", kind="error")
 
+    def is_full(self, action: Action) -> bool:
+        """Return whether a person set the mode in which nothing asks. Never raises."""
+        try:
+            return self._policy(action).autonomy == "full"
+        except Exception as error:  # noqa: BLE001 - what is not known is not full
+            _log.error("the gate failed, the call is asked about", exc_info=error)
+            return False
+
     def _review(self, action: Action) -> Verdict:
         no = self._standing_no(action)
         if no is not None:
             return no
+        forbidding = self._rules.forbidding(action)
+        if forbidding is not None:
+            return Deny(
+                reason=f"rule {forbidding.id} refuses it: {forbidding.pattern}",
+                hint=f"clawctl approval revoke {forbidding.id}",
+            )
         tainted_by = self._taint.sources(action.conversation_id)
         verdict = judge(
-            self._settings(),
+            self._policy(action),
             action.assessment,
             tainted_by=tainted_by,
             outward=action.outward,
@@ -93,7 +111,7 @@ class Gate:
             return Deny(
                 reason=ESTOP_REASON, hint="an admin clears it: clawctl estop --clear", kind="estop"
             )
-        verdict = judge(self._settings(), action.assessment)
+        verdict = judge(self._policy(action), action.assessment)
         if isinstance(verdict, Deny) and not verdict.rule_may_allow:
             return verdict
         if action.starts_process and action.sandbox_level == NO_SANDBOX:
@@ -109,8 +127,19 @@ class Gate:
             kind="sandbox",
         )
 
+    def _policy(self, action: Action) -> PolicySettings:
+        """Return the policy for the conversation of a call."""
+        if self._modes is None:
+            return self._settings()
+        return self._modes.policy(action.conversation_id, action.principal)
+
     def _by_rule(self, action: Action, tainted_by: tuple[str, ...]) -> Allow | None:
         rule = self._rules.find(action, tainted_by=tainted_by)
+        rules: tuple[ApprovalRule, ...] = () if rule is None else (rule,)
         if rule is None:
+            sources = self._taint.sources(action.conversation_id)
+            rules = self._rules.covering(action, tainted_by=sources)
+        if not rules:
             return None
-        return Allow(rule=f"rule {rule.id}: {rule.pattern}", rule_id=rule.id)
+        told = "; ".join(f"rule {rule.id}: {rule.pattern}" for rule in rules)
+        return Allow(rule=told, rule_id=rules[0].id)

@@ -48,8 +48,28 @@ def open_resolved(path: str, flags: int) -> int:
     """
     if has_openat2():
         return _openat2(-100, path, flags, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS)
-    descriptor = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    parts = _parts(path) or ["."]
+    return _walk(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), _parts(path), flags)
+
+
+def open_without_links(folder: int, path: str, flags: int) -> int:
+    """Open a relative path beneath a folder's descriptor, with no link on the way to it.
+
+    The last part may be one, for `O_PATH | O_NOFOLLOW`.
+
+    Raises:
+        OSError: ELOOP or ENOTDIR for a link on the way; else as open(2).
+    """
+    if has_openat2():
+        return _openat2(folder, path, flags, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+    parts = _parts(path)
+    if ".." in parts or path.startswith("/"):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+    return _walk(os.dup(folder), parts, flags)
+
+
+def _walk(descriptor: int, parts: list[str], flags: int) -> int:
+    """Open what a path leads to, a part after the other; closes `descriptor`, where it begins."""
+    parts = parts or ["."]
     for position, part in enumerate(parts, 1):
         try:
             above, descriptor = (

@@ -84,10 +84,13 @@ class FileOrigins:
             await self._store.keep(closed)
         self._marks = MarkIndex((*kept, *closed))
 
-    async def sources(self, paths: tuple[Path, ...]) -> tuple[str, ...]:
+    async def sources(
+        self, paths: tuple[Path, ...], *, known: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
         """Return what stands at or under these paths and is untrusted, and where it came from.
 
-        It stops at `MAX_TOLD` marks for each path.
+        A file is named for what it brings: not where all its sources are known, or were named with
+        another file. It stops at `MAX_TOLD` marks for each path.
         """
         patterns = PathPatterns(self._patterns())
         if not paths or not (len(self._marks) or patterns):
@@ -99,7 +102,7 @@ class FileOrigins:
             (place, self._marks.over(place.path), self._marks.below(place.path)) for place in places
         ]
         found = await asyncio.to_thread(
-            lambda: [each for look in looks for each in _sources(*look, patterns)]
+            lambda: [each for look in looks for each in _sources(*look, patterns, set(known))]
         )
         return tuple(dict.fromkeys(found))
 
@@ -224,9 +227,9 @@ def _first_missing(path: Path) -> str | None:
 
 
 def _sources(
-    place: _Place, over: list[Mark], below: list[Mark], patterns: PathPatterns
+    place: _Place, over: list[Mark], below: list[Mark], patterns: PathPatterns, known: set[str]
 ) -> Iterator[str]:
-    """Yield the sources of a file, or of anything in a folder."""
+    """Yield the sources of a file, or of anything in a folder; what is known grows by them."""
     if place.is_folder:
         named = patterns.first_below(Path(place.path), limit=MAX_SEARCHED) if patterns else None
         found = (mark for mark in (*over, *below) if _may_be_there(mark))
@@ -238,7 +241,9 @@ def _sources(
             for mark in over
             if mark.began_at_ns <= at <= mark.ended_at_ns or _may_have_moved(place, mark)
         )
-    for mark in islice(found, MAX_TOLD):
+    news = (mark for mark in found if not (mark.sources and known.issuperset(mark.sources)))
+    for mark in islice(news, MAX_TOLD):
+        known.update(mark.sources)
         yield f"the {'name' if mark.is_of_name else 'file'} {_shown(mark.path)}"
         yield from mark.sources
     if named is not None:

@@ -5,6 +5,7 @@ A swap between decision and act can fool this; `workspace` enforces it on what w
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,13 @@ from clawd.wire.references import looks_like_reference, no_path
 MAX_PATH_BYTES = 4096
 _RETRIES = 16
 
+# Builds and tests as programs: editors evaluate them when a project is opened, so untrusted text
+# must not write them unseen. Commands may: to make them is their daily work.
+_EVALUATED = re.compile(
+    r"build\.(rs|sbt)|(build|settings)\.gradle(\.kts)?|mix\.exs|\.mocharc(\.[\w]+)?"
+    r"|directory\.build\.(props|targets|rsp)|vitest\.workspace\.([cm]?[jt]s|json)"
+    r"|(vite|vitest|jest|playwright|svelte|tailwind)\.config\.([cm]?[jt]s|json)"
+)
 # Obeyed rather than run: instructions to agents, trust of logins, settings of repositories.
 _OBEYED_FOLDERS = frozenset({".clawd", ".github"})
 _OBEYED_FILES = frozenset({
@@ -113,7 +121,7 @@ def is_under(path: Path, folder: Path) -> bool:
 def acts_later(path: Path, *, workspace: Path | None = None) -> bool:
     """Whether a file, by its path in a workspace, is one that programs outside run or obey later.
 
-    What `run_later` names, and instructions to agents, wherever they lie.
+    What `run_later` names, what editors evaluate, and instructions to agents, wherever they lie.
     """
     folded = {part.casefold() for part in path.parts}
     name = path.name.casefold()
@@ -122,6 +130,7 @@ def acts_later(path: Path, *, workspace: Path | None = None) -> bool:
         or bool(folded & _OBEYED_FOLDERS)
         or name in _OBEYED_FILES
         or name.endswith(".desktop")
+        or _EVALUATED.fullmatch(name) is not None
     )
 
 

@@ -27,6 +27,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         autonomy: how far the model may go without a person.
+        max_autonomy: how far a mode of a conversation may let it go.
         workspace_only: whether nothing outside the workspace may be touched.
         forbidden_paths: never touched, with all that lies under them; `~` is the home.
         forbidden_commands: never run, by basename; `mkfs` also means `mkfs.ext4`.
@@ -36,6 +37,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     autonomy: Autonomy = "supervised"
+    max_autonomy: Autonomy = "full"
     workspace_only: bool = True
     forbidden_paths: tuple[str, ...] = DEFAULT_FORBIDDEN_PATHS
     forbidden_commands: tuple[str, ...] = DEFAULT_FORBIDDEN_COMMANDS
@@ -67,12 +69,18 @@ class Deny(msgspec.Struct, frozen=True, kw_only=True, tag="deny"):
         hint: the one line of config or the rule that would allow it; may be empty.
         kind: which part said no.
         rule_may_allow: whether a standing approval rule may still allow it.
+        may_ask: whether a person who is there is asked all the same.
+        tainted_by: the sources of untrusted text because of which the answer counts once.
+        in_view_of: the sources of untrusted text that the person is told of all the same.
     """
 
     reason: str
     hint: str = ""
     kind: DenyKind = "policy"
     rule_may_allow: bool = False
+    may_ask: bool = False
+    tainted_by: tuple[str, ...] = ()
+    in_view_of: tuple[str, ...] = ()
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
@@ -81,10 +89,12 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     Attributes:
         reason: why it asks.
         tainted_by: the sources of untrusted text that made it ask; empty when it asks anyway.
+        in_view_of: the sources of untrusted text that the reason names.
     """
 
     reason: str
     tainted_by: tuple[str, ...] = ()
+    in_view_of: tuple[str, ...] = ()
 
 
 Verdict = Allow | Deny | Ask
@@ -119,17 +129,23 @@ def judge(
     Returns:
         The verdict. Taint turns an Allow into an Ask for outward calls and never does more.
     """
-    verdict = _by_autonomy(settings.autonomy, assessment)
-    if not tainted_by or isinstance(verdict, Deny):
+    autonomy = settings.autonomy
+    if autonomy == "edits" and tainted_by:
+        autonomy = "supervised"  # what was read may have written the edit
+    verdict = _by_autonomy(autonomy, assessment)
+    if isinstance(verdict, Deny) and verdict.may_ask:
+        counts_once = reaches_out(assessment, outward)
+        named = {"tainted_by" if counts_once else "in_view_of": tainted_by}
+        return msgspec.structs.replace(verdict, **named)
+    if isinstance(verdict, Deny) or not tainted_by:
         return verdict
     if not reaches_out(assessment, outward):
         if isinstance(verdict, Allow):
             return verdict
-        return Ask(
-            reason=f"{verdict.reason}; {TAINT_REASON}{_listed(tainted_by)} is in this conversation"
-        )
+        reason = f"{verdict.reason}; {told_sources(tainted_by)}"
+        return Ask(reason=reason, in_view_of=tainted_by)
     return Ask(
-        reason=f"{TAINT_REASON}{_listed(tainted_by)} is in this conversation, and this call "
+        reason=f"{told_sources(tainted_by)}, and this call "
         f"can reach outside the workspace{_because(assessment)}",
         tainted_by=tainted_by,
     )
@@ -154,7 +170,9 @@ def explain(
             word, rule, hint = "allow", verdict.rule, ""
         case Ask():
             by_taint = "untrusted text makes outward calls ask, in any autonomy"
-            rule = by_taint if verdict.tainted_by else "supervised asks before medium risk"
+            rule = (
+                by_taint if verdict.tainted_by else f"{settings.autonomy} asks before medium risk"
+            )
             word, hint = "ask", ""
         case Deny():
             word, rule, hint = "deny", verdict.reason, verdict.hint
@@ -178,12 +196,20 @@ def _by_autonomy(autonomy: Autonomy, assessment: Assessment) -> Verdict:
         )
     if assessment.risk == "medium":
         granted = assessment.preapproved
+        if autonomy == "edits" and assessment.edits:
+            granted = "edits changes files of the workspace; clawctl undo takes it back"
         return Allow(rule=granted) if granted else Ask(reason=assessment.reason or "medium risk")
     return Deny(
-        reason=f"supervised refuses high risk{_because(assessment)}",
-        hint=assessment.allow_hint or '[security] autonomy = "full"',
+        reason=f"{autonomy} refuses high risk{_because(assessment)}",
+        hint=assessment.allow_hint or ("" if assessment.needs else '[security] autonomy = "full"'),
         rule_may_allow=True,
+        may_ask=bool(assessment.needs),
     )
+
+
+def told_sources(tainted_by: tuple[str, ...]) -> str:
+    """Return where the untrusted text of a conversation came from, for a person."""
+    return f"{TAINT_REASON}{_listed(tainted_by)} is in this conversation"
 
 
 def _listed(sources: tuple[str, ...]) -> str:

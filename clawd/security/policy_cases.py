@@ -10,6 +10,12 @@ The file is TOML; the project's tests run etc/policy-cases.toml:
 
 `autonomy`, `allowed_domains` and `tainted_by` of a case override the policy it is run under. To say
 all three at once: `expect = { readonly = "deny", supervised = "ask", full = "allow" }`.
+
+Shell commands that must get the same level stand together, as in etc/work-cases.toml:
+
+    [[commands]]
+    level = "low"
+    run = ["git status", "ls src | sort"]
 """
 
 import tomllib
@@ -23,6 +29,13 @@ from clawd.security.policy import Explanation, PolicySettings, explain
 from clawd.security.risk import Assessment, Autonomy, Risk
 
 Verdict = Literal["allow", "ask", "deny"]
+Level = Literal["low", "medium", "high", "blocked"]
+_VERDICTS: dict[Level, Verdict] = {
+    "low": "allow",
+    "medium": "ask",
+    "high": "deny",
+    "blocked": "deny",
+}
 
 
 class PolicyCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +49,7 @@ class PolicyCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         allowed_domains: judge as if these were allowed.
         expect: the verdict.
         expect_risk: the risk; left out: any.
+        level: the risk, or `blocked`, where the two are told apart; left out: any.
     """
 
     name: str
@@ -49,6 +63,7 @@ class PolicyCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     outward: bool | None = None
     preapproved: str = ""
     expect_risk: Risk | None = None
+    level: Level | None = None
 
 
 class CaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +80,17 @@ class _Written(PolicyCase, frozen=True, kw_only=True, forbid_unknown_fields=True
     expect: Verdict | dict[Autonomy, Verdict]  # type: ignore[assignment]
 
 
+class _Commands(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shell commands that must get one level, judged in `supervised`."""
+
+    level: Level
+    run: tuple[str, ...]
+    name: str = ""
+
+
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     case: tuple[_Written, ...] = ()
+    commands: tuple[_Commands, ...] = ()
 
 
 Assess = Callable[[PolicyCase], Assessment]
@@ -83,7 +107,10 @@ def parse_cases(text: str) -> tuple[PolicyCase, ...]:
         table = msgspec.convert(tomllib.loads(text), _Table)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
         raise InvalidRequestError(f"the table of policy cases is wrong: {error}") from error
-    return tuple(case for written in table.case for case in _cases(written))
+    cases = [case for written in table.case for case in _cases(written)]
+    for group in table.commands:
+        cases += [_case_of(command, group.level) for command in group.run]
+    return tuple(cases)
 
 
 def run_cases(
@@ -103,6 +130,17 @@ def _cases(written: _Written) -> list[PolicyCase]:
         PolicyCase(**fields | {"name": f"{name} ({level})", "autonomy": level, "expect": verdict})
         for level, verdict in expect.items()
     ]
+
+
+def _case_of(command: str, level: Level) -> PolicyCase:
+    return PolicyCase(
+        name=command,
+        tool="shell",
+        arguments={"command": command},
+        autonomy="supervised",
+        expect=_VERDICTS[level],
+        level=level,
+    )
 
 
 def _run(case: PolicyCase, settings: PolicySettings, assess: Assess) -> CaseOutcome:
@@ -125,7 +163,10 @@ def _run(case: PolicyCase, settings: PolicySettings, assess: Assess) -> CaseOutc
     explanation = explain(under, assessment, tainted_by=case.tainted_by, outward=outward)
     if problem:
         return CaseOutcome(case=case, explanation=explanation, problem=problem)
-    if explanation.verdict != case.expect:
+    level: Level = "blocked" if assessment.blocked else assessment.risk
+    if case.level not in {None, level}:
+        problem = f"expected level {case.level}, it is {level}: {explanation.reason}"
+    elif explanation.verdict != case.expect:
         problem = f"expected {case.expect}, the policy says {explanation.verdict}"
     elif case.expect_risk not in {None, explanation.risk}:
         problem = f"expected risk {case.expect_risk}, it is {explanation.risk}"

@@ -3,14 +3,35 @@
 A tool assesses its own arguments; the policy turns the assessment into a verdict.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 Risk = Literal["low", "medium", "high"]
-Autonomy = Literal["readonly", "supervised", "full"]
+Opening = Literal["environments", "clones"]
+Autonomy = Literal["readonly", "supervised", "edits", "full"]
 
+_AUTONOMIES: tuple[str, ...] = get_args(Autonomy)
 _ORDER: dict[Risk, int] = {"low": 0, "medium": 1, "high": 2}
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a call asks for, and that a standing rule has to cover.
+
+    Attributes:
+        risk: its own.
+        kind: `words` of a command, a path that it is to `write`, a `file` of the workspace that a
+            file tool changes, or `other`, which no pattern covers.
+        text: it, for a person; of a file its path, resolved and relative to the workspace.
+        words: of a command, its name first; "" for one that cannot be told.
+        pattern: what covers it and the next similar one.
+    """
+
+    kind: Literal["words", "write", "file", "other"]
+    text: str
+    risk: Risk = "high"
+    words: tuple[str, ...] = ()
+    pattern: str = ""
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +47,10 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
             leaves it to what its tool says of all calls.
         preapproved: the owner's line of config by which medium risk needs no person; empty where
             there is none.
+        needs: what it asks for, where that can be told in parts; patterns of rules cover them.
+        edits: whether it changes files of the workspace and nothing else, and `undo` takes it back.
+        opens: what that programs outside run later the call is there to make, and nothing else:
+            virtual environments, or a clone of a repository.
     """
 
     risk: Risk
@@ -34,6 +59,28 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     allow_hint: str = ""
     outward: bool | None = None
     preapproved: str = ""
+    needs: tuple[Need, ...] = ()
+    edits: bool = False
+    opens: tuple[Opening, ...] = ()
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What would cover the call and the next similar one; empty where no pattern does."""
+        uncovered = [need for need in self.needs if need.risk != "low"]
+        if not all(need.pattern for need in uncovered):
+            return ()
+        return tuple(dict.fromkeys(need.pattern for need in uncovered))
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """What of it is of high risk, as `terraform`; empty where that is not told in parts."""
+        high = [need for need in self.needs if need.risk == "high"]
+        return tuple(dict.fromkeys(need.pattern.removesuffix(" *") or need.text for need in high))
+
+
+def autonomy_rank(autonomy: str) -> int:
+    """Return the place of an autonomy among all, the narrowest first; -1 for what is none."""
+    return _AUTONOMIES.index(autonomy) if autonomy in _AUTONOMIES else -1
 
 
 def highest(*risks: Risk) -> Risk:

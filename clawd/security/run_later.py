@@ -4,8 +4,11 @@ A command in the sandbox that may write one of these acts outside after all: the
 status`, `pytest`, `cd` or new terminal of the owner runs what it wrote. Pure; `run_later_scan`
 finds such files on disk and `run_later_guard` keeps them from commands.
 
-Not in the list, on purpose: what agents are there to edit and what nobody runs by accident
-(sources, tests, Makefile, package.json, pyproject.toml, setup.py, CI workflows).
+Settings of linters and formatters are in it where they can name code, because editors run those
+on what is opened. Not in the list, on purpose: what agents are there to edit and what somebody
+starts to build or test (sources, tests, Makefile, package.json, pyproject.toml, setup.py, tox.ini,
+gulpfile.js, webpack.config.js, CI workflows). `paths.acts_later` adds those of them that an editor
+evaluates on its own.
 """
 
 import re
@@ -24,8 +27,9 @@ FILES = frozenset(
         ".zshenv", ".zshrc",
         # what a change of folder runs, and what picks the programs of a project
         ".asdfrc", ".autoenv", ".autoenv.leave", ".autoenv.zsh", ".autoenv_leave.zsh",
-        ".bazeliskrc", ".direnvrc", ".jvmopts", ".miserc.toml", ".npmrc",
-        ".pnpmfile.cjs", ".sbtopts", ".yarnrc", ".yarnrc.yml", "direnvrc",
+        ".bazeliskrc", ".direnvrc", ".jvmopts", ".miserc.toml", ".npmrc", ".pnpmfile.cjs",
+        ".pnpmfile.mjs", ".sbtopts", ".yarnrc", ".yarnrc.yml", "bunfig.toml", "direnvrc",
+        "rust-toolchain", "rust-toolchain.toml",
         # interpreters and debuggers
         ".byebugrc", ".erlang", ".eclrc", ".gdbearlyinit", ".gdbinit", ".ghci", ".guile",
         ".iex.exs", ".irbrc", ".lldbinit", ".ocamlinit", ".octaverc", ".pdbrc", ".pdbrc.py",
@@ -36,31 +40,48 @@ FILES = frozenset(
         ".gitconfig", ".hgrc", ".jjconfig.toml", ".local-overcommit.yml", ".overcommit.yml",
         ".pre-commit-config.yaml", ".pre-commit-config.yml", "captainhook.json", "prek.toml",
         # editors, and what checks a file while it is edited
-        ".devcontainer.json", ".dir-locals-2.el", ".dir-locals.el", ".emacs", ".emacs.el", ".exrc",
-        ".flake8", ".gitpod.yml", ".gvimrc", ".kakrc", ".local.vimrc", ".luarc.json",
-        ".luarc.jsonc", ".lvimrc", ".nanorc", ".nvim.lua", ".nvimrc", ".pylintrc", ".vimrc",
+        ".ansible-lint", ".credo.exs", ".devcontainer.json", ".dir-locals-2.el", ".dir-locals.el",
+        ".emacs", ".emacs.el", ".erb-lint.yml", ".erb_lint.yml", ".exrc", ".flake8",
+        ".formatter.exs", ".gitpod.yml", ".gvimrc", ".haml-lint.yml", ".kakrc", ".kateproject",
+        ".lazy.lua", ".local.vimrc", ".luarc.json", ".luarc.jsonc", ".lvimrc", ".merlin", ".nanorc",
+        ".nvim.lua", ".nvimrc", ".rubocop.yml", ".scalafix.conf", ".solargraph.yml", ".sqlfluff",
+        ".standard.yml", ".tflint.hcl", ".treefmt.toml", ".vimrc", ".yardopts",
+        ".ycm_extra_conf.py", "ansible.cfg", "hie.yaml", "omnisharp.json", "treefmt.toml",
         # agents: their settings name programs that they start
         ".aider.conf.yml", ".claude.json", ".crush.json", ".mcp.json", ".opencode.json",
         "crush.json", "opencode.json", "opencode.jsonc",
     }
 )  # fmt: skip
-SUFFIXES = (".pth", ".code-workspace")
+SUFFIXES = (".pth", ".code-workspace", ".sublime-project")
 _ENDING = r"\.([cm]?[jt]s|jsonc?|ya?ml)"
 # Families of names: `mise.local.toml`, `.lefthook-local.yaml`, `.lintstagedrc.mjs`.
-_NAMED = (
-    re.compile(r"(site|user)customize\.(.*\.)?(pyc?|so)"),
-    re.compile(r"\.?(mise|rtx)(\.[\w-]+)*\.toml"),
-    re.compile(r"\.?lefthook(-local)?\.(ya?ml|toml|jsonc?)"),
-    re.compile(rf"\.(lintstaged|commitlint|husky)rc({_ENDING})?"),
-    re.compile(rf"((lint-staged|commitlint)\.config|\.?simple-git-hooks){_ENDING}"),
-)
+# One pattern: a scan asks it of every file of a workspace.
+_NAMED = re.compile(
+    "|".join((
+        r"(site|user)customize\.(.*\.)?(pyc?|so)",
+        r"\.?(mise|rtx)(\.[\w-]+)*\.toml",
+        r"\.?lefthook(-local)?\.(ya?ml|toml|jsonc?)",
+        rf"\.(lintstaged|commitlint|husky)rc({_ENDING})?",
+        rf"((lint-staged|commitlint)\.config|\.?simple-git-hooks){_ENDING}",
+        # Linters and formatters: editors run them on what is opened or saved.
+        rf"\.(eslint|oxlint|prettier|remark|stylelint|textlint)rc({_ENDING}|\.json5|\.toml)?",
+        rf"(eslint|prettier|remark|stylelint|xo)\.config{_ENDING}",
+        rf"\.(markdownlint(-cli2)?|xo-config){_ENDING}",
+        r"\.?cspell(\.config)?\.[cm]?js",
+        r"\.?(pylintrc(\.toml)?|mypy\.ini)",
+        r"\.golangci\.(ya?ml|toml|json)",
+        r"\.php[-_]cs(-fixer)?(\.dist)?(\.php)?|(\.?phpcs|psalm)\.xml(\.dist)?",
+        r"\.?phpstan(\.dist)?\.neon(\.dist)?",
+    ))
+)  # fmt: skip
 FOLDERS = frozenset(
     {
-        ".cargo", ".claude", ".codex", ".continue", ".cursor", ".devcontainer", ".emacs.d",
-        ".fleet", ".gemini", ".githooks", ".git-hooks", ".helix", ".husky", ".idea", ".idx",
-        ".ipython", ".jupyter", ".kiro", ".lefthook", ".lefthook-local", ".lein", ".mise", ".mutt",
-        ".mvn", ".nova", ".oh-my-zsh", ".opencode", ".qwen", ".roo", ".ssh", ".vim", ".vscode",
-        ".windsurf", ".xmonad", ".zed", "sitecustomize", "usercustomize",
+        ".bsp", ".cargo", ".claude", ".codex", ".continue", ".cursor", ".devcontainer", ".emacs.d",
+        ".externaltoolbuilders", ".fleet", ".gemini", ".githooks", ".git-hooks", ".helix", ".husky",
+        ".idea", ".idx", ".ipython", ".jupyter", ".kiro", ".lefthook", ".lefthook-local", ".lein",
+        ".mise", ".mutt", ".mvn", ".nova", ".oh-my-zsh", ".opencode", ".phan", ".qwen", ".roo",
+        ".ropeproject", ".ssh", ".tflint.d", ".trunk", ".vim", ".vscode", ".windsurf", ".xmonad",
+        ".zed", "sitecustomize", "usercustomize",
     }
 )  # fmt: skip
 # What runs later by the folder that it lies in; the folder's last two names at most.
@@ -76,9 +97,12 @@ BELOW = {
     ),
     ".local": frozenset({"bin"}),
     ".local/share": frozenset({"applications", "dbus-1", "nautilus-python", "systemd"}),
+    ".bundle": frozenset({"config", "plugin"}),
     ".gradle": frozenset({"init.d", "init.gradle", "init.gradle.kts"}),
+    "gradle/wrapper": frozenset({"gradle-wrapper.jar", "gradle-wrapper.properties"}),
     ".hg": frozenset({"hgrc"}),
     ".jj/repo": frozenset({"config.toml"}),
+    ".yarn": frozenset({"plugins", "releases", "sdks"}),
     "mise": frozenset({"config.toml", "config.local.toml"}),
 }  # fmt: skip
 # Of a repository: its programs, and the settings that name programs.
@@ -152,7 +176,7 @@ def is_below(folder: str, name: str) -> bool:
 
 def is_named_run_later(name: str) -> bool:
     """Return whether a file of this name, already without case, runs later wherever it lies."""
-    return name in FILES or name.endswith(SUFFIXES) or any(p.fullmatch(name) for p in _NAMED)
+    return name in FILES or name.endswith(SUFFIXES) or _NAMED.fullmatch(name) is not None
 
 
 def hooks_path(config: str) -> str:

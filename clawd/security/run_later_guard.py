@@ -13,6 +13,10 @@ A bind names its source by path, and a command that runs at the same time in the
 could put a link there. So while one runs, another binds only what the first has bound too and
 what no renaming of a parent can move; the rest is compared afterwards.
 
+A command whose purpose it is may make some of them (`Opening`): fill a virtual environment, or
+clone a repository that holds such files. While it does, no other command is in the workspace, which
+could write them as well.
+
 Of a workspace with more than 1,000 folders only these are bound, and 10,000 are looked at
 afterwards for what has changed; what a command adds to a smaller one is looked at whole.
 """
@@ -27,8 +31,18 @@ from pathlib import Path
 
 import msgspec
 
+from clawd.errors import SandboxUnavailableError
 from clawd.security.open_beneath import open_beneath
-from clawd.security.run_later import VENV_NAMES, VENV_PARTS, is_plain_git_config
+from clawd.security.risk import Opening
+from clawd.security.run_later import (
+    GIT_FILES,
+    GIT_FOLDERS,
+    VENV_FILE,
+    VENV_NAMES,
+    VENV_PARTS,
+    is_plain_git_config,
+    own_programs,
+)
 from clawd.security.run_later_scan import (
     PATH_MAX,
     Found,
@@ -48,6 +62,7 @@ _BEFORE = 1_000
 _AFTERWARDS = 10_000
 _WHOLE = 1_000_000
 _MAX_PLACES = 32
+_TURN_LIMIT_S = 120.0
 _MAX_NAME_BYTES = 255
 _CLOCK_SLACK_NS = 50_000_000
 _MAX_CONTENT = 200_000
@@ -85,6 +100,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         present: what was there when this one began.
         bound: what this command cannot change.
         entry: its number, to tell whether another began meanwhile; 0 where another ran already.
+        opens: what it may make; not empty only where it is alone from its beginning to its end.
     """
 
     workspace: Path
@@ -96,6 +112,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     bound: frozenset[Key]
     entry: int
     started_ns: int
+    opens: tuple[Opening, ...] = ()
 
 
 class _Place:
@@ -106,6 +123,9 @@ class _Place:
         self.lock = asyncio.Lock()
         self.visits = 0
         self.entries = 0
+        self.turn = asyncio.Condition()
+        self.guests = 0  # who are there, come or go
+        self.is_open = False
         self.known: dict[Key, Spot] = {}
         # Of folders that a command can change, since before the first that can.
         self.contents: dict[Key, Content] = {}
@@ -127,18 +147,36 @@ class RunLaterGuard:
         self._left_out = left_out
         self._places: dict[Path, _Place] = {}
 
-    async def enter(self, workspace: Path, *, binds: bool = True) -> Visit:
+    async def enter(
+        self, workspace: Path, *, binds: bool = True, opens: tuple[Opening, ...] = ()
+    ) -> Visit:
         """Look at a workspace before a command runs; `leave` must follow.
 
         Args:
             workspace: absolute and resolved.
             binds: whether what is found will be bound read-only.
+            opens: what it may make; it waits until it is alone then.
+
+        Raises:
+            SandboxUnavailableError: others are at work for too long.
         """
         place = self._place(workspace)
+        await _come(place, opens=bool(opens))
+        try:
+            return await self._visit(place, workspace, binds=binds, opens=opens)
+        except BaseException:
+            await _go(place, opens=bool(opens))
+            raise
+
+    async def _visit(
+        self, place: _Place, workspace: Path, *, binds: bool, opens: tuple[Opening, ...]
+    ) -> Visit:
         async with place.lock:
             started_ns = time.time_ns() - _CLOCK_SLACK_NS
             found = await _found(place, _BEFORE)
-            visit = self._entered(place, workspace, found, started_ns=started_ns, binds=binds)
+            visit = self._entered(
+                place, workspace, found, started_ns=started_ns, binds=binds, opens=opens
+            )
             if not (binds and place.visits == 0):
                 spots = [each for key, each in visit.present.items() if key not in visit.bound]
                 new = [each for each in spots if each.key not in place.contents]
@@ -174,6 +212,7 @@ class RunLaterGuard:
                 put_aside = self._left(place, visit, found, changed)
         finally:
             place.visits -= 1  # not before: who enters meanwhile must not trust what is there
+            await _go(place, opens=bool(visit.opens))
         if put_aside:
             _log.warning(
                 "a command made files that run later outside the sandbox",
@@ -186,17 +225,27 @@ class RunLaterGuard:
         if place is None:
             place = _Place(WorkspaceScan(workspace, left_out=self._left_out))
         self._places[workspace] = place  # the last is the one used last
-        idle = [each for each, known in self._places.items() if not known.visits]
+        idle = [each for each, known in self._places.items() if not known.guests]
         for each in idle[: max(0, len(self._places) - _MAX_PLACES)]:
             if each != workspace:
                 del self._places[each]
         return place
 
     def _entered(
-        self, place: _Place, workspace: Path, found: Found, *, started_ns: int, binds: bool
+        self,
+        place: _Place,
+        workspace: Path,
+        found: Found,
+        *,
+        started_ns: int,
+        binds: bool,
+        opens: tuple[Opening, ...],
     ) -> Visit:
         present = {
-            key: spot for key, spot in found.spots.items() if not self._is_granted(spot, workspace)
+            key: spot
+            for key, spot in found.spots.items()
+            if not self._is_granted(spot, workspace)
+            and not ("environments" in opens and _is_of_environment(spot, workspace))
         }
         is_alone = place.visits == 0
         if is_alone:
@@ -219,6 +268,7 @@ class RunLaterGuard:
             bound=frozenset(key for key, spot in bound.items() if not spot.is_shared),
             entry=place.entries + 1 if is_alone else 0,
             started_ns=started_ns,
+            opens=opens,
         )
 
     def _left(self, place: _Place, visit: Visit, found: Found, changed: set[Key]) -> PutAside:
@@ -226,7 +276,7 @@ class RunLaterGuard:
         held: list[str] = []
         left: list[str] = []
         for spot in _innermost_first(found):
-            if self._is_granted(spot, visit.workspace):
+            if self._is_granted(spot, visit.workspace) or _is_opened(spot, visit):
                 continue
             is_rewritten = spot.key in changed
             if not _is_changed(spot, visit, is_rewritten=is_rewritten, is_alone=is_alone):
@@ -243,6 +293,45 @@ class RunLaterGuard:
             fnmatch.fnmatchcase(relative, pattern) or fnmatch.fnmatchcase(name, pattern)
             for pattern in self._granted
         )
+
+
+async def _come(place: _Place, *, opens: bool) -> None:
+    """Wait for one's turn in a workspace, and take it."""
+    try:
+        async with asyncio.timeout(_TURN_LIMIT_S), place.turn:
+            await place.turn.wait_for(lambda: not (place.is_open or (opens and place.guests)))
+            place.guests += 1
+            place.is_open = opens
+    except TimeoutError as error:
+        raise SandboxUnavailableError(
+            f"another command has been at work in this workspace for {_TURN_LIMIT_S:g} s, beside "
+            "which none may change environments or clone",
+            hint="Wait for it, or end it: /jobs lists those of a conversation.",
+        ) from error
+
+
+async def _go(place: _Place, *, opens: bool) -> None:
+    async with place.turn:
+        place.guests -= 1
+        place.is_open = place.is_open and not opens
+        place.turn.notify_all()
+
+
+def _is_of_environment(spot: Spot, workspace: Path) -> bool:
+    """Return whether a spot is a part of a virtual environment."""
+    path = Path(spot.path)
+    folder, name = path.parent, path.name.casefold()
+    is_environment = folder.name.casefold() in VENV_NAMES or (folder / VENV_FILE).is_file()
+    return name in VENV_PARTS and is_environment and spot.path != own_programs(workspace)
+
+
+def _is_opened(spot: Spot, visit: Visit) -> bool:
+    """Return whether a command was there to make a spot."""
+    if "environments" in visit.opens and _is_of_environment(spot, visit.workspace):
+        return True
+    parts = os.path.relpath(spot.path, visit.workspace).casefold().split("/")
+    is_repositorys = ".git" in parts or parts[-1] in GIT_FILES | GIT_FOLDERS
+    return "clones" in visit.opens and spot.key not in visit.known and not is_repositorys
 
 
 async def _found(place: _Place, most: int) -> Found:

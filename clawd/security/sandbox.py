@@ -9,6 +9,7 @@ refused, `sandbox_child` starts and kills it, `sandbox_open` talks with one that
 """
 
 import asyncio
+import os
 import platform
 import re
 import shutil
@@ -23,9 +24,11 @@ import msgspec
 
 from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
+from clawd.security.egress import WayOut, proxy_environment, shown_for_network
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
 from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.security.sandbox_child import KillRegistry
+from clawd.security.sandbox_home import ProjectCache, ProjectCaches
 from clawd.security.sandbox_landlock import (
     landlock_plan,
     landlock_problem,
@@ -38,18 +41,23 @@ from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
+    Inside,
     Plan,
     ResourceLimits,
     Surroundings,
+    Toolchains,
     bare_plan,
     bubblewrap_plan,
     closed_files,
+    hidden_paths,
+    inside_of,
     mend_devices,
 )
 from clawd.security.sandbox_process import Ended, run_plan
 from clawd.security.sandbox_result import ChildResult, Level
 from clawd.security.sandbox_seccomp import filter_program
 from clawd.security.sandbox_stay import Stay, for_life
+from clawd.security.toolchains import Wanted, find_toolchains
 
 Mode = Literal["required", "preferred", "off"]
 
@@ -57,6 +65,7 @@ _Run = Callable[[Plan], Awaitable[Ended]]
 
 # What a busy machine is late with must not pass for a sandbox that does not work here.
 _PROBE_LIMIT_S = 30.0
+_SHRINK_EVERY_S = 600.0
 _LESS = (
     "Landlock and seccomp stand in: a command may learn that a file outside is there, its /tmp "
     "has no size limit, and /proc and setsid fail"
@@ -84,6 +93,10 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         tools_cgroup: the cgroup of all commands, where we have one.
         umask: permissions that files do not get which tools make: the owner's.
         devices: a folder with devices for commands (`own_devices`); empty for the host's.
+        toolchains: which of the person's are shown to commands that want any.
+        person: the home that they are looked for in; None looks for none.
+        caches: where those of projects are kept; None keeps none.
+        cache_bytes: for the caches of all projects together.
     """
 
     mode: Mode = "required"
@@ -96,6 +109,10 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     tools_cgroup: ToolsCgroup | None = None
     umask: int = 0o077
     devices: str = ""
+    toolchains: Wanted = "off"
+    person: Path | None = None
+    caches: Path | None = None
+    cache_bytes: int = 4 << 30
 
 
 class SandboxStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,10 +144,18 @@ class Sandbox:
         self._settings = settings
         self._guard = self._guard_of(settings)
         self._neighbours = Neighbours()
+        self._toolchains: Toolchains | None = None
+        self._searching = asyncio.Lock()
+        self._caches = _caches_of(settings)
+        self._shrunk_at = float("-inf")
+        self._shrinking: asyncio.Future[list[ProjectCache]] | None = None
 
     def adopt(self, settings: SandboxSettings) -> None:
         """Hold the commands that start from now on to other settings; the level stays."""
         before, self._settings = self._settings, settings
+        self._toolchains = None  # looked for again when the next command wants them
+        if before.caches != settings.caches:
+            self._caches = _caches_of(settings)
         if self._host is not None:
             self._host = msgspec.structs.replace(
                 self._host, forbidden_paths=settings.forbidden_paths, limits=settings.limits
@@ -167,12 +192,43 @@ class Sandbox:
                 self._status = msgspec.structs.replace(found, layers=layers, unbounded=unbounded)
             return self._status
 
+    async def toolchains(self) -> Toolchains:
+        """Return what commands see of the person's toolchains; looked for once, and at a reload."""
+        async with self._searching:
+            settings, found = self._settings, self._toolchains
+            if found is None:
+                found = await asyncio.to_thread(_toolchains_of, settings)
+                if settings is self._settings:
+                    self._toolchains = found
+            return found
+
+    def inside(self, workspace: Path, *, workspace_writable: bool = True) -> Inside:
+        """Return what a command of the tool `shell` finds of the file system in a workspace.
+
+        Before the toolchains were looked for it knows of none, and before the probe of no sandbox.
+        """
+        command = ChildCommand(
+            argv=("true",),
+            workspace=workspace,
+            workspace_writable=workspace_writable,
+            toolchains=True,
+        )
+        host = self._host or self._surroundings("", "")
+        host = msgspec.structs.replace(host, toolchains=self._toolchains or Toolchains())
+        return inside_of(command, host, self._status.level if self._status else "none")
+
+    @property
+    def caches(self) -> ProjectCaches | None:
+        """The caches of projects; None where none are kept."""
+        return self._caches
+
     async def run(
         self,
         command: ChildCommand,
         *,
         on_output: Callable[[str], None] | None = None,
         cleared: Callable[[], Awaitable[None]] | None = None,
+        way_out: WayOut | None = None,
     ) -> ChildResult:
         """Run a command to its end; on return and on cancellation nothing of it is alive.
 
@@ -182,25 +238,34 @@ class Sandbox:
                 on the event loop and must not block.
             cleared: awaited before the command begins, while its sandbox is set up; what it raises
                 ends the run and is raised.
+            way_out: lets it reach hosts by name; where there are no namespaces it has none.
 
         Raises:
             InvalidRequestError: the command cannot be meant.
             SandboxUnavailableError: there is no sandbox of the required level here.
         """
         level, host = await self._ready()
-        start = partial(
-            run_plan, command=command, registry=self._registry, on_output=on_output, cleared=cleared
-        )
-        if level == "none":
-            return await self._run_at(level, host, command, start)
-        place = command.workspace
-        with self._neighbours.beside(place, binds=level == "bwrap") as neighbour:
-            run = partial(start, overseer=self._oversight(command, level, neighbour))
-            return await self._run_guarded(level, host, command, run)
+        start = partial(run_plan, registry=self._registry, on_output=on_output, cleared=cleared)
+        async with (
+            _held(command, level, way_out, host) as command,
+            self._at_home(command, host) as host,
+        ):
+            run = partial(start, command=command)
+            if level == "none":
+                return await self._run_at(level, host, command, run)
+            with self._neighbours.beside(command.workspace, binds=level == "bwrap") as neighbour:
+                overseer = self._oversight(command, level, way_out, host.kept, neighbour)
+                return await self._run_guarded(
+                    level, host, command, partial(run, overseer=overseer)
+                )
 
     @asynccontextmanager
     async def open(
-        self, command: ChildCommand, *, on_errors: Callable[[bytes], None]
+        self,
+        command: ChildCommand,
+        *,
+        on_errors: Callable[[bytes], None],
+        way_out: WayOut | None = None,
     ) -> AsyncIterator[OpenChild]:
         """Start a command that stays, with open input and output; on exit nothing of it is alive.
 
@@ -209,17 +274,64 @@ class Sandbox:
         folders within it or around it are refused. Raises as `run`.
         """
         level, host = await self._ready()
-        stay = Stay(
-            level=level,
-            host=for_life(host),
-            guard=self._guard,
-            neighbours=self._neighbours,
-            interpreter=self._settings.python,
-            registry=self._registry,
-        )
-        overseer_of = partial(self._oversight, command, level)
-        async with stay.child(command, overseer_of=overseer_of, on_errors=on_errors) as child:
-            yield child
+        async with (
+            _held(command, level, way_out, host) as command,
+            self._at_home(command, host) as host,
+        ):
+            stay = Stay(
+                level=level,
+                host=for_life(host),
+                guard=self._guard,
+                neighbours=self._neighbours,
+                interpreter=self._settings.python,
+                registry=self._registry,
+            )
+            overseer_of = partial(self._oversight, command, level, way_out, host.kept)
+            async with stay.child(command, overseer_of=overseer_of, on_errors=on_errors) as child:
+                yield child
+
+    @asynccontextmanager
+    async def _at_home(
+        self, command: ChildCommand, host: Surroundings
+    ) -> AsyncIterator[Surroundings]:
+        """Give surroundings with toolchains and the project's caches, to a command that wants them.
+
+        The caches stay while it is at work; afterwards those of all projects are made to fit.
+        """
+        if not command.toolchains:
+            yield host
+            return
+        found = await self.toolchains()
+        if command.apart:
+            nameless = tuple(each for each in found.settings if each[0] != ".gitconfig")
+            found = msgspec.structs.replace(found, settings=nameless)
+        host = msgspec.structs.replace(host, toolchains=found)
+        caches, place = self._caches, Path(command.apart or command.workspace)
+        if caches is None:
+            yield host
+            return
+        entering = asyncio.get_running_loop().run_in_executor(None, caches.enter, place)
+        try:
+            kept = await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            entering.add_done_callback(partial(_left, caches, place))
+            raise
+        except OSError as error:
+            raise SandboxUnavailableError(
+                f"the caches of {place} cannot be made: {error}"
+            ) from error
+        try:
+            yield msgspec.structs.replace(host, kept=kept)
+        finally:
+            caches.leave(place)
+            self._shrink(caches)
+
+    def _shrink(self, caches: ProjectCaches) -> None:
+        """Make all caches fit, now and then, in a thread: they are walked for it."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._shrunk_at > _SHRINK_EVERY_S:
+            self._shrunk_at = loop.time()
+            self._shrinking = loop.run_in_executor(None, caches.shrink, self._settings.cache_bytes)
 
     async def _ready(self) -> tuple[Level, Surroundings]:
         status = await self.probe()
@@ -235,7 +347,8 @@ class Sandbox:
         if not command.workspace_writable:
             return await self._run_at(level, host, command, run)
         guard = self._guard  # a reload may put another in its place meanwhile
-        visit = await guard.enter(command.workspace, binds=level == "bwrap")
+        binds = level == "bwrap"
+        visit = await guard.enter(command.workspace, binds=binds, opens=command.opens)
         put_aside = PutAside()
         try:
             result = await self._run_at(level, host, command, run, visit.binds)
@@ -378,13 +491,22 @@ class Sandbox:
             left_out=frozenset(str(path.expanduser().resolve()) for path in hidden),
         )
 
-    def _oversight(self, command: ChildCommand, level: Level, neighbour: Neighbour) -> Oversight:
+    def _oversight(
+        self,
+        command: ChildCommand,
+        level: Level,
+        way_out: WayOut | None,
+        kept: Path | None,
+        neighbour: Neighbour,
+    ) -> Oversight:
+        written = (command.workspace,) if command.workspace_writable else ()
         return Oversight(
-            command.workspace if command.workspace_writable else None,
+            (*written, kept) if kept else written,
             self._settings.limits,
             self._settings.tools_cgroup,
             has_namespace=level == "bwrap",
             neighbour=(neighbour, self._neighbours),
+            way_out=way_out if level == "bwrap" else None,
         )
 
     async def _run_in_own_folder(
@@ -418,3 +540,51 @@ class Sandbox:
             devices=self._settings.devices,
             umask=self._settings.umask,
         )
+
+
+@asynccontextmanager
+async def _held(
+    command: ChildCommand, level: Level, way_out: WayOut | None, host: Surroundings
+) -> AsyncIterator[ChildCommand]:
+    """Hold a command's way out as long as it lives; gives the command as it is to be run.
+
+    Only a network namespace can have one: the rules of Landlock know ports, and no hosts.
+    """
+    if way_out is None:
+        yield command
+    elif level != "bwrap":
+        way_out.problem = (
+            "there is no sandbox and no network namespace, so it has this machine's own network"
+            if level == "none"
+            else f"the sandbox is {level}, which has no network namespace"
+        )
+        yield command
+    else:
+        named, paths = shown_for_network(os.environ, hidden_paths(host))
+        async with way_out.held():
+            yield msgspec.structs.replace(
+                command,
+                env={
+                    **proxy_environment(reaches_here=way_out.reaches_here),
+                    **named,
+                    **command.env,
+                },
+                readonly_paths=(*command.readonly_paths, *paths),
+            )
+
+
+def _left(caches: ProjectCaches, place: Path, entered: asyncio.Future[Path]) -> None:
+    """Count out whoever was cancelled while entering."""
+    if not entered.cancelled() and entered.exception() is None:
+        caches.leave(place)
+
+
+def _caches_of(settings: SandboxSettings) -> ProjectCaches | None:
+    return None if settings.caches is None else ProjectCaches(settings.caches)
+
+
+def _toolchains_of(settings: SandboxSettings) -> Toolchains:
+    if settings.person is None:
+        return Toolchains()
+    apart = [*settings.forbidden_paths, *([settings.home] if settings.home else [])]
+    return find_toolchains(settings.toolchains, person=settings.person, apart=apart)

@@ -1,7 +1,7 @@
-"""How much one command writes to the workspace's disk: asked while it runs, cheaply.
+"""How much one command writes to the folders that it may change: asked while it runs, cheaply.
 
 A limit on one file does not bound many. So the free space is compared with that at the start, and
-only when it has gone down or up by half the limit is the workspace walked, in a thread, for what
+only when it has gone down or up by half the limit are they walked, in a thread, for what
 has changed since: other programs fill disks too, and free them. Files that have no name any more
 are found by the descriptors of the command's processes. How much can be written beyond the limit is
 what fits between two looks and into the time of a walk; at twice the limit nobody waits for the
@@ -12,7 +12,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -44,23 +44,23 @@ class DiskWatch:
     """Watches one command. Call from the event loop only.
 
     Args:
-        workspace: absolute and resolved.
+        folders: its workspace and its caches, absolute and resolved.
         limit: what the command may use.
         has_mounts: whether its /tmp and /dev/shm are its own; else they are the host's.
     """
 
-    def __init__(self, workspace: Path, limit: DiskUse, *, has_mounts: bool = True) -> None:
+    def __init__(self, folders: Sequence[Path], limit: DiskUse, *, has_mounts: bool = True) -> None:
         self._has_mounts = has_mounts
-        self._workspace = workspace
+        self._folders = tuple(folders)
         self._limit = limit
         self._since_ns = time.time_ns() - _CLOCK_SLACK_NS
-        self._before = _taken(workspace)
+        self._before = _taken_by(self._folders)
         self._walk: asyncio.Future[DiskUse | None] | None = None
         self._at_walk = self._before
 
     def is_over(self, init: int) -> bool:
         """Whether it has used more than it may; never blocks. `init`: its namespace's, or 0."""
-        now = _taken(self._workspace)
+        now = _taken_by(self._folders)
         grown = now.without(self._before)
         if self._walk is not None and self._walk.done():
             used = self._walk.result()
@@ -81,19 +81,19 @@ class DiskWatch:
             loop = asyncio.get_running_loop()
             self._at_walk = now
             self._walk = loop.run_in_executor(
-                None, changed_since, self._workspace, self._since_ns, init
+                None, changed_since, self._folders, self._since_ns, init
             )
         return False
 
 
-def changed_since(workspace: Path, since_ns: int, init: int) -> DiskUse | None:
-    """Return what was changed in a workspace, and is held open without a name, since a time.
+def changed_since(folders: Sequence[Path], since_ns: int, init: int) -> DiskUse | None:
+    """Return what was changed in folders, and is held open without a name, since a time.
 
     None when a process of the command hides what it holds.
     """
     written, files = 0, 0
     named: set[tuple[int, int]] = set()
-    for about in _walked(str(workspace)):
+    for about in (about for folder in folders for about in _walked(str(folder))):
         if about.st_nlink > 1 and not stat.S_ISDIR(about.st_mode):
             if (about.st_dev, about.st_ino) in named:
                 continue  # the same file by another name
@@ -101,18 +101,27 @@ def changed_since(workspace: Path, since_ns: int, init: int) -> DiskUse | None:
         if about.st_ctime_ns >= since_ns:
             written += about.st_blocks * _BLOCK_BYTES
             files += 1
-    device = workspace.stat().st_dev
-    seen: set[int] = set()
+    devices = {folder.stat().st_dev for folder in folders}
+    seen: set[tuple[int, int]] = set()
     try:
         for pid in _descendants(init) if init else ():
             for about in _nameless(pid):
-                if about.st_dev == device and about.st_ino not in seen:
-                    seen.add(about.st_ino)
+                if about.st_dev in devices and (about.st_dev, about.st_ino) not in seen:
+                    seen.add((about.st_dev, about.st_ino))
                     written += about.st_blocks * _BLOCK_BYTES
                     files += 1
     except PermissionError:
         return None
     return DiskUse(written_bytes=written, files=files)
+
+
+def _taken_by(folders: Sequence[Path]) -> DiskUse:
+    """Return what is taken of the file systems of some folders."""
+    of_each = {folder.stat().st_dev: _taken(folder) for folder in folders}.values()
+    return DiskUse(
+        written_bytes=sum(each.written_bytes for each in of_each),
+        files=sum(each.files for each in of_each),
+    )
 
 
 def _taken(folder: Path | str) -> DiskUse:

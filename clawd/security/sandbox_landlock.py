@@ -22,12 +22,14 @@ import msgspec
 
 from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, seccomp
-from clawd.kernel.landlock import EXECUTE, READ, WRITE
+from clawd.kernel.landlock import EXECUTE, LIST, READ, WRITE
 from clawd.kernel.numbers import NUMBERS
 from clawd.security import confine_program
 from clawd.security.confine_broker import ASKED
+from clawd.security.sandbox_home import KEPT, home_links, make_home
 from clawd.security.sandbox_plan import (
     ETC_PARTS,
+    MACHINE_FACTS,
     SYSTEM_TREES,
     USR_LINKS,
     ChildCommand,
@@ -38,15 +40,14 @@ from clawd.security.sandbox_plan import (
     environment,
     hidden_paths,
     limited_argv,
+    shown_secrets,
+    shown_toolchains,
 )
 
 MIN_ABI = 6
 """Linux 6.12: below it a command could signal every process of the user, the daemon too."""
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-# What programs ask of the machine as a whole; nothing of any process.
-_MACHINE_FACTS = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
-_NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/gai.conf")
 
 _STREAM_KINDS, _KIND_BITS = (1, 5), 0xF  # SOCK_STREAM, SOCK_SEQPACKET
 
@@ -116,17 +117,19 @@ def landlock_plan(
     options += ["--chdir", str(command.cwd or workspace)]
     # git ends when it may not read a file that is there.
     own = {"HOME": str(folder), "TMPDIR": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
-    for name, value in (environment(command) | own | command.env).items():
+    if command.toolchains:
+        own["HOME"] = str(_made_home(folder, workspace, host))
+    for name, value in (environment(command, host) | own | command.env).items():
         options += ["--setenv", name, value]
-    for path_, rights in _rules(command, workspace, folder):
+    for path_, rights in _rules(command, workspace, folder, host):
         options += ["--rule", path_, str(rights)]
-    options += ["--network"] if command.network else []
-    files = {"seccomp": host.seccomp, "seccomp-more": _filter(machine, network=command.network)}
+    files = {"seccomp": host.seccomp, "seccomp-more": _filter(machine)}
     for name in files:
         options += ["--seccomp", Slot(name=name)]
     files["seccomp-asking"] = _asking(machine)
     options += ["--asking", Slot(name="seccomp-asking"), "--changed", str(folder)]
     options += ["--changed", str(workspace)] if command.workspace_writable else []
+    options += ["--changed", str(host.kept)] if command.toolchains and host.kept else []
     limits = msgspec.structs.replace(host.limits, processes=host.limits.processes + _tasks())
     return Plan(
         argv=limited_argv(command, msgspec.structs.replace(host, limits=limits)),
@@ -157,22 +160,60 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _rules(command: ChildCommand, workspace: Path, folder: Path) -> Iterator[landlock.Rule]:
+def _made_home(folder: Path, workspace: Path, host: Surroundings) -> Path:
+    """Make the home of a command in its folder, and return it."""
+    home = folder / "home"
+    home.mkdir(mode=0o700)
+    links = home_links(workspace, host.toolchains.links, kept=host.kept)
+    make_home(home, links | ({KEPT: str(host.kept)} if host.kept else {}))
+    for name, text in host.toolchains.settings:
+        place = home / name
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.write_bytes(text)
+    return home
+
+
+def _beside(path: Path, secrets: set[Path]) -> Iterator[landlock.Rule]:
+    """Grant what is shown of toolchains, but for its secrets: rules only add.
+
+    A folder around a secret may be listed; each thing in it is granted by itself.
+    """
+    if path in secrets:
+        return
+    if not any(path in secret.parents for secret in secrets):
+        yield str(path), READ | EXECUTE
+        return
+    yield str(path), LIST
+    with contextlib.suppress(OSError):
+        for each in sorted(path.iterdir()):
+            if not each.is_symlink():  # what it leads to is granted, or not, where that lies
+                yield from _beside(each, secrets)
+
+
+def _rules(
+    command: ChildCommand, workspace: Path, folder: Path, host: Surroundings
+) -> Iterator[landlock.Rule]:
     for name in (*SYSTEM_TREES, *USR_LINKS):
         yield name, READ | EXECUTE
-    for name in (*ETC_PARTS, *(_NETWORK_FILES if command.network else ())):
+    for name in ETC_PARTS:
         yield name, READ
     for name in _DEVICES:
         yield name, READ | WRITE
-    for name in _MACHINE_FACTS:
-        yield f"/proc/{name}", READ
+    for name in MACHINE_FACTS:
+        yield name, READ
     for path in command.readonly_paths:
         yield str(path), READ | EXECUTE
+    if command.toolchains:
+        secrets = shown_secrets(workspace, host) | set(hidden_paths(host))
+        for path in shown_toolchains(workspace, host):
+            yield from _beside(path, secrets)
+        if host.kept is not None:
+            yield str(host.kept), READ | WRITE | EXECUTE
     yield str(folder), READ | WRITE | EXECUTE
     yield str(workspace), READ | EXECUTE | (WRITE if command.workspace_writable else 0)
 
 
-def _filter(machine: str, *, network: bool) -> bytes:
+def _filter(machine: str) -> bytes:
     """Return what namespaces do in the other level, as far as a filter can, as a program."""
     known = NUMBERS[machine]
     lines = seccomp.beginning(machine)
@@ -197,7 +238,7 @@ def _filter(machine: str, *, network: bool) -> bytes:
     # One end of a pair of datagram sockets could be connected anew, to any path.
     allowed = seccomp.allowed_if_one_of(second, _STREAM_KINDS, mask=_KIND_BITS)
     lines += seccomp.only_for(known["socketpair"], allowed)
-    lines += [] if network else seccomp.denied(machine, ["socket"])
+    lines += seccomp.denied(machine, ["socket"])
     return b"".join([*lines, seccomp.statement(seccomp.RETURN, seccomp.ALLOW)])
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 # The first look comes when a short command has ended long ago.
 _FIRST_LOOK_S = 0.1
@@ -29,6 +29,14 @@ class Overseer(Protocol):
 
     def end(self) -> str:
         """Clean up when all is dead; return which limit ended it, empty for none."""
+
+
+@runtime_checkable
+class KeepsTime(Protocol):
+    """An overseer that may let the time limit of its command stand still."""
+
+    def keep_time(self, limit: asyncio.Timeout) -> None:
+        """Take the limit, which is in force; not to be moved once the command is dead."""
 
 
 class Looks:

@@ -12,6 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
+from clawd.security.egress import WayOut
 from clawd.security.sandbox_cgroup import CommandCgroup, ToolsCgroup
 from clawd.security.sandbox_disk import DiskUse, DiskWatch, is_dead
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
@@ -29,22 +30,25 @@ class Oversight:
     """Oversees one command. Call from the event loop; nothing blocks for long.
 
     Args:
-        workspace: absolute and resolved; None when it cannot be written.
+        written: the folders that it can write and that stay, absolute and resolved.
         limits: what the command may use.
         cgroup: of all commands, where there is one.
         has_namespace: whether the command has namespaces of its own.
         neighbour: it, among the commands at work, and whether it may begin beside them.
+        way_out: is set up before the command begins; None for none.
     """
 
     def __init__(
         self,
-        workspace: Path | None,
+        written: tuple[Path, ...],
         limits: ResourceLimits,
         cgroup: ToolsCgroup | None,
         *,
         has_namespace: bool = True,
         neighbour: tuple[Neighbour, Neighbours] | None = None,
+        way_out: WayOut | None = None,
     ) -> None:
+        self._way_out = way_out
         self._has_namespace = has_namespace
         self._neighbour = neighbour
         self._limits = limits
@@ -55,8 +59,8 @@ class Oversight:
         self._binding: asyncio.Future[None] | None = None
         allowed = DiskUse(written_bytes=limits.disk_bytes, files=limits.new_files)
         self._disk = None
-        if workspace is not None:
-            self._disk = DiskWatch(workspace, allowed, has_mounts=has_namespace)
+        if written:
+            self._disk = DiskWatch(written, allowed, has_mounts=has_namespace)
 
     def begin(self, init: int) -> None:
         """Take the namespace's init before the command runs. Raises OSError: it may not run."""
@@ -71,13 +75,22 @@ class Oversight:
                 memory_bytes=self._limits.total_memory_bytes, processes=self._limits.processes
             )
             self._cgroup.add(init)
+        if self._way_out is not None:
+            self._way_out.begin(init)
 
     def may_begin(self) -> bool:
         """Whether the command may begin now; ask again if not."""
+        if self._way_out is not None and not self._way_out.is_ready:
+            return False
         if self._neighbour is None:
             return True
         neighbour, others = self._neighbour
         return others.may_begin(neighbour)
+
+    def keep_time(self, limit: asyncio.Timeout) -> None:
+        """Let the time limit stand still while a person is asked about a host."""
+        if self._way_out is not None:
+            self._way_out.halt(limit)
 
     def overuse(self) -> str:
         """Return why the command must be killed now; empty when it need not."""

@@ -13,9 +13,12 @@ import msgspec
 
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
+from clawd.security.risk import Opening
 from clawd.security.sandbox_etc import etc_files, inner_id
+from clawd.security.sandbox_home import INNER_HOME, KEPT, home_links
 from clawd.security.sandbox_neighbours import check_place
 from clawd.security.sandbox_orphans import marked
+from clawd.security.sandbox_secrets import direct_secrets
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -43,6 +46,11 @@ ETC_PARTS = (
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
 )
+MACHINE_FACTS = tuple(
+    f"/proc/{name}"
+    for name in ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
+)
+"""What programs ask of the machine as a whole; nothing of any process."""
 _COPIED_BYTES = 1 << 20
 OWN_DEVICES = "/dev/clawd"
 # What bubblewrap's --dev shows of the host's own /dev.
@@ -82,6 +90,28 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     total_memory_bytes: int = 4 * _GIB
 
 
+class Toolchains(msgspec.Struct, frozen=True, kw_only=True):
+    """What commands see of the toolchains of a person, and what they know of the person.
+
+    Attributes:
+        path: folders for PATH, in the person's order.
+        shown: files and folders that are shown read-only; real paths, none within another.
+        secrets: what lies in them and may not be read; real paths.
+        variables: for the environment of a command.
+        links: what a home in the sandbox links to: names in it, and what of `shown` they stand for.
+        settings: files of a home there that say who the person is and where packages come from.
+        left_out: folders of PATH that are not shown, and why, for people.
+    """
+
+    path: tuple[str, ...] = ()
+    shown: tuple[Path, ...] = ()
+    secrets: tuple[Path, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    links: tuple[tuple[str, Path], ...] = ()
+    settings: tuple[tuple[str, bytes], ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
 class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A command to run.
 
@@ -96,9 +126,13 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
         stdin: what it reads; empty is end of file at once.
         timeout_s: wall-clock limit; then the whole tree is killed.
         max_output_bytes: how much output is kept; the rest is read and dropped.
-        network: whether it shares the host's network; no network at all otherwise.
         separate_errors: keep standard error apart from the output.
         grace_s: at the time limit it is asked to end (SIGTERM), and killed that much later.
+        toolchains: whether it sees the person's toolchains and has a home with the project's
+            caches; see `sandbox_home`.
+        apart: it is a program of others, which stays: its caches are its own, by this name, and it
+            does not learn who the person is; empty for one of the workspace's project.
+        opens: what that programs outside run later it may make; see `run_later_guard`.
     """
 
     argv: tuple[str, ...]
@@ -110,9 +144,11 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
     timeout_s: float = 15.0
     max_output_bytes: int = _MIB
-    network: bool = False
     separate_errors: bool = False
     grace_s: float = 0.0
+    toolchains: bool = False
+    apart: str = ""
+    opens: tuple[Opening, ...] = ()
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +208,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         umask: permissions that files do not get which a command makes.
         closed: files of /proc that only the daemon's user may read, and that tell of the host.
         devices: a folder with devices for commands, in the place of the host's own; empty for none.
+        toolchains: what commands see that want any.
+        kept: the caches of the project at hand; None for none.
     """
 
     bwrap: str
@@ -185,6 +223,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     umask: int = 0o077
     closed: tuple[str, ...] = ()
     devices: str = ""
+    toolchains: Toolchains = Toolchains()
+    kept: Path | None = None
 
 
 def bubblewrap_plan(
@@ -205,7 +245,8 @@ def bubblewrap_plan(
     workspace = checked_workspace(command, host)
     bind = "--bind" if command.workspace_writable else "--ro-bind"
     files: dict[str, bytes] = {}
-    options = [*_isolation(command, host), *_system(host), *_etc(command, files)]
+    options = [*_isolation(command, host), *_system(host), *_etc(files)]
+    options += _home(command, workspace, host, files)
     for path in command.readonly_paths:
         options += ["--ro-bind", str(path), str(path)]
     options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host, guarded)]
@@ -222,7 +263,7 @@ def bubblewrap_plan(
     argv = limited_argv(command, host) if is_inside else command.argv
     if wall := _wall(command, workspace, host):
         files[_WALL] = wall
-        argv = landlock_exec.start_words(argv, environment(command)["PATH"])
+        argv = landlock_exec.start_words(argv, environment(command, host)["PATH"])
     return Plan(
         argv=argv,
         limits={} if is_inside else _limits(host.limits),
@@ -242,7 +283,7 @@ def bare_plan(command: ChildCommand, host: Surroundings) -> Plan:
         InvalidRequestError: the command cannot be meant.
     """
     _check_command(command)
-    env = environment(command)
+    env = environment(command, host, home=bare_home(host))
     return Plan(
         argv=limited_argv(command, host),
         cwd=str(command.cwd or command.workspace),
@@ -276,13 +317,13 @@ def _limits(limits: ResourceLimits) -> dict[str, int]:
 
 def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
     words: list[str | Slot] = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-    words += ["--unshare-cgroup-try", "--hostname", "sandbox", "--new-session", "--die-with-parent"]
-    words += [] if command.network else ["--unshare-net"]
+    words += ["--unshare-net", "--unshare-cgroup-try", "--hostname", "sandbox", "--new-session"]
+    words += ["--die-with-parent"]
     words += ["--disable-userns"] if host.disables_userns else []
     words += ["--uid", str(inner_id(os.getuid())), "--gid", str(inner_id(os.getgid()))]
     words += ["--cap-drop", "ALL", "--clearenv"]
     words += ["--json-status-fd", Slot(name="status"), "--block-fd", Slot(name="gate")]
-    for name, value in environment(command).items():
+    for name, value in environment(command, host).items():
         words += ["--setenv", name, value]
     return words
 
@@ -301,9 +342,9 @@ def _wall(command: ChildCommand, workspace: Path, host: Surroundings) -> bytes:
     return landlock_exec.starter(machine, rules, landlock.WRITE, version, name=name)
 
 
-def _etc(command: ChildCommand, files: dict[str, bytes]) -> Iterator[str]:
+def _etc(files: dict[str, bytes]) -> Iterator[str]:
     """Show parts of the host's /etc. Small files are copied into `files`: a mount takes time."""
-    for name in (*ETC_PARTS, *(("/etc/resolv.conf",) if command.network else ())):
+    for name in ETC_PARTS:
         path = Path(name)
         target = os.path.realpath(name)
         if path.is_symlink() and any(_is_under(Path(target), Path(t)) for t in SYSTEM_TREES):
@@ -337,6 +378,43 @@ def _system(host: Surroundings) -> list[str]:
     return words
 
 
+def _home(
+    command: ChildCommand, workspace: Path, host: Surroundings, files: dict[str, bytes]
+) -> list[str]:
+    """Show toolchains, and make a home with the project's caches.
+
+    Nothing is mounted in what commands of two calls can write: the home is new for each, and its
+    caches are one folder, to which it has links.
+    """
+    if not command.toolchains:
+        return []
+    words: list[str] = []
+    for path in shown_toolchains(workspace, host):
+        words += ["--ro-bind-try", str(path), str(path)]
+    words += ["--perms", "0700", "--dir", INNER_HOME]
+    if host.kept is not None:
+        words += ["--bind", str(host.kept), f"{INNER_HOME}/{KEPT}"]
+    for name, target in home_links(workspace, host.toolchains.links, kept=host.kept).items():
+        words += ["--symlink", target, f"{INNER_HOME}/{name}"]
+    for name, text in host.toolchains.settings:
+        files[f"{INNER_HOME}/{name}"] = text
+    return words
+
+
+def shown_toolchains(workspace: Path, host: Surroundings) -> list[Path]:
+    """Return what is shown of toolchains beside a workspace; what lies in it is there as it is."""
+    return [path for path in host.toolchains.shown if not _is_under(path, workspace)]
+
+
+def shown_secrets(workspace: Path, host: Surroundings) -> set[Path]:
+    """Return what lies in the shown toolchains and may not be read, new ones right in them too."""
+    shown = shown_toolchains(workspace, host)
+    found = set(host.toolchains.secrets)
+    for folder in shown:
+        found.update(direct_secrets(folder))
+    return {path for path in found if not _is_under(path, workspace)}
+
+
 def _masks(
     command: ChildCommand,
     workspace: Path,
@@ -352,7 +430,12 @@ def _masks(
     shown = [workspace, *(path.resolve() for path in command.readonly_paths)]
     shown += [Path(tree) for tree in SYSTEM_TREES]
     masked: list[str] = []
-    for hidden in hidden_paths(host):
+    covered = hidden_paths(host)
+    if command.toolchains:
+        shown += shown_toolchains(workspace, host)
+        more = shown_secrets(workspace, host)
+        covered += sorted(p for p in more if not any(_is_under(p, each) for each in covered))
+    for hidden in covered:
         root = next((root for root in shown if root in hidden.parents), None)
         if root is None or not hidden.exists():
             continue
@@ -460,8 +543,15 @@ def _check_command(command: ChildCommand) -> None:
         raise InvalidRequestError(f"{cwd} is not in the workspace {command.workspace}")
 
 
-def environment(command: ChildCommand) -> dict[str, str]:
-    """Return all variables of a command: fixed ones, and its own."""
+def bare_home(host: Surroundings) -> str:
+    """Return the home of a command that has no sandbox: the project's caches."""
+    return str(host.kept or "/tmp")  # noqa: S108 - where there is nothing else
+
+
+def environment(
+    command: ChildCommand, host: Surroundings, *, home: str = INNER_HOME
+) -> dict[str, str]:
+    """Return all variables of a command: fixed ones, those of toolchains, and its own."""
     fixed = {
         "PATH": DEFAULT_PATH,
         "HOME": "/tmp",  # noqa: S108 - the sandbox's own tmpfs
@@ -472,7 +562,86 @@ def environment(command: ChildCommand) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "dumb",
     }
+    if command.toolchains:
+        fixed |= dict(host.toolchains.variables)
+        place, folders = command.workspace, host.toolchains.path
+        fixed["PATH"] = (
+            ":".join(p for p in folders if not _is_under(Path(p), place)) or DEFAULT_PATH
+        )
+        fixed["HOME"] = home
     return fixed | command.env
+
+
+class Inside(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the file system a command in the sandbox finds, by absolute paths as it spells them.
+
+    Attributes:
+        workspace: absolute and resolved.
+        workspace_writable: whether the command may change it.
+        own: folders of the sandbox's own, new for each command and gone with it.
+        shown: files and folders that are shown read-only.
+        hidden: what is covered in any of these.
+        is_bare: nothing is hidden and nothing its own: there is no sandbox.
+    """
+
+    workspace: Path
+    workspace_writable: bool = True
+    own: tuple[Path, ...] = ()
+    shown: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    is_bare: bool = False
+
+    def visible_inside(self, path: Path) -> bool:
+        """Return whether a command finds there what is its own, or what the host has there."""
+        return self.writable_inside(path) or self._is_in(path, (*self.shown, self.workspace))
+
+    def writable_inside(self, path: Path) -> bool:
+        """Return whether a command may write there: in its workspace or on what is its own."""
+        workspace = (self.workspace,) if self.workspace_writable else ()
+        if self._is_in(path, workspace):
+            return True
+        return not self._is_in(path, (self.workspace,)) and self.is_own(path)
+
+    def is_own(self, path: Path) -> bool:
+        """Return whether a path lies in the sandbox alone: nothing of the host is there."""
+        place = Path(os.path.normpath(path))
+        mounted = (*self.shown, self.workspace)
+        if any(_is_under(place, each) for each in mounted):
+            return False
+        return any(_is_under(place, each) for each in self.own)
+
+    def _is_in(self, path: Path, folders: tuple[Path, ...]) -> bool:
+        if self.is_bare:
+            return True
+        real = Path(os.path.realpath(path))
+        if any(_is_under(real, each) for each in self.hidden):
+            return False
+        return any(_is_under(real, each) for each in folders)
+
+
+def inside_of(command: ChildCommand, host: Surroundings, level: str) -> Inside:
+    """Return what a command finds at a level (`bwrap`, `landlock`, `none`)."""
+    if level == "none":
+        return Inside(workspace=command.workspace, is_bare=True)
+    hidden = hidden_paths(host)
+    shown = [*command.readonly_paths, *map(Path, (*SYSTEM_TREES, *USR_LINKS, *ETC_PARTS))]
+    own: list[Path] = []
+    if level == "bwrap":
+        # A made-up /etc, and what the kernel shows of the sandbox's own processes.
+        shown += [Path(name) for name in (*etc_files(), "/proc")]
+        own = [Path(name) for name in ("/tmp", "/dev/shm", *_DEVICES)]  # noqa: S108 - the sandbox's own
+    else:
+        shown += [Path(name) for name in MACHINE_FACTS]
+    if command.toolchains:
+        shown += shown_toolchains(command.workspace, host)
+        hidden += sorted(shown_secrets(command.workspace, host))
+    return Inside(
+        workspace=command.workspace,
+        workspace_writable=command.workspace_writable,
+        own=tuple(own),
+        shown=tuple(shown),
+        hidden=tuple(each for each in hidden if each != command.workspace),
+    )
 
 
 def _is_under(path: Path, folder: Path) -> bool:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry
 from clawd.security.sandbox_descriptors import memory_file
-from clawd.security.sandbox_looks import Overseer
+from clawd.security.sandbox_looks import KeepsTime, Overseer
 from clawd.security.sandbox_output import Output
 from clawd.security.sandbox_plan import ChildCommand, Plan
 
@@ -63,7 +63,9 @@ async def run_plan(
     ended_by: EndedBy = "exit"
     has_gate = bool(plan.bwrap)
     try:
-        async with asyncio.timeout(command.timeout_s):
+        async with asyncio.timeout(command.timeout_s) as limit:
+            if isinstance(overseer, KeepsTime):
+                overseer.keep_time(limit)
             if cleared is not None and not has_gate:
                 await cleared()
             child.start(plan)

@@ -20,6 +20,7 @@ from clawd.security.sandbox_plan import (
     Plan,
     Slot,
     Surroundings,
+    bare_home,
     bare_plan,
     bubblewrap_plan,
     environment,
@@ -132,7 +133,7 @@ def kept_plan(command: ChildCommand, host: Surroundings, interpreter: str) -> Pl
     bare_plan(command, host)  # refuses what cannot be meant
     options: list[str | Slot] = ["--status", Slot(name="status"), "--gate", Slot(name="gate")]
     options += ["--chdir", str(command.cwd or command.workspace), "--unfenced"]
-    for name, value in environment(command).items():
+    for name, value in environment(command, host, home=bare_home(host)).items():
         options += ["--setenv", name, value]
     return Plan(
         argv=limited_argv(command, host),

@@ -24,6 +24,7 @@ _DOWNLOADERS = frozenset(
 _STDIN_NAMES = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 _READERS_OF_SOURCE = frozenset({"source", ".", "eval"})
 _SAVES = re.compile(r"-[A-Za-z]*[oO]|--output(?:-document)?")
+_PROTECTED = re.compile(r"main|master|trunk|develop|production|prod|stable|release(?:[/-].+)?")
 _INLINE = frozenset({"-c", "-e", "-E", "-m", "-r", "-p", "--eval", "--print", "-n"})
 
 
@@ -94,6 +95,27 @@ def download_that_runs(invocations: list[Invocation], script: Script) -> str:
             ran = {each.name} | {basename(word) for word in each.operands[:1] if runs}
             if each.start > download.start and saved & ran:
                 return f"it would run what {download.name} downloads"
+    return ""
+
+
+def forced_push(invocation: Invocation) -> str:
+    """Return the protected branch that a push would overwrite or remove, or ""."""
+    words = [word.text for word in invocation.arguments]
+    if invocation.name != "git" or "push" not in words:
+        return ""
+    rest = words[words.index("push") + 1 :]
+    options = [text for text in rest if text.startswith("-")]
+    forces = any(
+        re.fullmatch(r"-[a-zA-Z]*[fd][a-zA-Z]*|--forc.*|--del.*|--mir.*|--pru.*", text)
+        for text in options
+    )
+    if any(re.fullmatch(r"--mir.*", text) for text in options):
+        return "git push --mirror overwrites every branch"
+    for text in rest:
+        target = text.removeprefix("+").rpartition(":")[2].removeprefix("refs/heads/")
+        is_forced = forces or text.startswith(("+", ":"))
+        if is_forced and not text.startswith("-") and _PROTECTED.fullmatch(target):
+            return f"git push would overwrite {target} by force"
     return ""
 
 

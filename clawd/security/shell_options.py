@@ -34,6 +34,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 FIND_ACTIONS = frozenset({
     "-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls",
 })  # fmt: skip
+FD_RUNS = frozenset({"-x", "-X", "--exec", "--exec-batch"})
+_FD = Options(letters="xX", with_value="tEedjSocC", names=("--exec", "--exec-batch"))
 RISKY_OPTIONS: dict[str, Options] = {
     "sort": Options(
         letters="oT",
@@ -63,6 +65,8 @@ RISKY_OPTIONS: dict[str, Options] = {
         with_value="eFfmP",
         names=("--compile", "--uncompress", "--uncompress-noreport"),
     ),
+    "fd": _FD,
+    "fdfind": _FD,
     "diff": Options(letters="l", with_value="CUIxXDWFS", names=("--paginate",)),
 }  # fmt: skip
 
@@ -79,22 +83,23 @@ _GIT_BRANCH_FILTERS = frozenset(
 )
 
 
-def risky_option(name: str, arguments: tuple[Word, ...]) -> str:
+def risky_option(name: str, arguments: tuple[Word, ...], *, only_known: bool = False) -> str:
     """Return what makes this command execute or write, or "" when nothing does.
 
-    A dynamic word could be any option, and a leading glob could expand to one: both count.
+    A dynamic word could be any option, and a leading glob could expand to one: both count, unless
+    only what is known shall.
     """
+    uncertain = "" if only_known else _uncertain(arguments)
+    if uncertain and (name in RISKY_OPTIONS or name in {"git", "find"}):
+        return uncertain
     if name == "git":
         return _risky_git(arguments)
     if name == "find":
-        return _uncertain(arguments) or next(
-            (word.text for word in arguments if word.text in FIND_ACTIONS), ""
-        )
+        return next((word.text for word in arguments if word.text in FIND_ACTIONS), "")
     options = RISKY_OPTIONS.get(name)
     if options is None:
         return ""
-    texts = [word.text for word in arguments]
-    return _uncertain(arguments) or _risky_word(options, texts)
+    return _risky_word(options, [word.text for word in arguments if word.is_static])
 
 
 def _uncertain(arguments: tuple[Word, ...]) -> str:
@@ -115,7 +120,7 @@ def _risky_word(options: Options, arguments: list[str]) -> str:
         if text == "--":
             operands += arguments[position:]
             break
-        if text in options.names or _is_abbreviated(text, options.names):
+        if text in options.names or is_abbreviated(text, options.names):
             return text
         if text.startswith("--"):
             position += text in options.names_with_value
@@ -145,16 +150,13 @@ def _in_cluster(options: Options, text: str) -> tuple[str, bool]:
     return "", False
 
 
-def _is_abbreviated(text: str, names: tuple[str, ...]) -> bool:
+def is_abbreviated(text: str, names: tuple[str, ...]) -> bool:
     """Tell whether `--outp=x` may mean one of the names; GNU takes unique abbreviations."""
     option = text.partition("=")[0]
     return len(option) > 2 and option.startswith("--") and any(n.startswith(option) for n in names)
 
 
 def _risky_git(arguments: tuple[Word, ...]) -> str:
-    uncertain = _uncertain(arguments)
-    if uncertain:
-        return uncertain
     texts = [word.text for word in arguments]
     position = 0
     while position < len(texts) and texts[position].startswith("-"):
@@ -168,7 +170,7 @@ def _risky_git(arguments: tuple[Word, ...]) -> str:
     for text in rest:
         if text == "--":
             break
-        if _is_abbreviated(text, _GIT_RISKY) or "%G" in text:
+        if is_abbreviated(text, _GIT_RISKY) or "%G" in text:
             return text
     return _risky_git_branch(rest) if subcommand == ["branch"] else ""
 

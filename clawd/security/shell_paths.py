@@ -51,11 +51,15 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         forbidden: nothing at or under these may be touched.
         forbids_inside: whether a forbidden path lies in the workspace itself.
+        own: folders of the sandbox's own, which a command may read and write.
+        shown: what a sandbox shows read-only of the system.
     """
 
     workspace: str
     forbidden: tuple[str, ...]
     forbids_inside: bool
+    own: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 class PathProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +69,14 @@ class PathProblem(msgspec.Struct, frozen=True, kw_only=True):
     is_forbidden: bool
 
 
-def places(workspace: PurePath, home: PurePath, forbidden_paths: tuple[str, ...]) -> Places:
+def places(
+    workspace: PurePath,
+    home: PurePath,
+    forbidden_paths: tuple[str, ...],
+    *,
+    own: tuple[str, ...] = (),
+    shown: tuple[str, ...] = (),
+) -> Places:
     """Return the places; `~` and relative forbidden paths are in the home."""
     forbidden = tuple(
         normpath(f"{home}/{path[1:]}" if path == "~" or path.startswith("~/") else f"{home / path}")
@@ -77,24 +88,45 @@ def places(workspace: PurePath, home: PurePath, forbidden_paths: tuple[str, ...]
         workspace=inside,
         forbidden=forbidden,
         forbids_inside=any(_is_under(path, inside, has_glob=False) for path in forbidden),
+        own=own,
+        shown=shown,
     )
 
 
-def problem_of_word(word: Word, folder: str, allowed: Places) -> PathProblem | None:
+def place_of(text: str, folder: str) -> str:
+    """Return the absolute path that a word names."""
+    return normpath(f"{folder}/{text}" if not text.startswith("/") else "/" + text.lstrip("/"))
+
+
+def is_own(path: str, allowed: Places) -> bool:
+    """Tell whether a path lies in a folder of the sandbox's own, which ends with the command."""
+    return any(_is_under(path, each, has_glob=False) for each in allowed.own) and not _is_under(
+        path, allowed.workspace, has_glob=False
+    )
+
+
+def problem_of_word(
+    word: Word, folder: str, allowed: Places, *, writes: bool = False
+) -> PathProblem | None:
     """Judge one word that is a path for certain (a redirection's target).
 
     Args:
         word: the path, relative to `folder`; of a dynamic word its known beginning counts.
         folder: the absolute folder the command would stand in.
         allowed: what the policy says.
+        writes: whether it is to be written.
     """
     text = word.text if word.is_static else word.text.rpartition("/")[0]
     if not text or _HARMLESS.fullmatch(text):
         return None
-    path = normpath(f"{folder}/{text}" if not text.startswith("/") else "/" + text.lstrip("/"))
+    path = place_of(text, folder)
     if any(_is_under(path, each, has_glob=word.has_glob) for each in allowed.forbidden):
         return PathProblem(path=path, is_forbidden=True)
-    if _is_under(path, allowed.workspace, has_glob=False):
+    # What leaves the workspace by `..` is meant to be outside, wherever the workspace lies.
+    leaves = not text.startswith("/") and _is_under(folder, allowed.workspace, has_glob=False)
+    beside = () if leaves else (*allowed.own, *(() if writes else allowed.shown))
+    inside = (allowed.workspace, *beside)
+    if any(_is_under(path, each, has_glob=False) for each in inside):
         return None
     return PathProblem(path=path, is_forbidden=False)
 

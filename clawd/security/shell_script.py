@@ -39,6 +39,14 @@ _WORDS = frozenset({
     "process_substitution", "arithmetic_expansion", "brace_expression", "regex",
     "extglob_pattern", "test_operator",
 })  # fmt: skip
+# What may stand as well where the full sandbox holds what runs.
+_COMPOUND = frozenset({
+    "for_statement", "while_statement", "do_group", "if_statement", "elif_clause", "else_clause",
+    "compound_statement", "test_command", "binary_expression", "unary_expression",
+    "parenthesized_expression", "postfix_expression", "ternary_expression", "test_operator",
+    "heredoc_redirect", "herestring_redirect", "arithmetic_expansion", "variable_assignments",
+    "declaration_command", "regex", "extglob_pattern", "brace_expression", "process_substitution",
+})  # fmt: skip
 _FORMS = {
     "function_definition": "defines a function",
     "heredoc_redirect": "holds a here-document",
@@ -91,11 +99,21 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     end: int
 
 
+class Loop(msgspec.Struct, frozen=True, kw_only=True):
+    """A `for`: the variable, and the words that it goes through."""
+
+    name: str
+    values: tuple[Word, ...]
+
+
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """A command line in parts, in source order.
 
     Attributes:
         oddities: why it is not of the plain kind; empty when all of it is.
+        unsure: why it cannot be judged even as built of loops, conditions and the like.
+        assignments: variables that it sets for what follows.
+        loops: its `for`s.
         inputs: texts of here-documents and here-strings: what a shell would run.
         bombs: names of functions that call themselves in a pipeline or the background.
         is_too_big: it has more parts than anybody would write; the rest is not listed.
@@ -107,11 +125,23 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[str, ...]
     functions: tuple[str, ...]
     bombs: tuple[str, ...]
+    unsure: tuple[str, ...] = ()
+    assignments: tuple[tuple[str, Word], ...] = ()
+    loops: tuple[Loop, ...] = ()
     is_too_big: bool = False
 
 
-def parse(source: bytes, variables: Mapping[str, str]) -> Script:
-    """Take a command line apart; never fails, what makes no sense becomes an oddity."""
+def parse(
+    source: bytes, variables: Mapping[str, str], bound: Mapping[str, str] | None = None
+) -> Script:
+    """Take a command line apart; never fails, what makes no sense becomes an oddity.
+
+    Args:
+        source: the line.
+        variables: values that are known for certain.
+        bound: values of loop variables; no command is named by them.
+    """
+    values = _Values(variables, bound or {})
     whole, body = source, ""
     if len(source) > MAX_PARSED_BYTES:
         source, body = _without_here_document(source)
@@ -126,7 +156,7 @@ def parse(source: bytes, variables: Mapping[str, str]) -> Script:
             is_too_big=True,
         )
     root = Parser(_LANGUAGE).parse(source.translate(_ASCII_ONLY)).root_node
-    flattener = _Flattener(source, variables)
+    flattener = _Flattener(source, values)
     for node, parent in _walk(root):
         if flattener.count > MAX_NODES:
             break
@@ -136,9 +166,14 @@ def parse(source: bytes, variables: Mapping[str, str]) -> Script:
     script = flattener.script()
     if body:
         script = msgspec.structs.replace(script, inputs=(*script.inputs, body))
-    if not script.oddities and not _reads_the_same(script, whole, variables):
-        return msgspec.structs.replace(script, oddities=("can be read in two ways",))
-    return script
+    if not script.oddities and not _reads_the_same(script, whole, values):
+        script = msgspec.structs.replace(script, oddities=("can be read in two ways",))
+    is_sure = not script.oddities or (
+        not script.unsure and _reads_the_same(script, whole, values, compound=True)
+    )
+    if is_sure or script.unsure:
+        return script
+    return msgspec.structs.replace(script, unsure=("can be read in two ways",))
 
 
 def _without_here_document(source: bytes) -> tuple[bytes, str]:
@@ -156,13 +191,29 @@ def _without_here_document(source: bytes) -> tuple[bytes, str]:
     return source[:start] + source[end:], found["body"].decode("utf-8", "replace")
 
 
-def _reads_the_same(script: Script, source: bytes, variables: Mapping[str, str]) -> bool:
+class _Values(dict[str, str]):
+    """What variables hold: in a command's name only those that are known for certain."""
+
+    def __init__(self, known: Mapping[str, str], bound: Mapping[str, str]) -> None:
+        super().__init__({**bound, **known})
+        self.in_names = known
+
+
+def _reads_the_same(
+    script: Script, source: bytes, values: _Values, *, compound: bool = False
+) -> bool:
     """Tell whether the second reader finds the same commands as the grammar."""
     try:
-        commands = plain_commands(source.decode("utf-8", "replace"))
+        commands = plain_commands(source.decode("utf-8", "replace"), compound=compound)
     except NotPlainError:
         return False
-    expanded = [tuple(w for raw in words for w in expand(raw, variables)) for words in commands]
+    expanded = [
+        (
+            *expand(words[0], values.in_names),
+            *(each for raw in words[1:] for each in expand(raw, values)),
+        )
+        for words in commands
+    ]
     return expanded == [command.words for command in script.commands]
 
 
@@ -182,10 +233,13 @@ def _walk(root: Node) -> Iterator[tuple[Node, str]]:
 class _Flattener:
     """Collects what `Script` holds while the tree is walked."""
 
-    def __init__(self, source: bytes, variables: Mapping[str, str]) -> None:
+    def __init__(self, source: bytes, values: _Values) -> None:
         self._source = source
-        self._variables = variables
+        self._values = values
         self._covered = 0
+        self._unsure: dict[str, None] = {}
+        self._settings: list[tuple[str, Word]] = []
+        self._loops: list[Loop] = []
         self._commands: list[SimpleCommand] = []
         self._redirects: list[Redirect] = []
         self._oddities: dict[str, None] = {}
@@ -200,14 +254,20 @@ class _Flattener:
             commands=tuple(self._commands),
             redirects=tuple(self._redirects),
             oddities=tuple(self._oddities),
+            unsure=tuple(self._unsure),
+            assignments=tuple(self._settings),
+            loops=tuple(self._loops),
             inputs=tuple(self._inputs),
             functions=tuple(self._functions),
             bombs=tuple(self._bombs),
             is_too_big=self.count > MAX_NODES,
         )
 
-    def oddity(self, what: str) -> None:
+    def oddity(self, what: str, *, is_compound: bool = False) -> None:
+        """Note why the source is not plain; unless it is compound, it cannot be judged at all."""
         self._oddities[what] = None
+        if not is_compound:
+            self._unsure[what] = None
 
     def visit(self, node: Node, parent: str) -> None:
         self.count += 1
@@ -217,6 +277,8 @@ class _Flattener:
                 self._command(node)
             case "command_name" if parent != "command":
                 self._stray_name(node)
+            case "for_statement":
+                self._loop(node)
             case "file_redirect":
                 self._redirect(node)
             case "heredoc_body":
@@ -232,11 +294,16 @@ class _Flattener:
     def _form(self, node: Node, parent: str) -> None:
         """Notice what is not plain about a node, and that its text is accounted for."""
         if node.is_named and node.type not in _PLAIN and node.type not in _REPORTED:
-            self.oddity(_FORMS.get(node.type, f"holds a {node.type.replace('_', ' ')}"))
+            writes = node.type == "process_substitution" and self._text(node).startswith(">")
+            self.oddity(
+                _FORMS.get(node.type, f"holds a {node.type.replace('_', ' ')}"),
+                is_compound=node.type in _COMPOUND and not writes,
+            )
         if node.type == "variable_assignment" and parent != "command":
-            self.oddity("sets variables")
+            self.oddity("sets variables", is_compound=True)
+            self._settings.append(self._assignment(node))
         if node.type == "expansion" and not _PLAIN_EXPANSION.fullmatch(self._text(node)):
-            self.oddity("changes the value of a variable as it expands it")
+            self.oddity("changes the value of a variable as it expands it", is_compound=True)
         if not node.children:
             self._gap(node.start_byte)
             self._covered = max(self._covered, node.end_byte)
@@ -246,7 +313,7 @@ class _Flattener:
         assignments: list[tuple[str, Word]] = []
         for child in node.children:
             if child.type == "command_name":
-                words += self._words(child)
+                words += expand(self._text(child), self._values.in_names)
             elif child.type == "variable_assignment":
                 assignments.append(self._assignment(child))
             elif child.type in _WORDS:
@@ -266,14 +333,20 @@ class _Flattener:
 
     def _stray_name(self, node: Node) -> None:
         """Take a name that the grammar could not build a command around: `{rm,-rf,x}`."""
-        words = tuple(self._words(node))
+        words = tuple(expand(self._text(node), self._values.in_names))
         self._commands.append(
             SimpleCommand(words=words, assignments=(), start=node.start_byte, end=node.end_byte)
         )
 
+    def _loop(self, node: Node) -> None:
+        name = node.child_by_field_name("variable")
+        values = [w for child in node.children_by_field_name("value") for w in self._words(child)]
+        if name is not None:
+            self._loops.append(Loop(name=self._text(name), values=tuple(values)))
+
     def _assignment(self, node: Node) -> tuple[str, Word]:
         name, _, value = self._text(node).partition("=")
-        words = expand(value, self._variables)
+        words = expand(value, self._values)
         return name, words[0] if len(words) == 1 else Word(text="", is_static=False)
 
     def _redirect(self, node: Node) -> None:
@@ -298,7 +371,7 @@ class _Flattener:
             self._bombs.append(name)
 
     def _words(self, node: Node) -> list[Word]:
-        return expand(self._text(node), self._variables)
+        return expand(self._text(node), self._values)
 
     def _text(self, node: Node) -> str:
         return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
@@ -306,5 +379,11 @@ class _Flattener:
     def _gap(self, until: int) -> None:
         """Notice source that no part of the tree accounts for."""
         between = self._source[self._covered : until].decode("utf-8", "replace")
-        if set(between.replace("\\\n", "")) - _BETWEEN:
+        if between.strip() == "-" and self._commands:
+            # The grammar loses a lone dash before a here-document (tree-sitter-bash 0.25.1).
+            last = self._commands.pop()
+            dash = Word(text="-")
+            self._commands.append(msgspec.structs.replace(last, words=(*last.words, dash)))
+            self.oddity("loses a dash before a here-document", is_compound=True)
+        elif set(between.replace("\\\n", "")) - _BETWEEN:
             self.oddity("holds text that the grammar skipped")

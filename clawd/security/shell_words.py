@@ -23,6 +23,7 @@ _SIMPLE_ESCAPES = {
 }  # fmt: skip
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _EXPANDS = re.compile(r"\$[A-Za-z_0-9{(@*#?!$\-\[]")
+_PIPE = "/dev/fd/63"
 _NOT_IN_A_WORD = frozenset(" \t\n;&|()<>")
 _GLOBS = frozenset("*?[")
 
@@ -51,6 +52,8 @@ def expand(raw: str, variables: Mapping[str, str]) -> list[Word]:
         raw: the source text of the word, quotes and all.
         variables: values that are known for certain (`HOME`, `PWD`).
     """
+    if raw.startswith("<("):
+        return [Word(text=_PIPE)]  # bash gives the name of a pipe, which is never an option
     characters, is_static = _Reader(raw, variables).read()
     if not is_static:
         return [_word(characters, is_static=False)]

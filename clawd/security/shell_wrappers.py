@@ -7,6 +7,7 @@ import re
 
 import msgspec
 
+from clawd.security.shell_options import FD_RUNS
 from clawd.security.shell_words import Word
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh"})
@@ -126,6 +127,9 @@ _PROGRAM_OPTIONS = {
     "rsync": ("-e", "--rsh", "--rsync-path"),
     "vim": ("-c", "--cmd"),
     "make": ("--eval", "SHELL"),
+    "npx": ("-c", "--call"),
+    "npm": ("-c", "--call"),
+    "pnpm": ("-c", "--shell-mode"),
 }
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
@@ -162,7 +166,9 @@ def unwrap(words: tuple[Word, ...]) -> Unwrapped:
     if name in WRAPPERS:
         return _by_table(name, WRAPPERS[name], arguments)
     if name == "find":
-        return Unwrapped(commands=_find_runs(arguments))
+        return Unwrapped(commands=_runs_behind(_FIND_RUNS, arguments))
+    if name in {"fd", "fdfind"}:
+        return Unwrapped(commands=_runs_behind(FD_RUNS, arguments), adds_words=True)
     return Unwrapped(scripts=_scripts_of(name, arguments))
 
 
@@ -207,6 +213,28 @@ def is_harmless_variable(name: str, value: Word) -> bool:
     """Tell whether setting this variable for a command changes its language at most."""
     is_plain = re.fullmatch(r"[\w.@=-]*", value.text) is not None
     return value.is_static and is_plain and (name == "LANG" or name.startswith("LC_"))
+
+
+def env_command(
+    arguments: tuple[Word, ...],
+) -> tuple[tuple[tuple[str, Word], ...], tuple[Word, ...]] | None:
+    """Return what `env` sets and the words that it runs; None where it does more."""
+    rest = list(arguments)
+    while rest and rest[0].text.startswith("-"):
+        word = rest.pop(0)
+        if not word.is_static:
+            return None
+        if word.text in {"-u", "--unset"} and rest:
+            rest.pop(0)
+        elif word.text == "--":
+            break
+        elif not re.fullmatch(r"-[i0]+|-|--ignore-environment|--null|--unset=\w+", word.text):
+            return None
+    settings: list[tuple[str, Word]] = []
+    while rest and _is_assignment(rest[0]):
+        name, _, value = rest[0].text.partition("=")
+        settings.append((name, msgspec.structs.replace(rest.pop(0), text=value)))
+    return tuple(settings), tuple(rest)
 
 
 def _is_assignment(word: Word) -> bool:
@@ -254,10 +282,12 @@ def _ends_cluster(text: str, names: tuple[str, ...]) -> bool:
     return is_cluster and any(n[1:] in text for n in names if len(n) == 2)
 
 
-def _find_runs(arguments: tuple[Word, ...]) -> tuple[tuple[Word, ...], ...]:
+def _runs_behind(
+    options: frozenset[str], arguments: tuple[Word, ...]
+) -> tuple[tuple[Word, ...], ...]:
     runs: list[tuple[Word, ...]] = []
     for index, word in enumerate(arguments):
-        if word.text not in _FIND_RUNS:
+        if word.text not in options:
             continue
         if len(runs) == _MAX_RUNS:
             return (*runs, (Word(text="", is_static=False),))

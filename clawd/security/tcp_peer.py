@@ -212,10 +212,10 @@ def _judge(pid: int, policy: PeerPolicy) -> _Judged:
 
 
 def _refuse_filtered(pid: int) -> None:
-    """Refuse a process that more system call filters hold than this one: a tool behind Landlock.
+    """Refuse a process that more system call filters hold than this one: what a tool speaks by.
 
-    Such a tool has no namespace of its own to be known by, and may have the network; its filters
-    it can neither take off nor keep from what it starts.
+    The egress proxy holds the connections of sandboxed commands, and a tool behind Landlock has no
+    namespace of its own to be known by; filters can neither be taken off nor kept from children.
     """
     if _numbers(pid, "Seccomp_filters") > _numbers("self", "Seccomp_filters"):
         raise ForbiddenError(

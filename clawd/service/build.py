@@ -4,11 +4,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from clawd.channels.base import Outgoing
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
@@ -17,18 +16,24 @@ from clawd.config.secrets import webhook_address
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, ConfigError
 from clawd.mcp.model import RemoteServers
+from clawd.memory.blobs import Blobs
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
+from clawd.memory.snapshots import Snapshots
 from clawd.memory.store import Memory
 from clawd.receipts.chain import ReceiptChain
+from clawd.receipts.record import Receipt
+from clawd.receipts.verify import find_receipt
 from clawd.runtime.activity import Activity
 from clawd.runtime.calls import Calls
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.facts import Facts
-from clawd.runtime.hub import Hub
+from clawd.runtime.hooks import TurnHooks
+from clawd.runtime.hub import DaemonEvent, Hub
 from clawd.runtime.inbox import Inbox
+from clawd.runtime.late_answers import LateAnswers
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.questions import Questions
 from clawd.runtime.session_files import LongMessages
@@ -36,9 +41,12 @@ from clawd.runtime.tool_client import ToolClients
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
-from clawd.security.estop import EmergencyStop
+from clawd.security.egress import Egress
+from clawd.security.estop import EmergencyStop, Listener
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
+from clawd.security.modes import ModeBook
+from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
@@ -46,24 +54,25 @@ from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox_orphans import end_orphans
 from clawd.security.sandbox_plan import own_devices
 from clawd.security.taint import TaintBook
-from clawd.service.additions import Additions
-from clawd.service.anchor import Anchor
 from clawd.service.background import Background, problem_of
-from clawd.service.bounds import (
+from clawd.service.conversation_setup import care_for, fact_sources, housekeeping_of, taint_of
+from clawd.service.last_run import LastRun
+from clawd.service.limits import (
     change_limits_of,
+    command_limit_of,
     dispatch_settings_of,
+    hidden_paths_of,
+    hooks_of,
     keep_limits_of,
+    network_rules_of,
     sandbox_settings_of,
 )
-from clawd.service.caring import care_for, housekeeping_of
-from clawd.service.chain_check import check_of
-from clawd.service.facts import fact_sources, taint_of
-from clawd.service.judging import Judging, load_rules
-from clawd.service.last_run import LastRun
-from clawd.service.log_ring import ring
+from clawd.service.logs import ring
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics, MetricsLog
-from clawd.service.receipts import open_receipts, reopen_receipts
+from clawd.service.policy_preview import PolicyPreview, load_rules
+from clawd.service.preload import Preloader
+from clawd.service.receipts import Anchor, check_of, open_receipts, reopen_receipts
 from clawd.service.state import (
     LocalModels,
     State,
@@ -71,15 +80,58 @@ from clawd.service.state import (
     knowledge_of,
 )
 from clawd.service.status import Began, DaemonStatus
-from clawd.service.stopping import on_estop, tell_estop
-from clawd.service.toolset import Toolset
+from clawd.service.toolset import Additions, Toolset
 from clawd.service.upkeep import MemoryKeeper
+from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
+from clawd.tools.hooks import Hooks, HookTrail
+from clawd.tools.jobs import Jobs
 from clawd.tools.journal import Journal
+from clawd.tools.reach import ReachSettings
 from clawd.tools.registry import Registry
+from clawd.tools.taint_tracking import TaintTracking
+from clawd.wire.events import EstopChanged
+
+# What follows when the emergency stop is set or cleared, beside the processes that it kills.
 
 _log = logging.getLogger(__name__)
+
+
+class _StopsCalls(Protocol):
+    """Whoever runs calls."""
+
+    def stop_all(self) -> int:
+        """End all of them; return how many there were."""
+        ...
+
+
+def _on_estop(approvals: Approvals, calls: _StopsCalls, jobs: Jobs, inbox: Inbox) -> Listener:
+    """Return what ends questions, calls, jobs and answers when the stop is set."""
+
+    def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
+        if not is_set:
+            _log.warning("emergency stop cleared")
+            return
+        denied = approvals.deny_all()
+        stopped = calls.stop_all() + jobs.stop_all("the emergency stop")
+        inbox.stop_generations()
+        _log.warning("emergency stop set", extra={"stopped": stopped, "denied": denied})
+
+    return changed
+
+
+def _tell_estop(hub: Hub) -> Listener:
+    """Return what tells everybody who follows the daemon."""
+
+    def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
+        hub.emit(DaemonEvent(event=EstopChanged(is_set=is_set)))
+
+    return changed
+
+
+if TYPE_CHECKING:
+    from clawd.service.embedding import MeaningIndex
 
 
 class Daemon:
@@ -119,6 +171,7 @@ class Daemon:
         self.memory: Memory
         self.keys: KeyBook
         self.changes: Changes
+        self.snapshots: Snapshots
         self.knowledge: Knowledge
         self.chain: ReceiptChain | None = None
         self.anchor: Anchor | None = None
@@ -126,13 +179,18 @@ class Daemon:
         self.engine: Engine
         self.tools_cgroup: ToolsCgroup | None = None
         self.sandbox: Sandbox
+        self.egress: Egress
         self._devices = ""
         self.rules: RuleBook
         self.approvals: Approvals
         self.journal: Journal
-        self.judging: Judging
+        self.jobs: Jobs
+        self.hooks: Hooks
+        self.policy_preview: PolicyPreview
         self.inbox: Inbox
+        self.late: LateAnswers
         self.keeper: MemoryKeeper
+        self.meaning: MeaningIndex | None = None
         self.mcp: McpTools
         self.toolset: Toolset
         self.registry: Registry
@@ -156,7 +214,11 @@ class Daemon:
         return problem_of(self.chain, self.memory, self.background)
 
     async def drain(self) -> None:
-        """Refuse new turns, give running ones their grace, then cancel them."""
+        """Refuse new turns, give running ones their grace, then cancel them.
+
+        What waits for a person lapses at once: nobody's silence holds up the end.
+        """
+        self.approvals.close()
         await self.inbox.close(grace_s=self.state.loaded.config.limits.shutdown_grace_s)
 
     async def close(self) -> None:
@@ -171,7 +233,7 @@ class Daemon:
         self.keys = KeyBook(self.memory.keys)
         await self.keys.load()
         self.chain, self.anchor = await open_receipts(
-            self.loaded, self.memory.ledger, self._stack, self._last_run, self.background.watch
+            self.loaded, self.memory, self._stack, self._last_run, self.background.watch
         )
         self.estop = EmergencyStop(layout.home)
         self.estop.start()
@@ -181,9 +243,17 @@ class Daemon:
         self.state = State(self.loaded, self.engine, self._environ)
         self.state.redact = redactor.text
         self._stack.push_async_callback(self.state.close)
+        blobs = Blobs(layout.snapshots / "blobs", lambda: command_limit_of(self.state.loaded))
         self.changes = await self.memory.changes(
-            layout.undo, lambda: change_limits_of(self.state.loaded)
+            layout.undo, lambda: change_limits_of(self.state.loaded), blobs
         )
+        self.snapshots = Snapshots(
+            layout.snapshots,
+            blobs,
+            changes=self.changes,
+            left_out=lambda: hidden_paths_of(self.state.loaded),
+        )
+        self._stack.push_async_callback(self.snapshots.close)
         self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
         self._stack.callback(self.knowledge.close)
         cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
@@ -191,41 +261,43 @@ class Daemon:
             self.tools_cgroup = cgroup
         self._devices = await asyncio.to_thread(own_devices)
         self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
+        self.egress = Egress(lambda: network_rules_of(self.state.loaded))
+        self._stack.push_async_callback(self.egress.close)
         # Whoever gets here holds the home's lock: what carries its mark has lost its daemon.
         await asyncio.to_thread(end_orphans, layout.home)
         await self.sandbox.probe()
         await self._connect(redactor)
 
+    def _policy(self) -> PolicySettings:
+        """Return the policy in force."""
+        return self.state.policy
+
     async def _connect(self, redactor: Redactor) -> None:
-        config, layout = self.loaded.config, self.loaded.layout
+        config = self.loaded.config
         taint = await taint_of(self.memory.origins, self.state)
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
-        store = JsonRuleStore(layout.approval_rules)
+        store = JsonRuleStore(self.loaded.layout.approval_rules)
         self.rules = rules = RuleBook(store, record=self.journal.record_rule)
-        await load_rules(self.rules)
+        await load_rules(rules)
         self.approvals = Approvals(
             rules,
             estop=self.estop,
             timeout_s=config.security.approval_timeout_s,
             rule_days=config.security.approval_rule_days,
         )
+        modes = ModeBook(self._policy, record=self.journal.record_mode)
         self.registry = registry = await self._tools(taint)
-        registry.elsewhere = self.mcp.directory
+        self.hooks = self._hooks(taint)
         dispatcher = Dispatcher(
             registry,
-            gate=Gate(lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules),
+            gate=Gate(self._policy, estop=self.estop, taint=taint, rules=rules, modes=modes),
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,
-            settings=dispatch_settings_of(
-                self.loaded,
-                self._sandbox_level(),
-                self.memory.session_files,
-                self.activity.count_call,
-            ),
+            settings=self._dispatch_settings(),
         )
         person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory, taint, self.hub)
+        book = ConversationBook(self.memory, taint, self.hub, modes)
         models = ModelBook()
         preparation = Preparation(
             registry,
@@ -239,25 +311,65 @@ class Daemon:
             ),
             long_messages=LongMessages(self.memory.session_files, models),
         )
+        turn_hooks = TurnHooks(self.hooks, book)
+        self.hub.add_listener(turn_hooks.note)
+        self._stack.push_async_callback(turn_hooks.close)
         self.inbox = Inbox(
             book,
             turns=Turns(dispatcher),
             preparation=preparation,
             settings=lambda: self.state.runtime,
             care=care_for(book, self.memory, self.state, redactor, models),
+            hooks=turn_hooks,
         )
+        self.late = self._late_answers(redactor)
         self._begin_upkeep(book, rules)
+        await self._begin_index(redactor)
         await self._begin_notices(redactor)
-        self.estop.add_listener(on_estop(self.approvals, dispatcher.stop_all, self.inbox))
-        self.estop.add_listener(tell_estop(self.hub))
+        self.estop.add_listener(_on_estop(self.approvals, dispatcher, self.jobs, self.inbox))
+        self.estop.add_listener(_tell_estop(self.hub))
         self.hub.add_listener(self.activity.note)
         self.handlers = Handlers(self._parts(dispatcher, person, redactor))
         await self.mcp.open(self.state.loaded, self._offer_tools)
         await asyncio.to_thread(self._last_run.begin)
 
-    def push(self, outgoing: Outgoing) -> bool:
-        """Tell those who follow a conversation over the socket; tell whether anybody does."""
-        return self.inbox.book.tell_followers(outgoing.conversation_id, outgoing.notice())
+    def _hooks(self, taint: TaintBook) -> Hooks:
+        # Not isolated, but bounded, and killed by the emergency stop like everything else.
+        bare = SandboxSettings(mode="off", home=self.loaded.layout.home, umask=self._umask)
+        return Hooks(
+            lambda: hooks_of(self.state.loaded),
+            HookTrail(journal=self.journal, flow=TaintTracking(taint), commands=self.snapshots),
+            sandbox=self.sandbox,
+            owner=Sandbox(bare, registry=self.estop),
+            is_stopped=self.estop.is_set,
+            environ=self._environ,
+        )
+
+    def _dispatch_settings(self) -> DispatchSettings:
+        settings = dispatch_settings_of(
+            self.loaded,
+            self._sandbox_level(),
+            self.memory.session_files,
+            self.snapshots,
+            self.activity.count_call,
+            reach=self._reach(),
+        )
+        return msgspec.structs.replace(settings, hooks=self.hooks)
+
+    def _reach(self) -> ReachSettings:
+        """Return how what tools start reaches hosts."""
+        return ReachSettings(
+            egress=self.egress,
+            is_on=lambda: self.state.loaded.config.security.egress != "off",
+            listed=lambda: self.state.loaded.config.security.egress_hosts,
+        )
+
+    def preload(self) -> None:
+        """Load the default model, if the config wants it, and have it read prompts ahead."""
+        preparation = self.inbox.preparation
+        preloader = Preloader(self.engine, self.state, preparation, self.registry)
+        preloader.start(self.background.watch)
+        self._stack.push_async_callback(preloader.close)
 
     async def _begin_notices(self, redactor: Redactor) -> None:
         """Begin to tell people who look elsewhere, where the config says how."""
@@ -279,6 +391,7 @@ class Daemon:
 
     def _begin_upkeep(self, book: ConversationBook, rules: RuleBook) -> None:
         """Begin what goes on beside the turns: memory's housekeeping, the log of metrics."""
+        book.on_forget = self.jobs.forget
         self.keeper = MemoryKeeper(
             self.memory.upkeep,
             book=book,
@@ -291,27 +404,62 @@ class Daemon:
         log.start(self.background.watch)
         self._stack.push_async_callback(log.close)
 
+    async def _begin_index(self, redactor: Redactor) -> None:
+        """Begin to search by meaning, too, where the config names a model; or end what was."""
+        named = self.loaded.config.memory.embedding
+        if not named:
+            await self.memory.forget_vectors()
+            return
+        from clawd.service.embedding import MeaningIndex, NamedEmbedder
+
+        embedder = NamedEmbedder(
+            named,
+            providers=lambda: self.state.providers,
+            redact=redactor.text,
+            is_stopped=self.estop.is_set,
+        )
+        self.meaning = index = MeaningIndex(
+            embedder,
+            self.memory,
+            self.knowledge,
+            may_work=lambda: (
+                not (self.inbox.turns[0] or self.engine.generating or self.estop.is_set())
+            ),
+        )
+        self.engine.add_watcher(index.indexer.give_way)
+        self.hub.add_listener(index.note)
+        self.estop.add_listener(index.note_estop)
+        index.indexer.start(self.background.watch)
+        self._stack.push_async_callback(index.indexer.close)
+
     async def _tools(self, taint: TaintBook) -> Registry:
+        limit = self.loaded.config.limits.max_tool_output_bytes
+        self.jobs = Jobs(
+            self.journal, TaintTracking(taint), self.snapshots, output_limit_bytes=limit
+        )
+        self._stack.push_async_callback(self.jobs.close)
         layout, sessions = self.loaded.layout, self.memory.session_files
         servers = self._servers or make_servers(
-            self.sandbox, layout.mcp, is_stopped=self.estop.is_set
+            self.sandbox, layout.mcp, is_stopped=self.estop.is_set, ways=self._reach()
         )
         self.mcp = McpTools(servers, layout=layout, environ=self._environ, sessions=sessions)
         self._stack.push_async_callback(self.mcp.close)
         self.toolset = Toolset(
             self.memory,
-            sandbox=self.sandbox,
             changes=self.changes,
             knowledge=self.knowledge,
             taint=taint,
             additions=Additions(self.sandbox, self._environ, layout, self.mcp),
+            jobs=self.jobs,
         )
         await self.toolset.refresh(self.state.loaded)
-        return Registry(self.toolset.tools(self.state.loaded, self.state.policy))
+        registry = Registry(self.toolset.tools(self.state.loaded, self.state.policy))
+        registry.elsewhere = self.mcp.directory
+        return registry
 
     def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor, redactor: Redactor) -> Parts:
         config, layout = self.loaded.config, self.loaded.layout
-        self.judging = Judging(
+        self.policy_preview = PolicyPreview(
             self.state,
             tools=self.toolset.tools,
             rules=self.rules,
@@ -324,6 +472,9 @@ class Daemon:
             inbox=self.inbox,
             housekeeping=housekeeping_of(self.inbox, self.memory),
             calls=calls,
+            jobs=self.jobs,
+            caches=self.sandbox.caches,
+            cache_bytes=lambda: self.state.loaded.config.sandbox.cache_mb << 20,
             tool_clients=ToolClients(
                 self.registry,
                 calls=calls,
@@ -342,6 +493,7 @@ class Daemon:
             plugins=self.toolset.plugins,
             reload_tools=self.reload_tools,
             approvals=self.approvals,
+            late=self.late,
             rules=self.rules,
             questions=person.questions,
             estop=self.estop,
@@ -361,9 +513,25 @@ class Daemon:
             reload=self.reload,
             accept_receipts=self.accept_receipts,
             shutdown=self.shutdown_wanted.set,
-            judge_of=self.judging.judge_of,
-            policy_cases=self.judging.policy_cases,
+            judge_of=self.policy_preview.judge_of,
+            policy_cases=self.policy_preview.policy_cases,
         )
+
+    def _late_answers(self, redactor: Redactor) -> LateAnswers:
+        return LateAnswers(
+            self.memory,
+            self.inbox,
+            estop=self.estop,
+            redactor=redactor,
+            receipt_of=self._receipt,
+            is_key_in_force=lambda key: self.keys.left_s(key) != 0.0,
+        )
+
+    async def _receipt(self, receipt_id: str) -> Receipt | None:
+        """Return a receipt of the chain by its id."""
+        if self.chain is None:
+            return None
+        return await asyncio.to_thread(find_receipt, self.chain.path, receipt_id)
 
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
         mode = self.loaded.config.security.sandbox  # another one takes a restart
@@ -381,11 +549,13 @@ class Daemon:
             estop=self.estop,
             engine=self.engine,
             inbox=self.inbox,
+            jobs=self.jobs,
             approvals=self.approvals,
             rules=self.rules,
             gateway=lambda: self.gateway_address,
             last_run=self._last_run,
             background=self.background,
+            meaning=self.meaning,
         )
 
     def _metrics(self) -> DaemonMetrics:
@@ -417,10 +587,14 @@ class Daemon:
         late = self.state.adopt(loaded)
         self.sandbox.adopt(self._sandbox_settings(loaded))
         await self.reload_tools()
-        await load_rules(self.rules)
         await self.mcp.adopt(loaded)
         _log.info("config reloaded", extra={"path": str(loaded.path)})
-        told = [f"reloaded {loaded.path}", late, await reopen_receipts(self.chain, self.anchor)]
+        try:
+            reopened = await reopen_receipts(self.chain, self.anchor)
+        finally:
+            # Afterwards: what is found in the file of rules gets its receipt.
+            await load_rules(self.rules)
+        told = [f"reloaded {loaded.path}", late, reopened]
         return "; ".join(filter(None, told))
 
     async def reload_tools(self) -> None:

@@ -4,58 +4,156 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import web
 
 from clawd import __version__
-from clawd.channels.http import (
-    embeddings,
-    gateway,
-    gateway_acts,
-    health,
-    mcp,
-    metrics,
-    root,
-    server_info,
-    tokens,
-)
-from clawd.channels.http.anthropic import routes as anthropic_routes
-from clawd.channels.http.app import Gateway, Invoke, Stream, Take, make_app
+from clawd.channels.http import anthropic as anthropic_routes
+from clawd.channels.http import embeddings, gateway, llama_server, mcp, metrics
+from clawd.channels.http.app import Gateway, Health, Invoke, McpServed, Stream, Take, make_app
 from clawd.channels.http.auth import Doorman, vouching
-from clawd.channels.http.binding import addresses_of, bind, check_exposure, is_loopback, tls_of
 from clawd.channels.http.catalogue import Catalogue
 from clawd.channels.http.generations import ModelGenerations
-from clawd.channels.http.guard import Traffic, guarding, rating, reading
+from clawd.channels.http.guard import DoorRules, Rates, Traffic, guarding, rating, reading
+from clawd.channels.http.model_api import Caller
+from clawd.channels.http.ollama import chat as ollama_routes
 from clawd.channels.http.ollama import models as ollama_models
-from clawd.channels.http.ollama import routes as ollama_routes
 from clawd.channels.http.openai import chat, completions, models, responses
-from clawd.channels.http.origins import DoorRules
-from clawd.channels.http.rates import Rates
-from clawd.channels.http.server import Server
+from clawd.channels.http.server import (
+    Server,
+    addresses_of,
+    bind,
+    check_exposure,
+    is_loopback,
+    tls_of,
+)
 from clawd.config.http import HttpSection
-from clawd.errors import ForbiddenError
+from clawd.engine.models import AUTO
+from clawd.engine.slot import ModelStatus
+from clawd.errors import ClawError, ForbiddenError
+from clawd.mcp.mount import DOOR, Mount, ToolDoor
 from clawd.runtime.continuity import Continuity
 from clawd.runtime.incoming import Door
+from clawd.runtime.tool_client import ClientKind
 from clawd.security.peer import PeerPolicy
-from clawd.security.principal import Principal
+from clawd.security.principal import Principal, Role
 from clawd.service.build import Daemon
-from clawd.service.health import health_of
-from clawd.service.mcp_door import mcp_served
+from clawd.service.state import LocalModels
+from clawd.tools.registry import Registry
 from clawd.wire.events import Event
 from clawd.wire.key_methods import CreateKey, RevokeKey
 from clawd.wire.method import Method, method_name
-from clawd.wire.methods import AnswerApproval, RevokeRule
+from clawd.wire.methods import AddRule, AnswerApproval, RevokeRule
+from clawd.wire.policy_methods import AllowHost
+
+# Whether a daemon can answer requests, as the HTTP gateway tells it.
+
+_LOADING = "Loading model"
+_STOPPED = "the emergency stop is set: no request to a model is begun"
+
+
+def health_of(daemon: Daemon) -> Callable[[], Awaitable[Health]]:
+    """Return what tells the health of a daemon."""
+
+    async def health() -> Health:
+        models = daemon.engine.status()
+        path, model = await asyncio.to_thread(_default, daemon)
+        known = next((each for each in models if path and each.path == path), None)
+        is_loading = known is not None and known.state == "loading"
+        running, room = _slots(models)
+        stopped = _STOPPED if daemon.estop.is_set() else ""
+        problem = daemon.problem or stopped or (_LOADING if is_loading else "")
+        return Health(
+            problem=problem,
+            model=model,
+            model_loaded=not path or (known is not None and known.state == "ready"),
+            slots_processing=min(running, room),
+            slots_idle=max(room - running, 0),
+        )
+
+    return health
+
+
+def _default(daemon: Daemon) -> tuple[str, str]:
+    """Return the file of the default model (empty for a remote one) and its name."""
+    loaded = daemon.state.loaded
+    section = loaded.config.providers.models.get(loaded.config.default_provider)
+    name = loaded.config.default_model or (section.model if section is not None else "")
+    if section is None or section.kind != "local":
+        return "", name
+    try:
+        found = LocalModels(loaded).find(name or AUTO)
+    except ClawError:
+        return "", name
+    return found.config.path, found.config.alias
+
+
+def _slots(models: list[ModelStatus]) -> tuple[int, int]:
+    """Return how many generations of local models there are, and how many could run."""
+    return (
+        sum(each.running for each in models),
+        sum(each.info.n_parallel for each in models if each.info is not None),
+    )
+
+
+# The MCP server of a daemon's gateway: what it is made of, when its first client comes.
+
+_MAX_DOORS = 4_096
+
+
+def _mcp_served(daemon: Daemon) -> McpServed | None:
+    """Return what serves MCP clients over HTTP; None where the config wants none."""
+    if not daemon.loaded.config.channels.http.mcp:
+        return None
+    return McpServed(mount=_mount(daemon.registry), door_of=_doors(daemon))
+
+
+def _mount(registry: Registry) -> Mount:
+
+    def make() -> Any:
+        from clawd.mcp.server import make_server
+
+        def door_of(ctx: Any) -> ToolDoor:
+            found: ToolDoor = ctx.request.scope["state"][DOOR]
+            return found
+
+        return make_server(door_of, version=__version__, on_change=registry.on_change)
+
+    return Mount(make)
+
+
+def _doors(daemon: Daemon) -> Callable[[Caller], ToolDoor]:
+    """Return what finds the tools of a caller; the calls of a key belong to one conversation."""
+    clients = daemon.handlers.parts.tool_clients
+    kind = ClientKind(
+        label="MCP client over HTTP", patterns=lambda: daemon.state.runtime.http_tools_allow
+    )
+    doors: dict[tuple[int, str, Role], ToolDoor] = {}
+
+    def door_of(caller: Caller) -> ToolDoor:
+        # By the role of now: who is an admin no more, or whose key is not, sees his own only.
+        at = (caller.principal.uid, caller.key_id, caller.principal.role)
+        found = doors.pop(at, None)
+        if found is None:
+            found = clients.door(caller.principal, kind, lasting=f"mcp:{caller.key_id}")
+        doors[at] = found  # put back last: the first is the one that was idle longest
+        if len(doors) > _MAX_DOORS:
+            doors.pop(next(iter(doors)))
+        return found
+
+    return door_of
+
 
 # What lets a call through, or a program in: over the socket a person is at the other end, over
 # HTTP it may be a program that a tool has started.
-_ADMIN_HERE = (AnswerApproval, RevokeRule, CreateKey, RevokeKey)
+_ADMIN_HERE = (AddRule, AllowHost, AnswerApproval, RevokeRule, CreateKey, RevokeKey)
 
 _log = logging.getLogger(__name__)
 
 
-class DirectCall:
+class _DirectCall:
     """A request that came through another door than the control socket, as its handler sees it."""
 
     def __init__(self, principal: Principal, take: Take | None = None) -> None:
@@ -63,6 +161,7 @@ class DirectCall:
         self.door: Door = "http"
         self.ends = True
         self.on_answer: Any = None
+        self.shows_events = take is not None
         self._take = take
 
     async def emit(self, event: Event) -> None:
@@ -105,7 +204,7 @@ async def start_gateway(
         max_body_bytes=http.max_body_bytes,
         is_scoped=routes is None,
     )
-    server = Server(app, traffic, http, daemon.hub)
+    server = Server(app, traffic, http)
     await server.start(list(passed) or bind(addresses, http.port), tls)
     daemon.gateway_address = ", ".join(server.addresses)
     if not is_loopback(addresses) and tls is None:
@@ -142,7 +241,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
     return Gateway(
         generations=generations,
         invoke=invoke_of(daemon),
-        stream=stream_of(daemon),
+        stream=_stream_of(daemon),
         health=health_of(daemon),
         calls=parts.calls,
         inbox=parts.inbox,
@@ -154,7 +253,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         provider_lines=parts.provider_lines,
         ping_s=lambda: daemon.loaded.config.channels.http.ping_interval_s,
         is_stopped=daemon.estop.is_set,
-        mcp=mcp_served(daemon),
+        mcp=_mcp_served(daemon),
         version=__version__,
     )
 
@@ -169,7 +268,7 @@ def _stopping(generations: ModelGenerations) -> Callable[[bool], None]:
 
 def invoke_of(daemon: Daemon) -> Invoke:
     """Return what runs a method of the control socket for a principal."""
-    stream = stream_of(daemon)
+    stream = _stream_of(daemon)
 
     async def invoke(params: Method[Any], principal: Principal) -> Any:
         return await stream(params, principal, None)
@@ -177,7 +276,7 @@ def invoke_of(daemon: Daemon) -> Invoke:
     return invoke
 
 
-def stream_of(daemon: Daemon) -> Stream:
+def _stream_of(daemon: Daemon) -> Stream:
     """Return what runs a method of the control socket and gives its events to a function."""
 
     async def stream(params: Method[Any], principal: Principal, take: Take | None) -> Any:
@@ -187,7 +286,7 @@ def stream_of(daemon: Daemon) -> Stream:
                 f"{name} needs an admin, and over HTTP a key with scope admin",
                 hint="Use clawctl, or make a key: clawctl key create --scope chat,tools,admin",
             )
-        return await getattr(daemon.handlers, name)(params, DirectCall(principal, take))
+        return await getattr(daemon.handlers, name)(params, _DirectCall(principal, take))
 
     return stream
 
@@ -195,20 +294,16 @@ def stream_of(daemon: Daemon) -> Stream:
 def routes_of() -> list[web.RouteDef]:
     """Return the routes of every dialect."""
     return [
-        *root.ROUTES,
         *chat.ROUTES,
         *completions.ROUTES,
         *responses.ROUTES,
         *models.ROUTES,
         *embeddings.ROUTES,
-        *tokens.ROUTES,
-        *server_info.ROUTES,
+        *llama_server.ROUTES,
         *anthropic_routes.ROUTES,
         *ollama_routes.ROUTES,
         *ollama_models.ROUTES,
         *mcp.ROUTES,
         *gateway.ROUTES,
-        *gateway_acts.ROUTES,
-        *health.ROUTES,
         *metrics.ROUTES,
     ]

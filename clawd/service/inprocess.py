@@ -20,8 +20,8 @@ from clawd.providers.base import Provider
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
+from clawd.service.control_socket import HomeLock
 from clawd.service.home import make_folders, redactor_of
-from clawd.service.sockets import HomeLock
 from clawd.tools.base import Tool
 
 

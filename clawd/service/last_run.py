@@ -22,8 +22,8 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.durable import read_private, sync_folder, write_private
 
 FILE = "last_run.json"
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-MAX_BYTES = 4096
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MAX_BYTES = 4096
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class LastRun:
 
     def _look_at_mark(self) -> None:
         try:
-            data = read_private(self._path, MAX_BYTES)
+            data = read_private(self._path, _MAX_BYTES)
         except StorageError as error:
             _log.warning("whether the last run ended in order is not known: %s", error.message)
             return
@@ -155,6 +155,35 @@ def _now() -> str:
 
 def _boot() -> str:
     try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
+        return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+# Whether a home came from a backup, as `clawctl backup restore` left it written there.
+
+_NOTE = "restored.json"
+_MAX_MARKER_BYTES = 64 << 10
+
+
+class _Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a restored home came from; `old_log` is empty where the chain goes on."""
+
+    created_at: str = ""
+    restored_at: str = ""
+    host: str = ""
+    receipts: int = 0
+    old_log: str = ""
+
+
+def restored_from(home: Path) -> str:
+    """Return a line that says which backup the home came from; empty for a home that did not."""
+    try:
+        with (home / _NOTE).open("rb") as file:
+            origin = msgspec.json.decode(file.read(_MAX_MARKER_BYTES), type=_Origin)
+    except (OSError, msgspec.MsgspecError):
+        return ""
+    line = f"the backup of {origin.created_at} from {origin.host}, put back {origin.restored_at}"
+    if origin.old_log:
+        line += f"; its {origin.receipts} receipts are in {origin.old_log}, a new chain began here"
+    return line

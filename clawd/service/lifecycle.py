@@ -18,11 +18,9 @@ from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, i
 from clawd.security.redact import Redactor
 from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.service.build import Daemon
-from clawd.service.door import Door
-from clawd.service.reporting import Reporter
-from clawd.service.restored import restored_from
-from clawd.service.sockets import HomeLock, take_when_free
-from clawd.service.systemd import Systemd
+from clawd.service.control_socket import Door, HomeLock, take_when_free
+from clawd.service.last_run import restored_from
+from clawd.service.systemd import Reporter, Systemd
 
 if TYPE_CHECKING:
     from clawd.channels.http.server import Server
@@ -110,7 +108,6 @@ async def _open_door(daemon: Daemon, layout: Layout, systemd: Systemd, policy: P
         daemon.handlers,
         identify=lambda peer: identify(peer, policy),
         identity=Identity(version=__version__, pid=os.getpid(), home=str(layout.home)),
-        push=daemon.push,
     )
     door = Door(server, layout.socket, watch=daemon.background.watch)
     await door.open(systemd.control_listeners())
@@ -122,6 +119,7 @@ async def _serve_socket(
 ) -> None:
     _announce(daemon, door)
     reporter.ready()
+    daemon.preload()
     try:
         await daemon.shutdown_wanted.wait()
         _log.info("draining")

@@ -14,9 +14,8 @@ from pathlib import Path
 import msgspec
 
 from clawd import __version__
-from clawd.config.init import initialise
 from clawd.config.load import Loaded, load
-from clawd.config.render import redacted, settings, toml_value
+from clawd.config.render import initialise, redacted, settings, toml_value
 from clawd.config.schema import json_schema
 from clawd.errors import ClawError, ConfigError, ReceiptError
 from clawd.paths import layout, user_home

@@ -15,10 +15,11 @@ from clawd.mcp.catalogue import CatalogueRules
 from clawd.mcp.directory import ServerDirectory, Wanted
 from clawd.mcp.model import FETCHERS, FETCHERS_LIMIT_S, RemoteServers, ServerSettings
 from clawd.mcp.pins import Pins
-from clawd.mcp.servers import Servers
+from clawd.mcp.supervisor import Servers
 from clawd.mcp.tools import McpTool
 from clawd.paths import Layout
 from clawd.security.sandbox import Sandbox
+from clawd.tools.reach import ReachSettings
 from clawd.tools.session_files import SessionStore
 
 DISABLED = "it is switched off in the config (enabled = false)"
@@ -91,18 +92,28 @@ class McpTools:
                     "the token of an MCP server crosses the network unencrypted, use https",
                     extra={"server": alias},
                 )
+        for alias, section in loaded.config.mcp.servers.items():
+            if section.network:
+                _log.warning(
+                    'network = true of an MCP server is old: it means hosts = ["*"], every public '
+                    "host by the egress proxy, and no longer this machine's own network",
+                    extra={"server": alias},
+                )
         return wanted
 
 
-def make_servers(sandbox: Sandbox, folder: Path, is_stopped: Callable[[], bool]) -> RemoteServers:
+def make_servers(
+    sandbox: Sandbox, folder: Path, is_stopped: Callable[[], bool], ways: ReachSettings
+) -> RemoteServers:
     """Return what connects the servers of a daemon; there are none before it adopts some.
 
     Args:
         sandbox: starts those on standard input and output.
         folder: of the home, for tokens and what servers print on standard error.
         is_stopped: whether the emergency stop is set.
+        ways: what leads their programs out.
     """
-    return Servers((), sandbox=sandbox, folder=folder, is_stopped=is_stopped)
+    return Servers((), sandbox=sandbox, folder=folder, is_stopped=is_stopped, ways=ways)
 
 
 def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
@@ -146,7 +157,7 @@ def _settings(
         workspace=str(loaded.config.workspace_dir.resolve()),
         workspace_access=section.workspace_access,
         readonly_paths=tuple(map(str, section.readonly_paths)),
-        network=section.network,
+        hosts=section.reached,
         url=section.url,
         token=token,
         oauth=section.oauth,

@@ -16,7 +16,7 @@ from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
 from clawd.service.background import Watch
-from clawd.service.chain_check import ChainCheck
+from clawd.service.receipts import ChainCheck
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricSpread, MetricsReport
 
 Kind = Literal["counter", "gauge"]

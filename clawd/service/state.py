@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from clawd.config.adapters import split_adapter
-from clawd.config.engine import EngineSection
-from clawd.config.load import Loaded
-from clawd.config.profiles import engine_settings, matching_pattern
+import msgspec
+
+from clawd.config.engine import EngineSection, split_adapter
+from clawd.config.load import Loaded, engine_settings, matching_pattern
 from clawd.config.schema import ProviderSection
-from clawd.engine.models import EMBEDDED, ModelFolder, size_bytes
+from clawd.config.secrets import provider_key
+from clawd.engine.assistant import ASSISTANT, Assistant
+from clawd.engine.client import EngineSettings
+from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, size_bytes
 from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
-from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError
 from clawd.memory.knowledge.shelf import KnowledgeSettings
@@ -21,25 +23,85 @@ from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions
 from clawd.providers.presets import preset_values
-from clawd.providers.reliable import ReliableProvider
-from clawd.providers.retry import RetrySettings
-from clawd.providers.router import Backend, RouterProvider
-from clawd.providers.routing import Labels, RouterSettings
-from clawd.providers.script import load_script
-from clawd.providers.scripted import ScriptedProvider
+from clawd.providers.reliable import ReliableProvider, RetrySettings, UnavailableProvider
+from clawd.providers.router import Backend, Labels, RouterProvider, RouterSettings
+from clawd.providers.scripted import ScriptedProvider, load_script
 from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PreambleOptions, PromptSettings, RuleOptions
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn_plan import TurnLimits
 from clawd.security.policy import PolicySettings
-from clawd.service.remote import REMOTE_KINDS, remote_provider
+from clawd.tools.offer import OfferRules
 from clawd.wire.reports import ModelLine, ModelList, ProviderLine
 
-MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"
-MAX_ADDRESSES = 16  # that messages named
-EMBEDDED_MAX_TOKENS = 320  # it answers in one sentence; a loop of its should end soon
+# Providers that are servers, made of their sections and keys.
+#
+# The HTTP client that they need is a fifth of what a daemon imports, so it is loaded with the
+# first.
+
+_REMOTE_KINDS = frozenset({"openai-compatible", "anthropic"})
 
 _log = logging.getLogger(__name__)
+
+
+def _remote_provider(
+    name: str, section: ProviderSection, environ: Mapping[str, str], retry: RetrySettings
+) -> Provider:
+    """Return the provider of a section; one that says why where its key is not to be had."""
+    try:
+        key = provider_key(name, section, environ) or ""
+    except ConfigError as error:
+        _log.warning("a provider is not available: %s", error.message)
+        return UnavailableProvider(name, error)
+    if section.kind == "anthropic":
+        return _anthropic(name, section, retry, key)
+    return _openai(name, section, retry, key)
+
+
+def _openai(name: str, section: ProviderSection, retry: RetrySettings, key: str) -> Provider:
+    from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
+
+    settings = OpenAISettings(
+        name=name,
+        base_url=section.base_url,
+        model=section.model,
+        stream=section.stream,
+        use_tool_role=section.use_tool_role,
+        tools=section.tools,
+        connect_timeout_s=section.connect_timeout_s,
+        first_byte_timeout_s=section.first_byte_timeout_s,
+        read_timeout_s=section.timeout_s,
+        retry=retry,
+    )
+    return OpenAICompatibleProvider(settings, api_key=key)
+
+
+def _anthropic(name: str, section: ProviderSection, retry: RetrySettings, key: str) -> Provider:
+    from clawd.providers.anthropic import AnthropicProvider, AnthropicSettings, Dialect
+
+    settings = AnthropicSettings(
+        name=name,
+        base_url=section.base_url,
+        model=section.model,
+        dialect=Dialect(
+            max_tokens=section.max_tokens,
+            stream=section.stream,
+            thinking=section.thinking,
+            use_tool_role=section.use_tool_role,
+        ),
+        tools=section.tools,
+        connect_timeout_s=section.connect_timeout_s,
+        first_byte_timeout_s=section.first_byte_timeout_s,
+        read_timeout_s=section.timeout_s,
+        retry=retry,
+    )
+    return AnthropicProvider(settings, api_key=key)
+
+
+_MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"
+MAX_ADDRESSES = 16  # that messages named
+_EMBEDDED_MAX_TOKENS = 320  # it answers in one sentence; a loop of its should end soon
+_ASSISTANT_MAX_TOKENS = 1_024  # a file that it writes is in it
 
 
 class State:
@@ -71,7 +133,7 @@ class State:
         before = self.loaded.config
         if any(
             getattr(loaded.config, name) != getattr(before, name)
-            for name in ("providers", "engine", "model")
+            for name in ("providers", "engine", "model", "default_provider", "default_model")
         ):
             providers = self._build(loaded)
             self._retired += self.providers.values()
@@ -105,11 +167,21 @@ class State:
             ProviderLine(
                 name=name,
                 kind=section.kind,
-                model=section.model or ", ".join(section.providers),
+                model=_model_of(name, section, self.loaded) or ", ".join(section.providers),
                 is_default=name == config.default_provider,
             )
             for name, section in sorted(config.providers.models.items())
         )
+
+    def answering(self) -> tuple[str, str]:
+        """Return the default model where it is a local one, and what to know of it; blocks."""
+        config = self.loaded.config
+        section = config.providers.models.get(config.default_provider)
+        if section is None or section.kind != "local":
+            return "", ""
+        name = _configured(config.default_provider, section, self.loaded)
+        models = LocalModels(self.loaded)
+        return models.resolved(name or AUTO), models.shortfall(name or AUTO)
 
     def provider_at(self, url: str) -> str:
         """Return the name of the provider at an address as OpenAI's; it lasts until a reload.
@@ -126,7 +198,7 @@ class State:
             )
         section = ProviderSection(kind="openai-compatible", base_url=url)
         retry = RetrySettings(extra_attempts=self.loaded.config.providers.retries)
-        made = remote_provider(url, section, self.environ, retry)
+        made = _remote_provider(url, section, self.environ, retry)
         known = self.loaded.config.providers.models
         if len(others := [name for name in self.providers if name not in known]) >= MAX_ADDRESSES:
             self._retired.append(self.providers.pop(others[0]))
@@ -161,11 +233,13 @@ class State:
         retry = RetrySettings(extra_attempts=loaded.config.providers.retries)
         match section.kind:
             case "local":
+                models = LocalModels(loaded)
                 return LocalProvider(
                     name,
                     self._engine,
-                    LocalModels(loaded).find,
-                    default_model=section.model or EMBEDDED,
+                    models.find,
+                    default_model=_configured(name, section, loaded) or AUTO,
+                    resolve=models.resolved,
                     options=LocalOptions(
                         allow_request_penalties=loaded.config.engine.allow_request_penalties,
                         use_tool_role=section.use_tool_role,
@@ -173,11 +247,11 @@ class State:
                     ),
                 )
             case "mock":
-                path = section.script or self.environ.get(MOCK_SCRIPT)
+                path = section.script or self.environ.get(_MOCK_SCRIPT)
                 script = load_script(Path(path)) if path else None
                 return ScriptedProvider(name, script, tools=section.tools)
             case "openai-compatible" | "anthropic":
-                return remote_provider(name, section, self.environ, retry)
+                return _remote_provider(name, section, self.environ, retry)
             case "reliable":
                 return ReliableProvider(name, chained, retry=retry)
             case "router":
@@ -197,12 +271,23 @@ def _router(
         own = sections[provider.name()]
         labels = Labels(**own.labels.model_dump() | {"model": own.labels.model or own.model})
         # To check another kind than a server costs more than a list of models: it may load one.
-        is_probed = own.kind in REMOTE_KINDS
+        is_probed = own.kind in _REMOTE_KINDS
         backends.append(Backend(provider=provider, labels=labels, is_probed=is_probed))
     settings = RouterSettings(
         probe_interval_s=section.probe_interval_s, overload_lead=section.overload_lead
     )
     return RouterProvider(name, backends, settings)
+
+
+def _model_of(name: str, section: ProviderSection, loaded: Loaded) -> str:
+    """Return the model that a provider answers from where a request names none."""
+    found = _configured(name, section, loaded)
+    return LocalModels(loaded).resolved(found or AUTO) if section.kind == "local" else found
+
+
+def _configured(name: str, section: ProviderSection, loaded: Loaded) -> str:
+    config = loaded.config
+    return (config.default_model if name == config.default_provider else "") or section.model
 
 
 class LocalModels:
@@ -220,17 +305,29 @@ class LocalModels:
         """
         path = self._folder.find(name)
         settings = engine_settings(self._loaded, path.name, preset_values())
-        sampling = _sampling(settings)
-        if path == self._folder.find(EMBEDDED):
-            sampling = SamplingConfig(
-                temperature=0.0,
-                seed=settings.seed,
-                max_tokens=settings.max_tokens or EMBEDDED_MAX_TOKENS,
-            )
         # One name for each file, whatever it was asked for by: no model is loaded twice.
         alias = self._folder.name_of(path)
+        limit = {EMBEDDED: _EMBEDDED_MAX_TOKENS, ASSISTANT: _ASSISTANT_MAX_TOKENS}.get(alias)
+        sampling = _sampling(settings) if limit is None else _greedy(settings, limit)
         folder = self._loaded.layout.cache / "prefix"
-        return LocalModel(config=_model_config(alias, path, settings, folder), sampling=sampling)
+        # Who did not ask for it has no text of conversations on the disk but in memory.
+        is_asked = self._loaded.source_of("engine.prefix_cache_disk_mb") != "default"
+        config = _model_config(alias, path, settings, folder)
+        config = msgspec.structs.replace(config, prefix_cache_conversations=is_asked)
+        if alias == ASSISTANT:
+            self._folder.assistant.check(path)
+            config = _adapted(config, self._folder.assistant)
+        return LocalModel(
+            config=config, sampling=sampling, template_kwargs=settings.template_kwargs
+        )
+
+    def resolved(self, name: str) -> str:
+        """Return which model a name means now: `auto` is the assistant or the embedded one."""
+        return self._folder.resolved(name)
+
+    def shortfall(self, name: str) -> str:
+        """Return why a name means the embedded model though it need not, "" where it does not."""
+        return self._folder.shortfall() if name.strip().lower() == AUTO else ""
 
     def listed(self) -> ModelList:
         """Return what is there, read anew."""
@@ -288,6 +385,7 @@ def policy_of(loaded: Loaded) -> PolicySettings:
     security = loaded.config.security
     return PolicySettings(
         autonomy=security.autonomy,
+        max_autonomy=security.max_autonomy,
         workspace_only=security.workspace_only,
         forbidden_paths=tuple(map(str, forbidden_paths_of(loaded))),
         forbidden_commands=security.forbidden_commands,
@@ -311,6 +409,7 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
         http_agent=config.channels.http.agent,
         http_keeps=config.channels.http.keep_conversations,
         tool_mode=config.tools.mode,
+        offer=OfferRules(kind=config.tools.offer, core=config.tools.core),
         prompt=PromptSettings(
             base=config.agent.system_prompt,
             operator=config.agent.system_append,
@@ -326,8 +425,10 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             max_response_bytes=config.limits.max_response_bytes,
             retry_on_incomplete=config.agent.retry_on_incomplete,
         ),
+        attended_rounds=config.agent.max_tool_rounds_attended,
         compression=CompressionSettings(**config.compression.model_dump()),
         titles=config.agent.titles,
+        show_results=config.agent.show_results,
         max_queued_messages=config.limits.max_queued_messages,
         max_inline_message_bytes=config.limits.max_inline_message_bytes,
         max_queued_events=config.limits.max_queued_events,
@@ -371,6 +472,7 @@ def _model_config(
         cache_type_k=settings.cache_type_k,
         cache_type_v=settings.cache_type_v,
         flash_attn=settings.flash_attn,
+        kv_unified=settings.kv_unified,
         mlock=settings.mlock,
         mmap=settings.mmap,
         split_mode=settings.split_mode,
@@ -387,6 +489,27 @@ def _model_config(
         prefix_cache_folder=str(prefix_folder),
         fence=settings.fence,
     )
+
+
+def _adapted(config: ModelConfig, assistant: Assistant) -> ModelConfig:
+    """Return how the assistant is loaded: its base, its adapter, and what the user adds.
+
+    One person talks to it: cells that sequences share take a quarter of the memory.
+    """
+    own = LoraAdapter(path=str(assistant.adapter))
+    unified = "on" if config.kv_unified == "auto" else config.kv_unified
+    return msgspec.structs.replace(
+        config,
+        lora=(own, *config.lora),
+        template_file=str(assistant.template),
+        kv_unified=unified,
+    )
+
+
+def _greedy(settings: EngineSection, limit: int) -> SamplingConfig:
+    """Return how the models of the package are sampled: what they were judged by."""
+    max_tokens = settings.max_tokens or limit
+    return SamplingConfig(temperature=0.0, seed=settings.seed, max_tokens=max_tokens)
 
 
 def _adapter(text: str) -> LoraAdapter:
@@ -414,4 +537,5 @@ def _sampling(settings: EngineSection) -> SamplingConfig:
         dry_breakers=settings.dry_breakers,
         seed=settings.seed,
         max_tokens=settings.max_tokens,
+        stop_loops=settings.stop_loops,
     )

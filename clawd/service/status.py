@@ -1,10 +1,12 @@
 """What a daemon is and does, as `status` reports it."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,12 +22,16 @@ from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox
-from clawd.service.anchor import Anchor
 from clawd.service.background import Background
-from clawd.service.last_run import LastRun
-from clawd.service.restored import restored_from
+from clawd.service.last_run import LastRun, restored_from
+from clawd.service.receipts import Anchor
 from clawd.service.state import State
+from clawd.tools.jobs import Jobs
 from clawd.wire.reports import StatusReport, WorkerLine
+from clawd.wire.status_reports import MeaningLine
+
+if TYPE_CHECKING:
+    from clawd.service.embedding import MeaningIndex
 
 
 def _now() -> str:
@@ -52,11 +58,13 @@ class DaemonStatus:
     estop: EmergencyStop
     engine: Engine
     inbox: Inbox
+    jobs: Jobs
     approvals: Approvals
     rules: RuleBook
     gateway: Callable[[], str]
     last_run: LastRun
     background: Background
+    meaning: "MeaningIndex | None"
 
     async def report(self, principal: Principal) -> StatusReport:
         """Return what the daemon is and does; of what has an owner, what the principal may see."""
@@ -69,6 +77,7 @@ class DaemonStatus:
         stop, sandbox = self.estop.state(), self.sandbox.status
         running, queued = self.inbox.turns
         head = self.chain.head() if self.chain is not None else None
+        model, model_note = await asyncio.to_thread(self.state.answering)
         return StatusReport(
             pid=os.getpid(),
             version=__version__,
@@ -89,6 +98,8 @@ class DaemonStatus:
             estop_reason=stop.reason,
             default_provider=config.default_provider,
             default_model=config.default_model,
+            model=model,
+            model_note=model_note,
             receipts_enabled=self.chain is not None,
             receipts=head.seq if head is not None else 0,
             receipts_head=head.receipt_hash if head is not None else "",
@@ -97,22 +108,42 @@ class DaemonStatus:
             restored=restored_from(layout.home),
             reload_refused=self.state.reload_refused,
             conversations=counts.conversations,
+            meaning=await self._meaning(principal),
             turns_running=running,
             turns_queued=queued,
+            jobs_running=sum(job.state == "running" for job in self.jobs.seen_by(principal)),
             approvals_pending=len(self.approvals.pending(principal)),
             rules=len(self.rules.rules(principal)),
             rules_problem=self.rules.problem,
-            workers=tuple(
-                WorkerLine(
-                    alias=each.alias,
-                    pid=each.pid,
-                    state=each.state,
-                    running=each.running,
-                    context_size=each.info.n_ctx if each.info is not None else 0,
-                    fence=each.info.fence if each.info is not None else "",
-                )
-                for each in self.engine.status()
-            ),
+            workers=self._workers(),
+        )
+
+    def _workers(self) -> tuple[WorkerLine, ...]:
+        return tuple(
+            WorkerLine(
+                alias=each.alias,
+                pid=each.pid,
+                state=each.state,
+                running=each.running,
+                context_size=each.info.n_ctx if each.info is not None else 0,
+                fence=each.info.fence if each.info is not None else "",
+            )
+            for each in self.engine.status()
+        )
+
+    async def _meaning(self, principal: Principal) -> MeaningLine | None:
+        if self.meaning is None:
+            return None
+        problem = self.meaning.indexer.problem
+        try:
+            counted = await self.meaning.counts(owner=visible_to(principal))
+        except StorageError as error:
+            return MeaningLine(model=self.meaning.named, problem=error.message)
+        return MeaningLine(
+            model=self.meaning.named,
+            indexed=counted.indexed,
+            messages=counted.wanted,
+            problem=problem,
         )
 
     def _receipts_problem(self) -> str:

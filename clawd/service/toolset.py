@@ -1,32 +1,180 @@
 """The tools of a daemon: what a configuration and its policy want, made from the parts."""
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from clawd.config.load import Loaded
+from clawd.errors import StorageError
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
-from clawd.plugins.loader import PluginStore
+from clawd.paths import Layout
+from clawd.plugins.loader import Installed, PluginStore
+from clawd.plugins.pins import Pins
+from clawd.plugins.process import plugin_tools
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
 from clawd.security.taint import TaintBook
-from clawd.service.additions import Additions
+from clawd.service.mcp import McpTools
 from clawd.service.state import session_limits_of
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
-from clawd.tools.external_folder import Problem
-from clawd.tools.facades import FACADES
+from clawd.tools.external import (
+    Found,
+    Places,
+    Problem,
+    external_tool,
+    read_folder,
+    without_collisions,
+)
+from clawd.tools.external_manifest import ExternalSpec, ManifestRules
+from clawd.tools.jobs import Jobs
 from clawd.tools.lookup import ToolLookup
+from clawd.tools.registry import FACADES
 from clawd.tools.session_files import SessionAccess
 
+# The tools that others wrote: external tools and plugins as held between two reloads, and MCP.
 
-class HeldTools(msgspec.Struct, frozen=True, kw_only=True):
+_log = logging.getLogger(__name__)
+
+
+class Additions:
+    """Reads manifests and plugins when told to, and makes tools of what it read last.
+
+    Args:
+        sandbox: runs the programs.
+        environ: what variables are passed on from.
+        layout: says where plugins lie.
+        mcp: the tools of MCP servers, which come and go between reloads.
+
+    Attributes:
+        sandbox: runs the programs.
+        plugins: what is installed.
+        mcp: the tools of MCP servers.
+    """
+
+    def __init__(
+        self, sandbox: Sandbox, environ: Mapping[str, str], layout: Layout, mcp: McpTools
+    ) -> None:
+        self.mcp = mcp
+        self.sandbox = sandbox
+        self._environ = environ
+        self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
+        self._reading = asyncio.Lock()
+        self._external = Found()
+        self._ready: tuple[Installed, ...] = ()
+        self._plugin_problems: tuple[Problem, ...] = ()
+        self._most_s = 0.0
+
+    async def refresh(self, loaded: Loaded) -> None:
+        """Read everything again; who comes later reads later."""
+        async with self._reading:
+            found = await asyncio.to_thread(_read, loaded, self.plugins)
+            self._external, self._ready, self._plugin_problems = found
+            self._most_s = loaded.config.limits.tool_timeout_s
+        for problem in (*self._external.problems, *self._plugin_problems):
+            _log.warning(
+                "a tool of others: %s",
+                problem.reason,
+                extra={"file": problem.file, "line": problem.line, "severity": problem.severity},
+            )
+
+    def tools(self, taken: Collection[str]) -> list[Tool]:
+        """Return the tools whose name is not taken."""
+        return self._chosen(taken)[0]
+
+    def problems(self, taken: Collection[str]) -> tuple[Problem, ...]:
+        """Return what was left out and what is doubtful, where these names are taken."""
+        return self._chosen(taken)[1]
+
+    def _chosen(self, taken: Collection[str]) -> tuple[list[Tool], tuple[Problem, ...]]:
+        external = without_collisions(self._external, taken)
+        tools: list[Tool] = [
+            external_tool(spec, sandbox=self.sandbox, environ=self._environ, most_s=self._most_s)
+            for spec in external.specs
+        ]
+        problems = [*external.problems, *self._plugin_problems, *self._shortened(external.specs)]
+        problems += [_old(spec) for spec in external.specs if spec.is_old]
+        names = {*taken, *(tool.name for tool in tools)}
+        for plugin in self._ready:
+            for tool in plugin_tools(plugin, sandbox=self.sandbox, most_s=self._most_s):
+                if tool.name in names:
+                    reason = f"another tool is called `{tool.name}` already"
+                    problems.append(Problem(file=str(plugin.folder), reason=reason, tool=tool.name))
+                    continue
+                names.add(tool.name)
+                tools.append(tool)
+        return tools, tuple(problems)
+
+    def _shortened(self, specs: Sequence[ExternalSpec]) -> Iterator[Problem]:
+        """Yield a warning for each tool whose manifest wants more time than any call may take."""
+        wanted = [(str(spec.file), spec.name, spec.timeout_ms) for spec in specs]
+        for plugin in self._ready:
+            tools = plugin.manifest.tools if plugin.manifest is not None else ()
+            wanted += [(str(plugin.folder), tool.name, tool.timeout_ms) for tool in tools]
+        for file, name, timeout_ms in wanted:
+            if timeout_ms > 1000 * self._most_s:
+                reason = (
+                    f"timeout_ms is {timeout_ms}; calls are ended after {self._most_s:g} s, "
+                    "which tool_timeout_s in [limits] sets for all tools"
+                )
+                yield Problem(file=file, reason=reason, tool=name, severity="warning")
+
+
+def _old(spec: ExternalSpec) -> Problem:
+    """Return a warning about a manifest that asks for the network as such."""
+    reason = (
+        '`network` is old: it means "hosts": ["*"], every public host by the egress proxy, and no '
+        "longer this machine's own network"
+    )
+    return Problem(file=str(spec.file), reason=reason, tool=spec.name, severity="warning")
+
+
+def _read(
+    loaded: Loaded, store: PluginStore
+) -> tuple[Found, tuple[Installed, ...], tuple[Problem, ...]]:
+    """Return the external tools, the plugins that may run, and what is wrong with the others."""
+    config, external, found = loaded.config, Found(), []
+    if config.external_tools.enabled:
+        external = read_folder(config.external_tools.dir, _places(loaded))
+    try:
+        found = store.installed() if config.plugins.enabled else []
+    except StorageError as error:
+        return external, (), (Problem(file="plugins", reason=error.message),)
+    problems = (
+        Problem(file=str(each.folder), reason=f"the plugin is {each.state}: {each.reason}")
+        for each in found
+        if each.state != "ready"
+    )
+    return external, tuple(each for each in found if each.state == "ready"), tuple(problems)
+
+
+def _places(loaded: Loaded) -> Places:
+    config = loaded.config
+    hidden = [path.expanduser().resolve() for path in config.security.forbidden_paths]
+    keys = [section.api_key_env for section in config.providers.models.values()]
+    for section in config.mcp.servers.values():
+        keys += [section.auth_env, section.oauth_client_env]
+    return Places(
+        home=loaded.layout.home,
+        writable=(config.workspace_dir, *config.security.workspace_roots),
+        rules=ManifestRules(
+            hidden=(*hidden, Path(loaded.layout.home).resolve()),
+            workspace=config.workspace_dir,
+            kept_variables=frozenset(filter(None, keys)),
+        ),
+    )
+
+
+class _HeldTools(msgspec.Struct, frozen=True, kw_only=True):
     """Tools of a program that holds the daemon; `alone` leaves all others out."""
 
     tools: tuple[Tool, ...] = ()
@@ -38,35 +186,35 @@ class Toolset:
 
     Args:
         memory: what tools search, and keep session files in.
-        sandbox: runs commands.
         changes: keeps what file tools change.
         knowledge: what tools note down.
         taint: what is known of conversations.
         additions: the tools that others wrote.
+        jobs: keeps commands that take long.
     """
 
     def __init__(
         self,
         memory: Memory,
         *,
-        sandbox: Sandbox,
         changes: Changes,
         knowledge: Knowledge,
         taint: TaintBook,
         additions: Additions,
+        jobs: Jobs,
     ) -> None:
         self._memory = memory
-        self._sandbox = sandbox
+        self._jobs = jobs
         self._changes = changes
         self._knowledge = knowledge
         self._taint = taint
         self._additions = additions
         self._own_names: frozenset[str] = frozenset()
-        self._held = HeldTools()
+        self._held = _HeldTools()
 
-    def hold(self, tools: Sequence[Tool], *, alone: bool) -> HeldTools:
+    def hold(self, tools: Sequence[Tool], *, alone: bool) -> _HeldTools:
         """Take tools of the program that holds the daemon; return those that they replace."""
-        former, self._held = self._held, HeldTools(tools=tuple(tools), alone=alone)
+        former, self._held = self._held, _HeldTools(tools=tuple(tools), alone=alone)
         return former
 
     async def refresh(self, loaded: Loaded) -> None:
@@ -103,7 +251,7 @@ class Toolset:
         deps = BuiltinDeps(
             policy=policy,
             home=loaded.layout.home,
-            sandbox=self._sandbox,
+            sandbox=self._additions.sandbox,
             changes=self._changes,
             plans=self._memory.plans,
             sessions=SessionAccess(
@@ -114,7 +262,9 @@ class Toolset:
                 allowed_addresses=config.security.allowed_addresses,
             ),
             web=WebSettings(**config.web.model_dump()),
+            jobs=self._jobs,
             shell_timeout_s=config.limits.shell_timeout_s,
+            max_command_s=config.limits.max_command_s,
             tool_timeout_s=config.limits.tool_timeout_s,
             http_timeout_s=config.limits.http_timeout_s,
         )

@@ -1,27 +1,203 @@
 """What a tool is: a name, a schema, a risk and an act. Results are values, never exceptions.
 
 A tool decides nothing about permission and writes no receipt; `tools.dispatch` does both around it.
+Traits are what is known of one beyond its schema: its effect, a call to copy, other words. Tools of
+clawd have their line here; any other tool may bring `traits` of its own, and is taken for one that
+acts when it does not.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import msgspec
 
+from clawd.security.egress import WayOut
 from clawd.security.held_paths import HeldPaths
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.preview import Preview
-from clawd.tools.traits import Traits, builtin_traits
 from clawd.wire.events import Event
 
+Effect = Literal["looks", "adds", "replaces", "changes", "acts"]
+EFFECTS: tuple[Effect, ...] = ("looks", "adds", "replaces", "changes", "acts")
+Takes = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
 NAME_PATTERN = r"^[a-zA-Z][a-zA-Z0-9_-]{0,63}$"
 SHORT_LIMIT = 120
-
 _T = TypeVar("_T")
+"""The ways to call an action: the arguments that must be there, and those that may."""
+
+
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """The traits of a tool.
+
+    Attributes:
+        effect: `looks` changes nothing; `adds` and takes nothing away; `replaces`, and a second
+            time makes no difference; `changes` what is there; `acts` in ways that cannot be told.
+        example: arguments of a call that works; the required ones of the schema when empty.
+        other_names: what callers call an argument of this tool, by its real name.
+        actions: for a tool with `action`: which of them a call without it can mean.
+        documents: arguments that hold whole texts, kept to the letter whatever their name.
+        stand_ins: words that callers write for its `action`, and the arguments that they mean.
+        rare: arguments that hardly any call needs; a short schema leaves them to its manual.
+        asks: it puts something to the person, who does one thing at a time.
+        looks_at_low: a call that it judges to be of low risk is held to looking.
+    """
+
+    effect: Effect = "acts"
+    example: dict[str, Any] = {}
+    other_names: dict[str, tuple[str, ...]] = {}
+    actions: dict[str, Takes] = {}
+    documents: tuple[str, ...] = ()
+    stand_ins: dict[str, dict[str, Any]] = {}
+    rare: tuple[str, ...] = ()
+    asks: bool = False
+    looks_at_low: bool = False
+
+    @property
+    def rank(self) -> int:
+        """How far it goes: 0 looks, 4 acts."""
+        return EFFECTS.index(self.effect)
+
+
+_FILE: dict[str, Any] = {"path": "notes.txt"}
+# Copied as it stands it should not hit a file that somebody has.
+_WRITTEN: dict[str, Any] = {"path": "example.txt", "content": "some text"}
+_EDITED = {
+    "new_text": ("new_string", "new_str", "new", "replacement", "replace_with", "content"),
+    "old_text": ("old_string", "old_str", "old", "find", "search", "target"),
+    "start_line": ("start", "line", "from_line", "first_line"),
+    "end_line": ("end", "to_line", "last_line"),
+}  # fmt: skip
+# Of a plan's items: what is done with them, in place of an action.
+_STEPS = {
+    "done": ("done", "complete", "completed", "finish", "finished", "markdone", "markcomplete"),
+    "working": ("start", "started", "begin", "working", "inprogress"),
+    "error": ("fail", "failed", "error"),
+}
+_TRAITS: dict[str, Traits] = {
+    "time": Traits(effect="looks"),
+    "calculator": Traits(effect="looks"),
+    "ask_user": Traits(effect="looks", asks=True, other_names={"options": ("choices", "answers")}),
+    "open_url": Traits(
+        effect="looks",
+        asks=True,
+        example={"url": "https://example.org/"},
+        other_names={"url": ("address", "link", "page", "href")},
+    ),
+    "tool_lookup": Traits(effect="looks", other_names={"name": ("tool", "tool_name", "query")}),
+    "memory_search": Traits(effect="looks", other_names={"limit": ("max_results", "count", "n")}),
+    "file_list": Traits(effect="looks", example={"path": "."}),
+    "file_read": Traits(
+        effect="looks",
+        other_names={
+            "start_line": ("start", "from_line", "first_line", "line"),
+            "max_lines": ("lines", "line_count", "num_lines"),
+        },
+        rare=("offset", "max_bytes"),
+    ),
+    "file_write": Traits(effect="replaces", example=_WRITTEN),
+    "file_edit": Traits(
+        effect="changes",
+        example={"path": "notes.txt", "old_text": "old words", "new_text": "new words"},
+        other_names=_EDITED,
+    ),
+    "file_append": Traits(effect="adds", example=_WRITTEN),
+    "glob": Traits(
+        effect="looks",
+        example={"pattern": "*.txt"},
+        other_names={"pattern": ("glob", "glob_pattern", "file_pattern", "name", "filename")},
+    ),
+    "grep": Traits(
+        effect="looks",
+        example={"pattern": "words", "path": "."},
+        other_names={
+            "pattern": ("regex", "regexp", "query", "text", "search", "q"),
+            "glob": ("include", "file_pattern", "glob_pattern"),
+            "ignore_case": ("case_insensitive", "insensitive"),
+            "max_results": ("limit", "head_limit", "max_count"),
+        },
+        rare=("max_results",),
+    ),
+    "check_path": Traits(effect="looks", example=_FILE),
+    "cwd": Traits(effect="looks"),
+    "workspace": Traits(effect="looks"),
+    "undo": Traits(effect="changes"),
+    "fs_ops": Traits(
+        effect="changes",
+        example={"operations": [{"op": "read", "path": "notes.txt"}]},
+        other_names={"operations": ("ops", "steps", "batch", "actions")},
+    ),
+    "shell": Traits(
+        effect="acts",
+        other_names={"timeout_s": ("timeout", "timeout_seconds")},
+        rare=("timeout_s",),
+        looks_at_low=True,
+    ),
+    "job": Traits(
+        effect="acts",
+        example={"action": "wait", "id": "job-1"},
+        other_names={"id": ("job", "job_id", "handle"), "wait_s": ("timeout", "timeout_s")},
+    ),
+    "evaluate": Traits(
+        effect="looks",
+        example={"code": "print(6 * 7)"},
+        other_names={"code": ("python", "script", "source", "program", "input")},
+    ),
+    "http": Traits(effect="acts"),
+    "web_search": Traits(
+        effect="looks", other_names={"max_results": ("limit", "count", "n")}, rare=("max_results",)
+    ),
+    "web_fetch": Traits(effect="looks", rare=("max_bytes",)),
+    "pdf_extract": Traits(
+        effect="looks",
+        example={"source": "paper.pdf"},
+        other_names={"source": ("path", "file", "url", "filename", "file_path")},
+    ),
+    "render": Traits(
+        effect="replaces",
+        example={"source": "# Title\n\nSome text."},
+        other_names={
+            "source": ("markdown", "mermaid", "content", "text", "code", "diagram", "input"),
+            "name": ("filename", "file", "path", "output"),
+            "format": ("kind", "mode", "language"),
+        },
+        documents=("source",),
+    ),
+    "knowledge_save": Traits(
+        effect="replaces", example={"keywords": "router password", "content": "It is on the box."}
+    ),
+    "knowledge_append": Traits(
+        effect="adds", example={"keywords": "router password", "content": "Changed in May."}
+    ),
+    "knowledge_search": Traits(effect="looks", other_names={"keywords": ("query", "q", "search")}),
+    "knowledge_load": Traits(effect="looks"),
+    "knowledge_list": Traits(effect="looks"),
+    "knowledge_delete": Traits(effect="changes"),
+    "knowledge_keywords": Traits(effect="looks"),
+    "plan": Traits(
+        effect="adds",
+        example={"action": "add", "text": "Read the notes"},
+        other_names={"text": ("task", "title", "description", "content")},
+        actions={
+            "add": ((("text",), ()),),
+            "update": ((("id", "status"), ("text",)), (("id", "text"), ())),
+            "list": (((), ()),),
+        },
+        stand_ins={
+            word: {"action": "update", "status": status}
+            for status, words in _STEPS.items()
+            for word in words
+        },
+    ),
+}
+
+
+def builtin_traits(name: str) -> Traits | None:
+    """Return the traits of a tool of clawd; None for any other name."""
+    return _TRAITS.get(name)
 
 
 async def _at_once() -> None:
@@ -40,6 +216,9 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
         error: what went wrong, for the model, with what to try instead; empty on success.
         metadata: facts for people and programs (`exit_code`, `truncated`, …), JSON-like.
         receipt_id: the receipt that proves it; dispatch fills it in.
+        contacted: hosts that a process which outlives the call reached meanwhile, as receipts list
+            them; those of the call's own are dispatch's.
+        refused: hosts that it was refused.
     """
 
     success: bool
@@ -47,6 +226,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     metadata: dict[str, Any] = {}
     receipt_id: str = ""
+    contacted: str = ""
+    refused: str = ""
 
 
 class ManualPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,10 +261,6 @@ class SessionTools(Protocol):
         """Return what is offered, by name."""
         ...
 
-    def looked_at(self, names: Sequence[str]) -> None:
-        """Take note that the manuals of these tools were read."""
-        ...
-
 
 class PlainNames:
     """The tools of a session that is not known: every tool goes by its own name."""
@@ -96,8 +273,21 @@ class PlainNames:
         """Return nothing."""
         return ()
 
-    def looked_at(self, _names: Sequence[str]) -> None:
-        """Do nothing."""
+
+class HostsReached(Protocol):
+    """The hosts that the process of a call reached so far, and those that it was refused."""
+
+    def contacted(self) -> str:
+        """Return the first, as a receipt lists them."""
+        ...
+
+    def refused(self) -> str:
+        """Return the second."""
+        ...
+
+    def told(self, result: ToolResult) -> ToolResult:
+        """Return a result that tells of both; what came from a host is untrusted text."""
+        ...
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +309,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
             run, and for calls of a program that judges by itself.
         preview: what was shown of the changes that the call makes, to which it is held; None
             where nothing was computed.
+        way_out: by what hosts can be reached, for a process that the call starts; None for none.
+        hosts: what was reached by it; None for none.
         cleared: returns when the call may act, raises ClawError when it may not; for tools with
             `holds_until_cleared`, which await it before anything that could be noticed.
     """
@@ -135,6 +327,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     tools: SessionTools = PlainNames()
     held: HeldPaths | None = None
     preview: Preview | None = None
+    way_out: WayOut | None = None
+    hosts: HostsReached | None = None
     cleared: Callable[[], Awaitable[None]] = _at_once
 
 
@@ -159,12 +353,19 @@ class Tool(ABC):
         description: the manual, for `tool_lookup`; falls back to `short`.
         parameters: JSON Schema of type object.
         timeout_s: how long one call may take; 0 leaves it to `[limits] tool_timeout_s`.
+        waits_for_person: whether a call does nothing but wait for somebody's answer, whose own
+            clock ends it; none runs while a client that can answer is there.
         aliases: other names that lead here.
         starts_process: whether a call starts a child process (and so needs the sandbox).
         holds_until_cleared: whether a call may get ready while its intent is being written, since
             it does nothing before `ToolContext.cleared` returns.
+        reaches_hosts: whether the process of a call may reach hosts that are granted, by
+            `ToolContext.way_out`.
+        hosts: those that are granted by what makes the tool, as `host:port`, `*.domain:port` or
+            `*` for every public one.
         outward: whether a call can send data out or change things outside the workspace; None
-            when nobody knows, which counts as yes for all but low risk.
+            when nobody knows, which counts as yes for all but low risk. Hosts that are asked about
+            by name do not count.
         offered_parameters: the schema that requests carry where the whole one is left to
             `tool_lookup`; None offers `parameters`, which calls are held to in any case.
         is_hidden: no request carries it; it is called all the same, by who found it with
@@ -182,9 +383,12 @@ class Tool(ABC):
     description: ClassVar[str] = ""
     parameters: ClassVar[dict[str, Any]]
     timeout_s: float = 0.0
+    waits_for_person: ClassVar[bool] = False
     aliases: ClassVar[tuple[str, ...]] = ()
     starts_process: ClassVar[bool] = False
     holds_until_cleared: ClassVar[bool] = False
+    reaches_hosts: ClassVar[bool] = False
+    hosts: ClassVar[tuple[str, ...]] = ()
     outward: ClassVar[bool | None] = None
     offered_parameters: ClassVar[dict[str, Any] | None] = None
     is_hidden: ClassVar[bool] = False
@@ -221,9 +425,6 @@ class Tool(ABC):
             ClawError: it cannot be computed, and the call cannot be made.
         """
         return None
-
-    def looked_at(self) -> None:  # noqa: B027 - most tools are never hidden
-        """Take note that a model read its manual, which it does before it calls a hidden one."""
 
     @abstractmethod
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:

@@ -1,11 +1,13 @@
 """What undo needs to know of every change of a file, and the log that keeps it.
 
 file_write → Workspace → ChangeKeeper.keep → ChangeLog (memory): old content, then a row
+a command  → CommandLog.enter → … → CommandLog.leave: a row for each difference
 undo       → ChangeLog.newest → Workspace → ChangeKeeper.keep (so undo can be undone as well)
 """
 
 import threading
-from typing import BinaryIO, Protocol
+from collections.abc import Sequence
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 from typing_extensions import override
@@ -40,6 +42,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         at: UTC, as `2026-11-21T08:00:00.000000Z`.
         kept: where the log keeps the old content; empty when there was no file.
         reverts: number of the change that this one took back, or 0.
+        is_of_many: it is one of those of a command, kept by what stood there before and after.
     """
 
     number: int
@@ -48,6 +51,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     kept: str = ""
     reverts: int = 0
+    is_of_many: bool = False
 
 
 class ChangeScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,23 @@ class ChangeScope(msgspec.Struct, frozen=True, kw_only=True):
     owner: int
     workspace: str
     conversation_id: str = ""
+
+
+class Which(msgspec.Struct, frozen=True, kw_only=True):
+    """Which calls of a scope are meant, where it is not the newest ones.
+
+    Attributes:
+        call: the call with this id, or the one whose id begins so.
+        is_turn: those of the newest turn that changed anything.
+        since: those that were made after this message of the scope's conversation.
+    """
+
+    call: str = ""
+    is_turn: bool = False
+    since: int = 0
+
+
+NEWEST = Which()
 
 
 class Undoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,23 +119,90 @@ class ChangeLog(Protocol):
         """
         ...
 
-    def drop(self, number: int) -> None:
-        """Forget a change that was not made, or was taken back."""
-        ...
+    def keep_all(
+        self,
+        call: CallFacts,
+        changes: Sequence[FileChange],
+        *,
+        reverts: int = 0,
+        undoing: Undoing = NOT_UNDOING,
+    ) -> list[int]:
+        """Keep the changes that a command made, or that undo is about to make of many files.
 
-    def newest(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
-        """Return what the newest calls changed, newest first, where it is not undone already.
-
-        `reverting` chooses between what undo did and what other tools did.
+        The content that they replace is kept already, by its hash; `reverts` is as of
+        `keep`. Returns their numbers.
         """
         ...
 
-    def peek(self, scope: ChangeScope, *, calls: int, reverting: bool) -> list[list[Change]]:
+    def keep_content(self, old: int, size: int) -> str:
+        """Keep the content of an open file as far as there is room; returns its SHA-256."""
+        ...
+
+    def drop(self, *numbers: int) -> None:
+        """Forget changes that were not made, or were taken back."""
+        ...
+
+    def newest(
+        self, scope: ChangeScope, *, calls: int, reverting: bool, which: Which = NEWEST
+    ) -> list[list[Change]]:
+        """Return what the newest calls changed, newest first, where it is not undone already.
+
+        `reverting` chooses between what undo did and what other tools did.
+
+        Raises:
+            InvalidRequestError: `which` fits more than one call, or names no message.
+        """
+        ...
+
+    def peek(
+        self, scope: ChangeScope, *, calls: int, reverting: bool, which: Which = NEWEST
+    ) -> list[list[Change]]:
         """Do what `newest` does, quickly; unlike the others it is called from the loop's thread."""
         ...
 
     def content(self, change: Change) -> BinaryIO:
         """Open the content that a change replaced."""
+        ...
+
+
+class Visit(msgspec.Struct, kw_only=True):
+    """A command's stay in a workspace.
+
+    Attributes:
+        before: what stood there, as the log knows it; None where it could not be kept.
+        problem: why not.
+    """
+
+    call: CallFacts
+    before: Any = None
+    problem: str = ""
+
+
+class Aftermath(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command did that undo covers, and what it does not cover.
+
+    Attributes:
+        changed: how many files and folders undo takes back.
+        uncovered: what of it undo cannot bring back, and why, for people.
+    """
+
+    changed: int = 0
+    uncovered: tuple[str, ...] = ()
+
+
+class CommandLog(Protocol):
+    """Keeps what commands change. Never raises: what is not covered is said."""
+
+    async def prepare(self, workspace: str) -> None:
+        """Look at a workspace that is not known yet, which can take seconds."""
+        ...
+
+    async def enter(self, call: CallFacts) -> Visit | None:
+        """Keep what stands in the workspace, before a command runs; None where it cannot."""
+        ...
+
+    async def leave(self, visit: Visit) -> Aftermath:
+        """Find out what the command changed and keep that; called once, when it has ended."""
         ...
 
 
@@ -137,7 +225,7 @@ class ChangeKeeper(Keeper):
     ) -> None:
         self._log = log
         self._shown = None if preview is None else list(preview.writes)
-        self._call = call
+        self.call = call
         self._last = 0
         self.is_cancelled = threading.Event()
         self.reverts = 0
@@ -146,16 +234,16 @@ class ChangeKeeper(Keeper):
     @override
     def keep(self, change: FileChange, old: int) -> None:
         self._last = 0
-        self._check_shown(change)
+        self.check_shown(change)
         if self._log is not None and not _is_nothing(change):
             self._last = self._log.keep(
-                self._call, change, old, reverts=self.reverts, undoing=self.undoing
+                self.call, change, old, reverts=self.reverts, undoing=self.undoing
             )
         if self.is_cancelled.is_set():
             self.drop()
             raise CancelledByUserError("the call was cancelled; nothing was changed")
 
-    def _check_shown(self, change: FileChange) -> None:
+    def check_shown(self, change: FileChange) -> None:
         """Refuse a change that is not the next of those that were shown, or one after it."""
         if self._shown is None:
             return

@@ -1,12 +1,34 @@
 """What a model is told of a command that ran in the sandbox."""
 
+import re
 from typing import Any
 
+from clawd.security.run_later import VENV_PARTS
 from clawd.security.run_later_guard import HELD_SUFFIX, PutAside
 from clawd.security.sandbox_result import ChildResult
 from clawd.tools.base import ToolResult, failed, succeeded
 
 _NAMES_TOLD = 5
+_ENVIRONMENTS = (
+    "Make or fill a virtual environment by a command that does nothing else (python3 -m venv .venv "
+    "&& .venv/bin/pip install …)"
+)
+_READ_ONLY = (
+    "[read-only for commands is what programs outside the sandbox run later: hooks and settings of "
+    f"repositories, conftest.py, environments, settings of editors. {_ENVIRONMENTS}; change others "
+    "with file_write or file_edit]"
+)
+# What is bound read-only can be neither written nor, as a mount, renamed or removed.
+_REFUSED = ("Read-only file system", "Device or resource busy")
+# It is busy for git, which goes on without it and says that all went well.
+_NOT_REPLACED = re.compile(
+    r"unable to unlink old '([^'\n]+)': (?:Device or resource busy|Read-only file system)"
+)
+_STALE = (
+    "[git left {} as before: programs outside the sandbox run or obey that later, so no command "
+    "changes it. file_write does when a person says yes; git show BRANCH:FILE prints what belongs "
+    "there]"
+)
 _CONVENTIONS = {126: " (it may not be executed)", 127: " (there is no such command)"}
 
 
@@ -46,6 +68,10 @@ def told_of(
         output += f"\n[exit code {result.exit_code}]"
     elif not ended and result.exit_code:
         ended = _exit(result, noun)
+    if stale := tuple(dict.fromkeys(_NOT_REPLACED.findall(result.output))):
+        output += f"\n{_STALE.format(_listed(stale))}"
+    elif result.exit_code and any(error in result.output for error in _REFUSED):
+        output += f"\n{_READ_ONLY}"
     problem = ". ".join(part for part in (ended, put_aside_told(result.put_aside)) if part)
     if problem:
         return failed(f"{problem}. {advice}" if advice else problem, output=output, **facts)
@@ -79,9 +105,11 @@ def put_aside_told(put_aside: PutAside) -> str:
         told.append(f"not renamed, look at them first: {_listed(put_aside.left)}")
     if not told:
         return ""
+    parts = [name.rpartition("/")[2].casefold() in VENV_PARTS for name in put_aside.held]
+    advice = f"{_ENVIRONMENTS}, or use" if any(parts) else "Use"
     return (
         "Files that programs outside the sandbox run later may not be made by a command; "
-        f"{'; '.join(told)}. Use file_write, which asks, or writable_run_later in [security]."
+        f"{'; '.join(told)}. {advice} file_write, which asks, or writable_run_later in [security]."
     )
 
 

@@ -7,6 +7,7 @@ of the call reaches the model.
 
 import asyncio
 import contextlib
+import functools
 import logging
 
 import msgspec
@@ -21,33 +22,59 @@ from clawd.errors import (
 )
 from clawd.receipts.record import Status
 from clawd.security.action import Action
-from clawd.security.approvals import ApprovalQuestion, Approvals, Resolution
+from clawd.security.approvals import (
+    ApprovalQuestion,
+    Approvals,
+    PendingApproval,
+    Resolution,
+    may_come_late,
+)
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.gate import Gate
-from clawd.security.policy import Allow, Ask, Deny
+from clawd.security.policy import Allow, Ask, Deny, told_sources
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
+from clawd.tools.audit import CallReports, DispatchSettings
 from clawd.tools.base import ToolResult, failed, in_thread
-from clawd.tools.clearance import Clearance
-from clawd.tools.execution import Executor
-from clawd.tools.flow import Flow, Passage
+from clawd.tools.changes import Visit, call_facts
+from clawd.tools.execution import (
+    CANCELLED,
+    Executor,
+    Refused,
+    StartPermit,
+    denied,
+    not_permitted,
+    refused_by,
+    told,
+)
+from clawd.tools.hooks import HookScene, merged_arguments
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
 from clawd.tools.preparing import CallPreparer, PreparedCall
 from clawd.tools.preview import Preview
-from clawd.tools.refusals import CANCELLED, Refused, denied, not_cleared, refused_by, told
+from clawd.tools.reach import Hosts
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
-from clawd.tools.settle import cancel_is_wanted, settled
-from clawd.tools.telling import DispatchSettings, Telling
+from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
+from clawd.tools.uncancellable import cancel_is_wanted, settled
 from clawd.wire.changes import FileDiff
-from clawd.wire.events import ToolStarted
+from clawd.wire.events import Notice, ToolStarted
+from clawd.wire.hosts import HOST_TOOL, host_grant
 from clawd.wire.safe_text import shortened
 
 REASON_LIMIT = 400
 READER = "file_read"
+EDITOR = "file_edit"
+_ABOUT_LOSS = "use {edit} to change a part of the file"
 
 _log = logging.getLogger(__name__)
+
+
+class _Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A call whose intent is on disk: what it reads and writes, and a command's stay."""
+
+    passage: Passage
+    visit: Visit | None = None
 
 
 class Dispatcher:
@@ -76,16 +103,33 @@ class Dispatcher:
         self._gate = gate
         self._approvals = approvals
         self._journal = journal
-        self._flow = Flow(taint)
+        self._flow = TaintTracking(taint)
         self._settings = settings
         self._preparer = CallPreparer(registry, journal, settings)
-        self._telling = Telling(settings)
+        self._reports = CallReports(settings)
         self._output = OutputKeeper(settings.sessions)
+        self._hosts = Hosts(
+            settings.reach,
+            review=self._review,
+            may_start=gate.may_start,
+            approvals=approvals,
+            taint=taint,
+        )
         self._executor = Executor()
 
     def stop_all(self) -> int:
         """Cancel every running call because of the emergency stop; returns how many there were."""
         return self._executor.stop_all()
+
+    def may_run_beside(self, request: CallRequest, scope: CallScope) -> bool:
+        """Return whether a call may run at the same time as others: it only reads, unasked.
+
+        Where a hook is told of it, it may do anything.
+        """
+        action = self._preparer.reading(request, scope)
+        if action is None or action.assessment.risk != "low" or self.hooks_for(action.tool):
+            return False
+        return isinstance(self._gate.review(action), Allow)
 
     async def call(self, request: CallRequest, scope: CallScope) -> CallOutcome:
         """Make one call.
@@ -101,9 +145,10 @@ class Dispatcher:
             uid=scope.principal.uid,
             key=scope.principal.key_id,
             workspace=str(scope.workspace),
+            late=request.late,
         )
         prepared = self._prepare(request, scope, entry)
-        self._telling.audit("tool requested", entry, risk=entry.risk)
+        self._reports.audit("tool requested", entry, risk=entry.risk)
         if isinstance(prepared, Refused):
             return await self._refuse(entry, prepared, request, scope)
         try:
@@ -115,7 +160,13 @@ class Dispatcher:
         self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
         try:
-            refusal = await self._permit(prepared, entry, request, scope)
+            refusal = await self._hooked(prepared, entry, request, scope)
+            if refusal is None:
+                refusal = await self._permit(prepared, entry, request, scope)
+            commands = self._settings.commands
+            if refusal is None and commands is not None and self._may_write(prepared, entry):
+                # Not while the sandbox waits: its time would run.
+                await commands.prepare(str(prepared.context.workspace))
         except asyncio.CancelledError:
             await self._refuse(entry, CANCELLED, request, scope)
             raise
@@ -136,8 +187,26 @@ class Dispatcher:
         Raises:
             NotFoundError, InvalidRequestError: no such tool, or arguments that cannot be meant.
         """
-        action = self._preparer.action(request, scope)
+        if request.tool == HOST_TOOL:
+            action = self._host_action(request, scope)
+        else:
+            action = self._preparer.action(request, scope)
         return action.assessment, self._gate.review(action)
+
+    def hooks_for(self, tool: str) -> tuple[str, ...]:
+        """Return the hooks that are told of calls of a tool, in words."""
+        hooks, found = self._settings.hooks, self.registry.find(tool)
+        if hooks is None or found is None:
+            return ()
+        told = (*hooks.of("before_tool", found.name), *hooks.of("after_tool", found.name))
+        return tuple(f"{hook.event}: {hook.name} ({hook.where})" for hook in told)
+
+    def _host_action(self, request: CallRequest, scope: CallScope) -> Action:
+        try:
+            host = host_grant(msgspec.json.decode(request.arguments, type=dict[str, str])["host"])
+        except (msgspec.DecodeError, KeyError) as error:
+            raise InvalidRequestError('a host is asked about as {"host": "HOST:PORT"}') from error
+        return self._hosts.action(host, request, scope)
 
     # --- before the act
 
@@ -150,22 +219,79 @@ class Dispatcher:
             _log.error("a call could not be read, it is denied", exc_info=error)
             return denied(f"it could not be read: {type(error).__name__}")
 
+    async def _hooked(
+        self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> Refused | None:
+        """Let the owner's hooks refuse or change a call before it is judged; None means go on."""
+        hooks, prepared.ask_because = self._settings.hooks, ""
+        found = () if hooks is None else hooks.of("before_tool", prepared.tool.name)
+        if found and isinstance(self._gate.may_start(prepared.action), Deny):
+            return None  # what is refused in any case needs no program to say so
+        for hook in found:
+            assert hooks is not None
+            arguments = prepared.action.arguments
+            masked = self._journal.json_without_secrets(arguments)
+            run = await hooks.run(hook, _scene(prepared, scope, entry, arguments))
+            if refusal := run.refusal:
+                return denied(refusal)
+            if run.answer.arguments is not None:
+                merged, problem = merged_arguments(run.answer.arguments, arguments, masked)
+                if problem := problem or self._changed(prepared, merged, entry, request, scope):
+                    return denied(f"the hook {hook.name} {problem}")
+                if prepared.action.arguments != arguments:
+                    entry.changed_by = hook.name
+            if run.answer.decision == "ask":
+                prepared.ask_because = f"the hook {hook.name} asks: {run.reason}"
+            entry.remarks += (run.remark,) if run.remark else ()
+        return None
+
+    def _changed(
+        self,
+        prepared: PreparedCall,
+        arguments: bytes,
+        entry: Entry,
+        request: CallRequest,
+        scope: CallScope,
+    ) -> str:
+        """Give a call the arguments of a hook, in place; return why it cannot have them."""
+        if arguments == prepared.action.arguments:
+            return ""
+        try:
+            self._preparer.edit(prepared, arguments.decode(), request, scope, entry)
+        except (NotFoundError, InvalidRequestError) as error:
+            return f"gave arguments that cannot be used: {error.message}"
+        return ""
+
     async def _permit(
         self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
-        verdict = self._review(prepared.action)
-        if not isinstance(verdict, Deny) and (problem := await self._foresee(prepared)):
+        verdict = _asked_too(self._review(prepared.action), prepared.ask_because)
+        if _may_run(verdict) and (problem := await self._foresee(prepared)):
             return denied(problem)
+        verdict = _asked_too(verdict, self._loss(prepared))
+        if request.late is not None and isinstance(verdict, Allow):
+            # What would not ask any more is what was shown, or it does not run.
+            verdict = Ask(reason=verdict.rule)
         if isinstance(verdict, Ask):
             refusal = await self._ask(prepared, verdict, entry, request, scope)
             if refusal is not None:
                 return refusal
         elif isinstance(verdict, Deny):
-            return refused_by(verdict)
+            if not verdict.may_ask or scope.ask is None:
+                return refused_by(verdict)
+            reason = prepared.action.assessment.reason or verdict.reason
+            if verdict.in_view_of:
+                reason = f"{reason}; {told_sources(verdict.in_view_of)}"
+            reason = "; ".join(filter(None, (reason, self._loss(prepared))))
+            asked = Ask(reason=reason, tainted_by=verdict.tainted_by, in_view_of=verdict.in_view_of)
+            refusal = await self._ask(prepared, asked, entry, request, scope)
+            if refusal is not None:
+                return refused_by(verdict) if refusal.kind == "unanswered" else refusal
         else:
             entry.approval = "rule" if verdict.rule_id else "auto"
-            entry.approved_by, entry.reason = verdict.rule_id, verdict.rule
+            lost = prepared.context.preview.losses if prepared.context.preview else ()
+            entry.approved_by, entry.reason = verdict.rule_id, "; ".join((verdict.rule, *lost))
         last = self._gate.may_start(prepared.action)
         return refused_by(last) if isinstance(last, Deny) else None
 
@@ -186,6 +312,13 @@ class Dispatcher:
             prepared.action = msgspec.structs.replace(prepared.action, outcome=outcome)
             prepared.context = msgspec.structs.replace(prepared.context, preview=preview)
         return ""
+
+    def _loss(self, prepared: PreparedCall) -> str:
+        """Return what is lost by a call, so that a person is asked in every mode but full."""
+        preview = prepared.context.preview
+        if preview is None or not preview.losses or self._gate.is_full(prepared.action):
+            return ""
+        return "; ".join(preview.losses)
 
     def _review(self, action: Action) -> Allow | Ask | Deny:
         if not self._journal.is_recording and action.assessment.risk != "low":
@@ -209,24 +342,53 @@ class Dispatcher:
             action=prepared.action,
             reason=entry.full_reason,
             tainted_by=verdict.tainted_by,
+            in_view_of=verdict.in_view_of,
+            unlisted=prepared.action.assessment.unlisted,
             changes=_diffs(prepared),
         )
-        resolution = await self._approvals.ask(question, deliver=scope.deliver)
-        self._telling.resolved(resolution, scope)
+        resolution = await self._resolution(question, entry, request, scope)
+        self._reports.resolved(resolution, scope)
         if resolution.edited:
-            again = self._edited(prepared, resolution, entry, request, scope)
+            again = await self._edited(prepared, resolution, entry, request, scope)
             if isinstance(again, Refused):
                 return again
             if problem := await self._foresee(prepared):
                 return denied(problem)
-            return await self._ask(prepared, again, entry, request, scope)
+            if lost := self._loss(prepared):
+                again = msgspec.structs.replace(again, reason=f"{again.reason}; {lost}")
+            asked = msgspec.structs.replace(request, late=None)
+            return await self._ask(prepared, again, entry, asked, scope)
         if not resolution.granted:
             kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
-            return denied(resolution.reason, kind=kind)
+            is_loss = resolution.unanswerable and self._loss(prepared)
+            hint = _ABOUT_LOSS.format(edit=prepared.offer.of(EDITOR)) if is_loss else ""
+            refused = denied(resolution.reason, hint=hint, kind=kind)
+            return msgspec.structs.replace(refused, lapsed=resolution.lapsed)
         entry.approval, entry.approved_by = "user", resolution.by
         return None
 
-    def _edited(
+    async def _resolution(
+        self, question: ApprovalQuestion, entry: Entry, request: CallRequest, scope: CallScope
+    ) -> Resolution:
+        if request.late is not None:
+            return await self._approvals.answer_late(question, request.late)
+
+        async def deliver(pending: PendingApproval) -> bool:
+            if scope.hold is not None:
+                await scope.hold(pending, entry.id)
+            return await scope.deliver(pending)
+
+        resolution = await self._approvals.ask(
+            question, deliver=deliver, attendance=scope.attendance
+        )
+        if resolution.lapsed is None:
+            return resolution
+        if not scope.is_resumable:
+            return msgspec.structs.replace(resolution, lapsed=None)
+        reason = may_come_late(resolution.reason, resolution.approval_id)
+        return msgspec.structs.replace(resolution, reason=reason)
+
+    async def _edited(
         self,
         prepared: PreparedCall,
         resolution: Resolution,
@@ -241,7 +403,15 @@ class Dispatcher:
             entry.edited_by = resolution.by
         except (NotFoundError, InvalidRequestError) as error:
             problem = f"it is as before, because the edit cannot be used ({error.message}); "
+        if refusal := await self._hooked(prepared, entry, request, scope):
+            return refusal
         verdict = self._review(prepared.action)
+        if isinstance(verdict, Deny) and verdict.may_ask:
+            return Ask(
+                reason=problem + verdict.reason,
+                tainted_by=verdict.tainted_by,
+                in_view_of=verdict.in_view_of,
+            )
         if isinstance(verdict, Deny):
             return refused_by(verdict)
         if isinstance(verdict, Ask):
@@ -254,7 +424,7 @@ class Dispatcher:
         entry.approval, entry.reason = "none", refused.reason
         is_failure = refused.kind in {"unknown_tool", "bad_arguments"}
         status: Status = "failed" if is_failure else "denied"
-        text = self._telling.clip(refused.text)
+        text = self._reports.clip(refused.text)
         receipt_id, cancelled = await settled(self._journal.finish(entry, status, text))
         outcome = CallOutcome(
             kind=refused.kind,
@@ -264,8 +434,11 @@ class Dispatcher:
             risk=entry.risk,
             duration_ms=entry.duration_ms,
             asked=entry.asked,
+            lapsed=refused.lapsed,
+            tool=entry.tool,
+            arguments=entry.arguments,
         )
-        self._telling.finished(outcome, entry, request, scope)
+        self._reports.finished(outcome, entry, request, scope)
         if cancelled:
             raise asyncio.CancelledError
         return outcome
@@ -293,12 +466,13 @@ class Dispatcher:
     async def _run(
         self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
-        clearance = self._clearance(prepared, entry, request, scope)
+        permit = self._start_permit(prepared, entry, request, scope)
+        entry.changes = _diffs(prepared)
         execution: Execution | None = None
         if prepared.tool.holds_until_cleared:
-            execution = await self._execute(prepared, entry, clearance)
+            execution = await self._execute(prepared, entry, permit, request, scope)
         try:
-            _, cancelled = await settled(clearance.written())
+            _, cancelled = await settled(permit.written())
         except (ReceiptError, StorageError):
             raise
         except Exception as error:  # noqa: BLE001 - a defect on the way to the act is a no
@@ -307,25 +481,26 @@ class Dispatcher:
             return await self._refuse(entry, unprepared, request, scope)
         if execution is None and not cancelled:
             with contextlib.suppress(ForbiddenError):
-                await clearance()
-                execution = await self._execute(prepared, entry, clearance)
-        passage = await clearance.written()  # it is: this returns at once
-        refused = not_cleared(clearance, execution)
+                await permit()
+                execution = await self._execute(prepared, entry, permit, request, scope)
+        begun = await permit.written()  # it is: this returns at once
+        refused = not_permitted(permit, execution)
+        await settled(self._leave(begun, scope))
         if refused is not None:
-            await settled(self._flow.end(passage))
+            await settled(self._flow.end(begun.passage))
             outcome = await self._refuse(entry, refused, request, scope)
         else:
             assert execution is not None
-            outcome = await self._finish(execution, passage, entry, request, scope)
+            outcome = await self._finish(execution, begun.passage, entry, request, scope)
         if cancelled or outcome.kind == "cancelled" or cancel_is_wanted():
             raise asyncio.CancelledError
         return outcome
 
-    def _clearance(
+    def _start_permit(
         self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
-    ) -> Clearance[Passage]:
+    ) -> StartPermit[_Begun]:
         def started() -> None:
-            self._telling.audit(
+            self._reports.audit(
                 "tool approved", entry, approval=entry.approval, by=entry.approved_by or "-"
             )
             scope.emit(
@@ -337,26 +512,45 @@ class Dispatcher:
                 )
             )
 
-        return Clearance(
+        return StartPermit(
             lambda: self._begin(prepared, entry),
             may_start=lambda: self._gate.may_start(prepared.action),
             on_given=started,
         )
 
     async def _execute(
-        self, prepared: PreparedCall, entry: Entry, clearance: Clearance[Passage]
+        self,
+        prepared: PreparedCall,
+        entry: Entry,
+        permit: StartPermit[_Begun],
+        request: CallRequest,
+        scope: CallScope,
     ) -> Execution:
-        context = msgspec.structs.replace(prepared.context, cleared=clearance)
+        context = msgspec.structs.replace(prepared.context, cleared=permit)
+        reach = None
+        if prepared.tool.reaches_hosts:
+            resolved = functools.partial(self._reports.resolved, scope=scope)
+            granted = prepared.tool.hosts
+            reach = self._hosts.reach(prepared.action, request, scope, resolved, granted)
+        if reach is not None:
+            context = msgspec.structs.replace(context, way_out=reach.way_out, hosts=reach)
         execution = await self._executor.run(
             prepared.tool, prepared.arguments, context, call=entry.id
         )
+        if reach is not None:
+            entry.contacted, entry.refused = reach.contacted(), reach.refused()
+        else:
+            entry.contacted = execution.result.contacted
+            entry.refused = execution.result.refused
         if execution.kind == "failed" and self._is_stopped(prepared):
             return Execution(kind="stopped", result=failed(ESTOP_REASON))
-        if execution.kind == "ok" and not clearance.is_given:
+        if execution.kind == "ok" and not permit.is_given:
             _log.error("%s did not wait until it was cleared", prepared.tool.name)
             return Execution(kind="failed", result=failed("it did not wait until it was cleared"))
         execution = self._named_as_offered(execution, prepared)
-        if not clearance.is_given:
+        if reach is not None:
+            execution = msgspec.structs.replace(execution, result=reach.told(execution.result))
+        if not permit.is_given:
             return execution
         # A cancellation meanwhile is seen again when the receipt is written.
         kept, _ = await settled(self._kept_whole(execution, prepared))
@@ -365,7 +559,7 @@ class Dispatcher:
     async def _kept_whole(self, execution: Execution, prepared: PreparedCall) -> Execution:
         """Keep a result that is too long to be told, and note where."""
         said = told(execution)
-        if not self._telling.is_long(said):
+        if not self._reports.is_long(said):
             return execution
         tool, context = prepared.tool.name, prepared.context
         clean = await in_thread(lambda: self._journal.without_secrets(said))
@@ -375,7 +569,7 @@ class Dispatcher:
         note = f"[cut: the whole, {len(clean.encode(errors='replace'))} bytes, is {kept}"
         if READER in prepared.offer.names:
             # Tags are longer or shorter than the secrets in whose places they are kept.
-            told_bytes = self._telling.head_bytes(said)
+            told_bytes = self._reports.head_bytes(said)
             head = said.encode(errors="replace")[:told_bytes].decode(errors="ignore")
             head = await in_thread(lambda: self._journal.without_secrets(head))
             reader, told_bytes = prepared.offer.of(READER), min(told_bytes, len(head.encode()))
@@ -403,10 +597,10 @@ class Dispatcher:
         result = execution.result
         if not result.success:
             entry.reason = shortened(self._journal.without_secrets(result.error), REASON_LIMIT)
-        said = self._journal.without_secrets(self._telling.edited(entry)) + told(execution)
-        text = self._telling.clip(said, execution.cut_note)
+        said = self._journal.without_secrets(self._reports.edited(entry)) + told(execution)
+        text = self._reports.clip(said, execution.cut_note)
         status: Status = "allowed" if result.success else "failed"
-        kept = self._telling.clip(self._journal.without_secrets(said), execution.cut_note)
+        kept = self._reports.clip(self._journal.without_secrets(said), execution.cut_note)
         finish = self._write_receipt(entry, status, kept, result, passage)
         receipt_id, cancelled = await settled(finish)
         outcome = CallOutcome(
@@ -418,11 +612,46 @@ class Dispatcher:
             duration_ms=entry.duration_ms,
             asked=entry.asked,
             metadata=result.metadata,
+            tool=entry.tool,
+            arguments=entry.arguments,
+            changes=entry.changes if result.success else (),
         )
-        self._telling.finished(outcome, entry, request, scope)
+        try:
+            if not cancelled and execution.kind not in {"cancelled", "stopped"}:
+                await self._hooks_after(outcome, entry, scope)
+        except asyncio.CancelledError:
+            cancelled = True
+        outcome = msgspec.structs.replace(outcome, text="\n".join((text, *entry.remarks)))
+        self._reports.finished(outcome, entry, request, scope)
         if cancelled:
             raise asyncio.CancelledError
         return outcome
+
+    async def _hooks_after(self, outcome: CallOutcome, entry: Entry, scope: CallScope) -> None:
+        """Tell the owner's hooks what came of a call; what they say is told with its result."""
+        hooks = self._settings.hooks
+        for hook in () if hooks is None else hooks.of("after_tool", entry.tool):
+            assert hooks is not None
+            facts = {
+                "arguments": msgspec.Raw(entry.arguments),
+                "receipt": outcome.receipt_id,
+                "status": outcome.status,
+                "result": outcome.text,
+            }
+            scene = HookScene(
+                conversation_id=scope.conversation_id,
+                principal=scope.principal,
+                workspace=scope.workspace,
+                tool=entry.tool,
+                facts=facts,
+            )
+            run = await hooks.run(hook, scene)
+            if hooks.is_news(run):
+                text = f"the hook {hook.name} {run.problem}"
+                scope.emit(Notice(level="warning", text=text))
+            if run.answer.decision == "deny":
+                entry.remarks += (f"[the hook {hook.name} objects: {run.reason}]",)
+            entry.remarks += (run.remark,) if run.remark else ()
 
     def _is_stopped(self, prepared: PreparedCall) -> bool:
         """Tell whether the stop is set, which kills processes before it cancels their calls."""
@@ -431,11 +660,33 @@ class Dispatcher:
             prepared.tool.starts_process and isinstance(verdict, Deny) and verdict.kind == "estop"
         )
 
-    async def _begin(self, prepared: PreparedCall, entry: Entry) -> Passage:
+    async def _begin(self, prepared: PreparedCall, entry: Entry) -> _Begun:
         await self._journal.begin(entry)
-        return await self._flow.begin(prepared.tool, prepared.arguments, prepared.context)
+        tool, context = prepared.tool, prepared.context
+        passage = await self._flow.begin(tool, prepared.arguments, context)
+        commands = self._settings.commands
+        if commands is None or not self._may_write(prepared, entry):
+            return _Begun(passage=passage)
+        visit = await commands.enter(call_facts(context, tool.name))
+        return _Begun(passage=passage, visit=visit)
+
+    def _may_write(self, prepared: PreparedCall, entry: Entry) -> bool:
+        """Return whether a call starts a process that can change the workspace."""
+        tool, context = prepared.tool, prepared.context
+        if not tool.starts_process or entry.risk == "low":
+            return False
+        return context.workspace in touched_by(tool, prepared.arguments, context).writes
 
     # --- after the act
+
+    async def _leave(self, begun: _Begun, scope: CallScope) -> None:
+        """Have what a command changed kept for undo, and say what is not covered."""
+        if begun.visit is None or self._settings.commands is None:
+            return
+        aftermath = await self._settings.commands.leave(begun.visit)
+        if aftermath.uncovered:
+            text = f"undo does not cover all of this: {'; '.join(aftermath.uncovered)}"
+            scope.emit(Notice(level="warning", text=text))
 
     async def _write_receipt(
         self, entry: Entry, status: Status, text: str, result: ToolResult, passage: Passage
@@ -449,6 +700,30 @@ class Dispatcher:
         return receipt_id
 
 
+def _may_run(verdict: Allow | Ask | Deny) -> bool:
+    return not isinstance(verdict, Deny) or verdict.may_ask
+
+
 def _diffs(prepared: PreparedCall) -> tuple[FileDiff, ...]:
     preview = prepared.context.preview
     return () if preview is None else preview.diffs
+
+
+def _asked_too(verdict: Allow | Ask | Deny, because: str) -> Allow | Ask | Deny:
+    """Return a verdict where there is more to ask a person about; a no stays one."""
+    if not because or isinstance(verdict, Deny):
+        return verdict
+    if isinstance(verdict, Allow):
+        return Ask(reason=because)
+    return msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {because}")
+
+
+def _scene(prepared: PreparedCall, scope: CallScope, entry: Entry, arguments: bytes) -> HookScene:
+    """Return what hooks are told of a call that is to be judged."""
+    return HookScene(
+        conversation_id=scope.conversation_id,
+        principal=scope.principal,
+        workspace=scope.workspace,
+        tool=prepared.tool.name,
+        facts={"arguments": msgspec.Raw(arguments), "receipt": entry.id},
+    )

@@ -1,18 +1,29 @@
-"""Running a tool: in a task of its own, under a time limit, stoppable from outside at once."""
+"""Running a call: whether it may start, its task under a time limit, and why one did not act.
+
+A call may act when its intent is on disk and the gate says yes once more. A tool that starts a
+process first starts its sandbox, which is held at its gate, and asks then: the disk writes the
+intent while the sandbox is set up. Other tools begin when this has been given. Each runs in a task
+of its own, stoppable from outside at once.
+"""
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
-from clawd.errors import ClawError
+import msgspec
+
+from clawd.errors import ClawError, ForbiddenError
+from clawd.security.approvals import PendingApproval
 from clawd.security.estop import ESTOP_REASON
+from clawd.security.policy import Allow, Deny
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed
-from clawd.tools.outcome import Execution
-from clawd.tools.settle import cancel_is_wanted
+from clawd.tools.outcome import Execution, OutcomeKind
+from clawd.tools.uncancellable import cancel_is_wanted
 
 TIMEOUT_S = 30.0
-
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class Executor:
@@ -36,17 +47,19 @@ class Executor:
 
         Whatever way it ends, nothing of the call is running when this returns.
         """
-        limit_s = tool.timeout_s or TIMEOUT_S
+        limit_s = None if tool.waits_for_person else tool.timeout_s or TIMEOUT_S
         task = asyncio.create_task(_guarded(tool, arguments, context))
         self._running[task] = call
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s) as limit:
+                if context.way_out is not None:
+                    context.way_out.halt(limit)
                 result = await asyncio.shield(task)
             return Execution(kind="ok" if result.success else "failed", result=result)
         except TimeoutError:
             await _end(task)
-            limit = f"it took longer than {limit_s:g} s and was stopped"
-            return Execution(kind="timed_out", result=failed(limit))
+            why = f"it took longer than {limit_s:g} s and was stopped"
+            return Execution(kind="timed_out", result=failed(why))
         except asyncio.CancelledError:
             await _end(task)
             if call in self._stopped:
@@ -66,7 +79,7 @@ async def _guarded(tool: Tool, arguments: dict[str, Any], context: ToolContext) 
             raise TypeError(f"{tool.name} returned a {type(result).__name__}")
         return result
     except ClawError as error:
-        return failed(error.message + (f" {error.hint}" if error.hint else ""))
+        return failed(f"{error.message}; {error.hint}" if error.hint else error.message)
     except Exception as error:  # noqa: BLE001 - the outermost handler of a tool
         _log.error("tool %s failed with a defect", tool.name, exc_info=error)
         return failed(f"{tool.name} failed: {type(error).__name__}")
@@ -80,3 +93,104 @@ async def _end(task: asyncio.Task[ToolResult]) -> None:
             await asyncio.wait([task])
         except asyncio.CancelledError:
             continue
+
+
+class StartPermit(Generic[_T]):
+    """The permit of one call.
+
+    Args:
+        write_intent: puts the intent on disk, and what else must be there before the act; called
+            when somebody first asks.
+        may_start: the gate's last word.
+        on_given: called once, before the call acts.
+    """
+
+    def __init__(
+        self,
+        write_intent: Callable[[], Coroutine[Any, Any, _T]],
+        *,
+        may_start: Callable[[], Allow | Deny],
+        on_given: Callable[[], None],
+    ) -> None:
+        self._write_intent = write_intent
+        self._intent: asyncio.Task[_T] | None = None
+        self._may_start = may_start
+        self._on_given = on_given
+        self.is_given = False
+        self.refusal: Deny | None = None
+
+    async def __call__(self) -> None:
+        """Return when the call may act.
+
+        Raises:
+            StorageError: its intent is not on disk.
+            ForbiddenError: the gate refuses it now.
+        """
+        await self.written()
+        if self.is_given:
+            return
+        verdict = self._may_start()
+        if isinstance(verdict, Deny):
+            self.refusal = verdict
+            raise ForbiddenError(verdict.reason)
+        self.is_given = True
+        self._on_given()
+
+    async def written(self) -> _T:
+        """Have the intent written and return what that gave; cancelling the wait undoes nothing.
+
+        Raises:
+            StorageError: it is not.
+        """
+        if self._intent is None:
+            self._intent = asyncio.create_task(self._write_intent())
+        return await asyncio.shield(self._intent)
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that did not act: the kind for programs, the receipt's reason, the model's text.
+
+    `lapsed` is the question that nobody answered, where that may be done late.
+    """
+
+    kind: OutcomeKind
+    reason: str
+    text: str
+    lapsed: PendingApproval | None = None
+
+
+CANCELLED = Refused(kind="cancelled", reason="cancelled", text="error: cancelled")
+
+
+def denied(reason: str, *, hint: str = "", kind: OutcomeKind = "denied") -> Refused:
+    """Return a denial."""
+    text = f"denied: {reason}" + (f" ({hint})" if hint else "")
+    return Refused(kind=kind, reason=reason, text=text)
+
+
+def refused_by(verdict: Deny) -> Refused:
+    """Return what a verdict of the gate comes to."""
+    if verdict.kind == "estop":
+        return denied(verdict.reason, kind="stopped")
+    return denied(verdict.reason, hint=verdict.hint)
+
+
+def not_permitted(permit: StartPermit[Any], execution: Execution | None) -> Refused | None:
+    """Return why a call did not get to act; None when it did, or could not even get ready."""
+    if permit.is_given:
+        return None
+    if permit.refusal is not None:
+        return refused_by(permit.refusal)
+    if execution is None or execution.kind == "cancelled":
+        return CANCELLED
+    return denied(ESTOP_REASON, kind="stopped") if execution.kind == "stopped" else None
+
+
+def told(execution: Execution) -> str:
+    """Return what the model is told of a call that ran."""
+    result = execution.result
+    if execution.kind == "stopped":
+        return f"denied: {ESTOP_REASON}"
+    if result.success:
+        return result.output
+    return f"error: {result.error}" + (f"\n{result.output}" if result.output else "")

@@ -14,12 +14,16 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.ledger import Intent, Ledger
 from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_id, sha256_hex
 from clawd.security.approval_rules import ApprovalRule, RuleAct
+from clawd.security.approvals import LateAnswer
+from clawd.security.modes import ModeChange
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
+from clawd.wire.changes import FileDiff
 from clawd.wire.safe_text import shortened
 
 HEAD_TOLD_EVERY = 256
 NAME_IN_RECEIPT = 64
+_ENDINGS = frozenset({"revoked", "gone", "still_kept"})
 
 _log = logging.getLogger(__name__)
 _canonical = msgspec.json.Encoder(order="sorted")
@@ -31,7 +35,13 @@ class Entry(msgspec.Struct, kw_only=True):
     Attributes:
         asked: the name that was called, where a tool of another name was understood.
         edited_by: who wrote the arguments in place of the model; empty for nobody.
+        changed_by: the hook that changed them; empty for none.
+        remarks: what hooks add to what the model is told.
         key: id of the key of the HTTP gateway that the call came with; empty without one.
+        contacted: the hosts that it reached, as its receipt lists them.
+        refused: the hosts that it was refused.
+        late: the late answer by which it is made; None for a call that was asked about now.
+        changes: what it is to make of files, where that was computed.
     """
 
     id: str = msgspec.field(default_factory=new_id)
@@ -46,8 +56,14 @@ class Entry(msgspec.Struct, kw_only=True):
     reason: str = ""
     asked: str = ""
     edited_by: str = ""
+    changed_by: str = ""
+    remarks: tuple[str, ...] = ()
     sandbox: str = ""
     key: str = ""
+    contacted: str = ""
+    refused: str = ""
+    late: LateAnswer | None = None
+    changes: tuple[FileDiff, ...] = ()
     has_intent: bool = False
     started_at: float = msgspec.field(default_factory=time.monotonic)
 
@@ -61,7 +77,11 @@ class Entry(msgspec.Struct, kw_only=True):
         """The reason, under which name the tool was called, and who edited the arguments."""
         parts = (
             f"called as {self.asked!r}" if self.asked else "",
+            f"late answer to {self.late.approval_id} of {self.late.receipt_id}"
+            if self.late
+            else "",
             f"arguments edited by {self.edited_by}" if self.edited_by else "",
+            f"arguments changed by the hook {self.changed_by}" if self.changed_by else "",
             self.reason,
         )
         return "; ".join(filter(None, parts))
@@ -94,6 +114,10 @@ class Journal:
         """Return the text with its secrets replaced; cut it after that, or half of one may stay."""
         return self._redactor.text(text)
 
+    def json_without_secrets(self, data: bytes) -> bytes:
+        """Return JSON with its secrets replaced as a receipt's arguments have them."""
+        return self._redactor.json(data)
+
     def name_of(self, called: str) -> str:
         """Return the name that was called as a receipt can hold it, which others read, too."""
         text = called.encode("utf-8", "replace").decode()
@@ -124,6 +148,7 @@ class Journal:
             reason=self._redactor.text(entry.full_reason),
             sandbox=entry.sandbox,
             key=entry.key,
+            answers=_answered(entry),
         )
         await self._ledger.open_intent(intent, stored)
         entry.has_intent = True
@@ -159,6 +184,8 @@ class Journal:
             duration_ms=entry.duration_ms,
             exit_code=exit_code,
             key=entry.key,
+            contacted=self._redactor.text(entry.contacted),
+            refused=self._redactor.text(entry.refused),
         )
         # Before the receipt: after a crash in between, no receipt stands without what it hashed.
         if not entry.has_intent:
@@ -173,7 +200,7 @@ class Journal:
         return receipt.id
 
     async def record_rule(self, act: RuleAct, rule: ApprovalRule, by: str) -> str:
-        """Write the receipt of a standing rule that was granted or revoked; returns its id.
+        """Write the receipt of what became of a standing rule; returns its id.
 
         Its arguments are the rule.
 
@@ -187,14 +214,40 @@ class Journal:
             uid=rule.owner,
             workspace=rule.workspace,
             risk=rule.max_risk,
-            approval="user",
+            approval="user" if by else "none",
             approved_by=by,
             reason=f"{act.replace('_', ' ')}: {rule.id} for {rule.tool}, by {by or 'nobody known'}"
-            + (f", in answer to {rule.approval_id}" if act == "granted" else "")
-            + (f", granted by {rule.receipt_id}" if act == "revoked" and rule.receipt_id else ""),
+            + (
+                f", in answer to {rule.approval_id}"
+                if act == "granted" and rule.approval_id
+                else ""
+            )
+            + (", in the file of rules" if act == "found" else "")
+            + (f", granted by {rule.receipt_id}" if act in _ENDINGS and rule.receipt_id else ""),
         )
-        status: Status = "failed" if act == "not_kept" else "allowed"
+        status: Status = "failed" if act in {"not_kept", "still_kept"} else "allowed"
         return await self.finish(entry, status, rule.pattern)
+
+    async def record_mode(self, change: ModeChange) -> str:
+        """Write the receipt of another mode of a conversation; returns its id.
+
+        Raises:
+            ReceiptError, StorageError: it cannot be written.
+        """
+        words = {"before": change.before or "as configured", "mode": change.mode or "as configured"}
+        entry = Entry(
+            conversation_id=change.conversation_id,
+            tool="conversation_mode",
+            arguments=_canonical.encode(words),
+            uid=change.by.uid,
+            workspace=str(change.workspace),
+            risk=_MODE_RISKS.get(change.mode, "low"),
+            approval="user",
+            approved_by=f"uid {change.by.uid}",
+            reason=f"mode {words['mode']}, before {words['before']}",
+            key=change.by.key_id,
+        )
+        return await self.finish(entry, "allowed", change.mode)
 
     async def _remember(self, entry: Entry, receipt: Receipt, content: bytes) -> None:
         """Keep what belongs to a receipt that is on disk; together, so that it is one write."""
@@ -206,6 +259,17 @@ class Journal:
                 )
             )
         await asyncio.gather(*writes)
+
+
+def _answered(entry: Entry) -> str:
+    """Return the approval whose late answer lets the call run; an edited call has another one."""
+    late = entry.late
+    if late is None or late.edited or entry.approval != "user":
+        return ""
+    return late.approval_id
+
+
+_MODE_RISKS: dict[str, Risk] = {"full": "high", "edits": "medium"}
 
 
 def timestamp() -> str:

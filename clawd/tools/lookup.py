@@ -1,6 +1,7 @@
 """The tool `tool_lookup`: what is offered in this session, and the manuals."""
 
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 from typing_extensions import override
@@ -8,6 +9,7 @@ from typing_extensions import override
 from clawd.security.risk import Assessment
 from clawd.tools.base import Arguments, ManualPage, Tool, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.naming import nearest
+from clawd.tools.offer import LOOKUP
 from clawd.wire.safe_text import paragraph, single_line
 
 _MAX_MANUALS = 5
@@ -19,8 +21,8 @@ class ToolLookup(Tool):
     Where no name has, the lines of the tools are searched.
     """
 
-    name: ClassVar[str] = "tool_lookup"
-    short: ClassVar[str] = "List the tools, or show how one is called: tool_lookup(name)."
+    name: ClassVar[str] = LOOKUP
+    short: ClassVar[str] = "List the tools, or show how one is called."
     description: ClassVar[str] = (
         "Without an argument it answers every tool of this session, one a line, as `name: what it "
         "does`. With `name`, a whole name or a part of one, it answers the manuals of the tools "
@@ -46,16 +48,57 @@ class ToolLookup(Tool):
         if not wanted:
             lines = [f"{page.name}: {single_line(page.short)}" for page in pages]
             return succeeded("\n".join(lines), count=len(lines))
-        exact = [page for page in pages if page.name.lower() == wanted]
-        named = [page for page in pages if wanted in page.name.lower()]
-        found = exact or named or [page for page in pages if wanted in page.short.lower()]
+        found = matching(wanted, pages)
         if not found:
             return failed(_not_found(wanted, pages))
-        context.tools.looked_at([page.name for page in found[:_MAX_MANUALS]])
         shown = [_manual(page) for page in found[:_MAX_MANUALS]]
         if more := found[_MAX_MANUALS:]:
             shown.append("more: " + ", ".join(page.name for page in more))
         return succeeded("\n\n".join(shown), count=len(found))
+
+
+class _Named(Protocol):
+    """What is found by its name, or by its line."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def short(self) -> str: ...
+
+
+_N = TypeVar("_N", bound=_Named)
+
+
+def matching(wanted: str, named: Sequence[_N]) -> list[_N]:
+    """Return what has this name, else has it in its name, else in its line."""
+    wanted = wanted.strip().lower()
+    exact = [each for each in named if each.name.lower() == wanted]
+    partly = [each for each in named if wanted in each.name.lower()]
+    return exact or partly or [each for each in named if wanted in each.short.lower()]
+
+
+def met_in(calls: Iterable[tuple[str, str]], tools: Sequence[_N]) -> list[_N]:
+    """Return the tools that calls were of, or that were looked up in them, in that order.
+
+    Args:
+        calls: name and arguments of each, as the model wrote them.
+        tools: of which.
+    """
+    met: dict[str, _N] = {}
+    for name, arguments in calls:
+        found = [tool for tool in tools if tool.name == name]
+        if name == LOOKUP and (wanted := _asked(arguments)):
+            found = matching(wanted, tools)[:_MAX_MANUALS]
+        met.update((tool.name, tool) for tool in found)
+    return list(met.values())
+
+
+def _asked(arguments: str) -> str:
+    try:
+        given = msgspec.json.decode(arguments, type=dict[str, Any]).get("name")
+    except (msgspec.DecodeError, ValueError):
+        return ""
+    return given if isinstance(given, str) else ""
 
 
 def _manual(page: ManualPage) -> str:

@@ -1,22 +1,23 @@
-"""What a session is offered, told on three channels from one catalogue.
+"""What a session is offered, and what of it requests carry.
 
-The model's tools block, the list in the prompt and the MCP descriptors all come from `entries`:
-the same names, the same lines, the same schemas. The mode decides how the tools are spelled: flat
-(`split`), as `fs` and `web` (`unified`), or in both ways.
+The model's tools block and the MCP descriptors come from `entries`: the same names, the same lines,
+the same schemas. The mode decides how the tools are spelled: flat (`split`), as `fs` and `web`
+(`unified`), or in both ways. All that is offered may be called; what a request carries of it is
+`told`: everything, or a core whose schemas are short, and the names of the others.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, Literal
 
 import msgspec
 
 from clawd.providers.base import ToolSpec
-from clawd.tools.base import SHORT_LIMIT, ManualPage, Tool, traits_of
-from clawd.tools.facades import MEMBERS, Facade, ToolMode, facades_over
+from clawd.providers.ledger import estimate_tokens, tool_text
+from clawd.tools.arguments import example_arguments
+from clawd.tools.base import SHORT_LIMIT, ManualPage, Tool, Traits, is_builtin, traits_of
 from clawd.tools.naming import ALIASES
-from clawd.tools.schema import example_arguments
-from clawd.tools.traits import Traits
+from clawd.tools.registry import MEMBERS, Facade, ToolMode, facades_over
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, single_line
 
 WRITE_RULE = "Write files only when the user asked for it."
@@ -24,6 +25,22 @@ WRITE_RULE = "Write files only when the user asked for it."
 
 MCP_SOURCE = "mcp:"
 """How the source of a tool of an MCP server begins; its alias follows."""
+
+LOOKUP = "tool_lookup"
+"""The tool that shows how the others are called; where it is not offered, all are told."""
+
+OfferKind = Literal["core", "all", "auto"]
+
+ALL_SHARE = 0.05
+"""All tools are told where their schemas take at most this share of the context."""
+SMALL_TOKENS = 800
+"""Built-in tools that take no more than that are told, in the core or not."""
+SERVER_SHARE = 1 / 16
+"""Tools of MCP servers may take this share of the context beside a core."""
+UNKNOWN_CONTEXT = 8_192
+MAX_BRIEF = 48
+"""So many tools are all told to a model that reads no more of them than some words each."""
+_MAX_NAMED = 64
 
 
 class McpAnnotations(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,6 +68,50 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     short: str
     parameters: dict[str, Any]
     group: str = ""
+
+
+class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator says of the tools that requests carry.
+
+    Attributes:
+        kind: all of them, the core, or what fits the model.
+        core: the built-in tools that are always told, beside `tool_lookup`.
+    """
+
+    kind: OfferKind = "all"
+    core: tuple[str, ...] = ()
+
+
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the model that will read a request.
+
+    Attributes:
+        context_tokens: the size of its context, 0 for unknown.
+        is_local: it runs here, where every token of a prompt costs the person time.
+        reads_tools: its prompt holds the tools of a request at all.
+        reads_schemas: it holds more of them than what they and their arguments are called.
+    """
+
+    context_tokens: int = 0
+    is_local: bool = False
+    reads_tools: bool = True
+    reads_schemas: bool = True
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests carry of an offer.
+
+    Attributes:
+        tools: those with a schema.
+        others: those that are left to `tool_lookup`, by name; they may be called all the same.
+        hidden: those that are not even named, and may be called once they are found.
+        is_lean: the schemas say no more than a call needs, and manuals say the rest.
+    """
+
+    tools: tuple[Tool, ...]
+    others: tuple[Tool, ...] = ()
+    hidden: tuple[Tool, ...] = ()
+    is_lean: bool = False
 
 
 class Offer:
@@ -108,12 +169,6 @@ class Offer:
         """The tools that may be called and that no request carries until they are looked at."""
         return tuple(tool for tool in self.flat if tool.is_hidden)
 
-    def looked_at(self, names: Sequence[str]) -> None:
-        """Tell tools that their manuals were read: those that were hidden are wanted now."""
-        for tool in self.hidden:
-            if tool.name in names:
-                tool.looked_at()
-
     def pages(self) -> tuple[ManualPage, ...]:
         """Return the manuals of what is offered, by name."""
         return tuple(
@@ -137,43 +192,116 @@ class Offer:
         return tuple(sorted((*flat, *self.facades), key=lambda tool: tool.name))
 
 
+def told_of(offer: Offer, rules: OfferRules, reader: Reader, *, chosen: str = "") -> Told:
+    """Return what requests carry of an offer.
+
+    A core is told where the operator wants it so, or else where the schemas of all would take more
+    than a small share of the context; never where nothing shows how the others are called. A model
+    that reads no schemas is told all, but for the arguments that are rarely given.
+
+    Args:
+        offer: all that may be called.
+        rules: of the operator.
+        reader: of the request.
+        chosen: a tool that the request insists on.
+    """
+    if LOOKUP not in offer.names or not _wants_core(offer, rules, reader):
+        return Told(
+            tools=offer.shown,
+            hidden=offer.hidden,
+            is_lean=reader.reads_tools and not reader.reads_schemas,
+        )
+    own = [tool for tool in offer.shown if is_builtin(tool)]
+    is_small = _tokens(own, is_lean=True) <= SMALL_TOKENS
+    room = int((reader.context_tokens or UNKNOWN_CONTEXT) * SERVER_SHARE)
+    tools: list[Tool] = []
+    others: list[Tool] = []
+    for tool in offer.shown:
+        if tool.source.startswith(MCP_SOURCE):
+            cost = _tokens([tool], is_lean=True)
+            is_told = cost <= room
+            room -= cost if is_told else 0
+        else:
+            is_own = is_builtin(tool) and not isinstance(tool, Facade)
+            is_told = is_small or not is_own or tool.name in {LOOKUP, *rules.core}
+        (tools if is_told or tool.name == chosen else others).append(tool)
+    return Told(tools=tuple(tools), others=tuple(others), hidden=offer.hidden, is_lean=True)
+
+
+def _wants_core(offer: Offer, rules: OfferRules, reader: Reader) -> bool:
+    if rules.kind != "auto":
+        return rules.kind == "core"
+    if not reader.reads_tools:
+        return False
+    if not reader.reads_schemas and len(offer.shown) <= MAX_BRIEF:
+        return False
+    if not reader.context_tokens:
+        return reader.is_local
+    return _tokens(offer.shown, is_lean=False) > ALL_SHARE * reader.context_tokens
+
+
+def _tokens(tools: Iterable[Tool], *, is_lean: bool) -> int:
+    """Return about what tools take of a request, as the ledger of a turn would estimate it."""
+    return sum(estimate_tokens(tool_text(spec)) for spec in specs(tools, is_lean=is_lean))
+
+
+def names_of(tools: Iterable[Tool]) -> str:
+    """Return the names of tools in a line; those of one server as their number."""
+    own: list[str] = []
+    servers: dict[str, int] = {}
+    for tool in tools:
+        if tool.source.startswith(MCP_SOURCE):
+            servers[tool.source] = servers.get(tool.source, 0) + 1
+        else:
+            own.append(single_line(tool.name, NAME_LIMIT))
+    if len(own) > _MAX_NAMED:
+        own[_MAX_NAMED:] = [f"{len(own) - _MAX_NAMED} more"]
+    aliases = (
+        f"{single_line(source.removeprefix(MCP_SOURCE), NAME_LIMIT)}__… ({count})"
+        for source, count in servers.items()
+    )
+    return ", ".join([*own, *aliases])
+
+
 # No words of plain language, so that a text that holds one can only mean the tool.
 _UNMISTAKABLE = frozenset(name for name in MEMBERS if "_" in name)
 
 
-def entries(tools: Iterable[Tool]) -> tuple[Entry, ...]:
-    """Return the one catalogue that all three channels tell."""
-    return tuple(map(_entry, tools))
+def entries(tools: Iterable[Tool], *, is_lean: bool = False) -> tuple[Entry, ...]:
+    """Return the one catalogue that models and MCP clients are told."""
+    return tuple(_entry(tool, is_lean=is_lean) for tool in tools)
 
 
-def _entry(tool: Tool) -> Entry:
+def _entry(tool: Tool, *, is_lean: bool) -> Entry:
     is_mcp, schema = tool.source.startswith(MCP_SOURCE), offered_parameters(tool)
+    if is_lean and is_builtin(tool):
+        schema = lean_schema(schema, rare=traits_of(tool).rare)
+    elif not is_mcp:
+        # Schemas of MCP servers are told as they are: they are counted against a budget.
+        schema = _marked(schema)
     return Entry(
         name=tool.name,
         short=single_line(short_of(tool), DESCRIPTION_LIMIT),
-        # Schemas of MCP servers are told as they are: they are counted against a budget.
-        parameters=schema if is_mcp else _marked(schema),
+        parameters=schema,
         group=tool.source if is_mcp else "",
     )
 
 
-def specs(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
-    """Return the tools as a model is offered them: the tools block."""
+def specs(tools: Iterable[Tool], *, is_lean: bool = False) -> tuple[ToolSpec, ...]:
+    """Return the tools as a model is offered them: the tools block.
+
+    What a lean schema leaves out for the prompt's sake still holds the arguments.
+    """
+    offered = tuple(tools)
     return tuple(
         ToolSpec(
             name=entry.name,
             description=entry.short,
             parameters=entry.parameters,
             group=entry.group,
+            rules=offered_parameters(tool) if is_lean and is_builtin(tool) else None,
         )
-        for entry in entries(tools)
-    )
-
-
-def inline_list(tools: Iterable[Tool]) -> tuple[str, ...]:
-    """Return the tools as the prompt lists them, one a line."""
-    return tuple(
-        f"- {single_line(entry.name, NAME_LIMIT)}: {entry.short}" for entry in entries(tools)
+        for entry, tool in zip(entries(offered, is_lean=is_lean), offered, strict=True)
     )
 
 
@@ -212,6 +340,29 @@ def offered_parameters(tool: Tool) -> dict[str, Any]:
     """Return the schema that requests carry."""
     whole = tool.offered_parameters is None
     return tool.parameters if whole else dict(tool.offered_parameters or {})
+
+
+def lean_schema(schema: Any, rare: Collection[str] = ()) -> dict[str, Any]:
+    """Return what of a schema a call cannot do without: types, names, choices, what is required.
+
+    Names and the tool's line say what the arguments of built-in tools are; manuals say the rest,
+    and which `rare` ones there are beside them.
+    """
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in {"properties", "$defs"}:
+            told = {name: rule for name, rule in value.items() if name not in rare}
+            kept[key] = {name: lean_schema(rule) for name, rule in told.items()}
+        elif key == "items":
+            kept[key] = lean_schema(value)
+        elif key in {"anyOf", "oneOf", "allOf"}:
+            kept[key] = [lean_schema(rule) for rule in value]
+        elif key in _NEEDED and value != []:
+            kept[key] = value
+    return kept
+
+
+_NEEDED = frozenset({"type", "enum", "const", "required", "$ref"})
 
 
 def _marked(schema: dict[str, Any]) -> dict[str, Any]:

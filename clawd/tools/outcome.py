@@ -7,11 +7,12 @@ from typing import Any, Literal
 import msgspec
 
 from clawd.receipts.record import Status
-from clawd.security.approvals import PendingApproval
+from clawd.security.approvals import Attendance, LateAnswer, PendingApproval
 from clawd.security.principal import Principal
 from clawd.security.risk import Risk
 from clawd.tools.base import ToolResult
-from clawd.tools.facades import ToolMode
+from clawd.tools.registry import ToolMode
+from clawd.wire.changes import FileDiff
 from clawd.wire.events import Event
 
 OutcomeKind = Literal[
@@ -34,12 +35,15 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
         arguments: the raw JSON text.
         by_model: a model wrote it, so a name that is no tool's may be read as that of a built-in
             one; a program names what it means.
+        late: what a person answered after the call's question had lapsed; None for a call that was
+            not asked about yet.
     """
 
     id: str
     tool: str
     arguments: str
     by_model: bool = False
+    late: LateAnswer | None = None
 
 
 class CallScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,10 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
         deliver: shows an approval to whoever may answer; False when there is nobody.
         ask: puts a question of a tool to the person; None when there is nobody.
         open_page: asks the person to open a page at their side, and returns what came of it.
+        attendance: who is there to answer; while somebody is, questions wait without end.
+        is_resumable: a call that nobody answers for may be answered late.
+        hold: keeps a question before it is shown, with the id that its call's receipt will have, so
+            that a crash does not lose it; None keeps nothing.
     """
 
     conversation_id: str
@@ -64,6 +72,9 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
     open_page: Callable[[str], Awaitable[str | None]] | None = None
     mode: ToolMode = "split"
+    attendance: Attendance | None = None
+    is_resumable: bool = False
+    hold: Callable[[PendingApproval, str], Awaitable[None]] | None = None
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +87,10 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
         text: what the model is told.
         receipt_id: empty only when receipts are switched off.
         metadata: what the tool reported (`exit_code`, …).
+        lapsed: the question that nobody answered and that may be answered late; None for none.
+        tool: what it was read as.
+        arguments: canonical JSON, as it ran or would have.
+        changes: what it made of files, where that was computed; nothing where it did not act.
     """
 
     kind: OutcomeKind
@@ -86,6 +101,10 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     asked: str = ""
     metadata: dict[str, Any] = {}
+    lapsed: PendingApproval | None = None
+    tool: str = ""
+    arguments: bytes = b""
+    changes: tuple[FileDiff, ...] = ()
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,12 @@
-"""From what somebody asked for to an action that can be judged: the tool, its arguments, its risk.
+"""From the name and the arguments of a request to an action that can be judged: tool, values, risk.
 
 Decides nothing about permission, but for tools that are not offered where the call came from.
+Everything after this (risk, policy, approvals, receipts, taint, undo) sees the flat tool and its
+arguments only, so another spelling of a call can never be judged in another way.
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,31 +15,53 @@ from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.held_paths import HeldPaths
 from clawd.security.risk import Assessment
-from clawd.tools.base import Tool, ToolContext
-from clawd.tools.facades import ToolMode
+from clawd.tools.arguments import Form, decode_arguments, fit_arguments, read_object, renamed, shape
+from clawd.tools.audit import DispatchSettings
+from clawd.tools.base import Takes, Tool, ToolContext, is_builtin, traits_of
+from clawd.tools.execution import Refused
 from clawd.tools.journal import Entry, Journal
-from clawd.tools.offer import Offer
+from clawd.tools.naming import (
+    ALIASES,
+    EITHER,
+    NO_CHOICE,
+    SEPARATOR,
+    choice_of,
+    cleaned,
+    is_of_a_server,
+    near_name,
+    nearest,
+    words_of,
+)
+from clawd.tools.offer import MCP_SOURCE, Offer, example_of
 from clawd.tools.outcome import CallRequest, CallScope
-from clawd.tools.refusals import Refused
-from clawd.tools.registry import Registry
-from clawd.tools.resolving import Resolver
-from clawd.tools.schema import decode_arguments
-from clawd.tools.telling import DispatchSettings
+from clawd.tools.registry import FACADES, Facade, Registry, ToolMode, flat_name
 from clawd.wire.events import ToolProgress
 
 _KEPT_OFFERS = 32
-
 _log = logging.getLogger(__name__)
+_ACTION_NAMES = (
+    "operation",
+    "op",
+    "verb",
+    "command",
+    "cmd",
+    "mode",
+    "type",
+    "method",
+    "subcommand",
+)
+_SHOWN_NAMES = 40
 
 
 class PreparedCall(msgspec.Struct, kw_only=True):
-    """A call that can be judged and run."""
+    """A call that can be judged and run; `ask_because` is why a hook wants a person asked."""
 
     tool: Tool
     arguments: dict[str, Any]
     action: Action
     context: ToolContext
     offer: Offer
+    ask_because: str = ""
 
     @property
     def held(self) -> HeldPaths:
@@ -115,6 +140,22 @@ class CallPreparer:
             return self._action(meant.tool, meant.arguments(), request, scope, held)
         finally:
             held.close()
+
+    def reading(self, request: CallRequest, scope: CallScope) -> Action | None:
+        """Return the action of a call that only looks and asks nobody; None for any other.
+
+        Of a tool that is held to looking at low risk it is that of any call: the risk is to be low.
+        """
+        try:
+            tool = self._resolver.resolve(request, self._offer(scope)).tool
+            traits = traits_of(tool)
+            is_offered = scope.offered is None or tool.name in scope.offered
+            looks = traits.effect == "looks" or traits.looks_at_low
+            if not (is_offered and is_builtin(tool) and looks) or traits.asks:
+                return None
+            return self.action(request, scope)
+        except ClawError:
+            return None
 
     def renew(self, prepared: PreparedCall, request: CallRequest, scope: CallScope) -> None:
         """Prepare a call again in place, with the tool and the arguments that were approved.
@@ -240,3 +281,363 @@ class CallPreparer:
 
 def _told(error: ClawError) -> str:
     return f"error: {error.message}" + (f"\n{error.hint}" if error.hint else "")
+
+
+class Meant(msgspec.Struct, frozen=True, kw_only=True):
+    """The tool that a call means, and its arguments before they are fitted to the schema.
+
+    Attributes:
+        asked: what was called, where that is not how the tool is called; "" where it is.
+    """
+
+    tool: Tool
+    raw: str | Mapping[str, Any]
+    form: Form
+    asked: str = ""
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments as the tool takes them.
+
+        Raises:
+            InvalidRequestError: they cannot be meant; the hint shows a call that could be.
+        """
+        given = read_object(self.raw, self.form)
+        if is_builtin(self.tool):
+            given = _with_action(given, self.tool, self.form)
+        return fit_arguments(given, self.form)
+
+
+class Resolver:
+    """Finds out what a call means.
+
+    Args:
+        registry: the flat tools.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def resolve(self, request: CallRequest, offer: Offer) -> Meant:
+        """Return what a call means; the tool may be one that is not offered.
+
+        Raises:
+            NotFoundError: no tool can be meant; the hint shows a correct call.
+            InvalidRequestError: it is a call of a facade that cannot be meant.
+        """
+        name = request.tool.strip()
+        meant: Meant | None = None
+        if (tool := self._registry.find(name)) is not None:
+            meant = self._flat(tool, request.arguments, by_other_name=name != tool.name)
+        elif why := self._registry.elsewhere.why_missing(name):
+            raise NotFoundError(why)
+        elif request.by_model:
+            meant = self._by_spelling(name, request.arguments, offer)
+        elif name in FACADES:
+            meant = self._of_facade(name, "", request.arguments, offer, is_exact=True)
+        if meant is None:
+            raise self._unknown(request.tool, offer)
+        if meant.asked or name in (meant.tool.name, *FACADES):
+            return meant
+        return msgspec.structs.replace(meant, asked=name)
+
+    def _by_spelling(self, written: str, raw: str, offer: Offer) -> Meant | None:
+        """Return the tool of clawd that a name can be read as; any other goes by its own name."""
+        name = cleaned(written)
+        tool = self._registry.find(name)
+        if tool is not None and tool.name == name:
+            return self._flat(tool, raw)
+        words = words_of(name)
+        servers = {alias_of(each) for each in offer.flat} - {""}
+        if is_of_a_server(written, servers) or any(words == _bare(each) for each in offer.flat):
+            return None
+        meant = self._of_builtin(name, words, raw, offer)
+        return meant if meant is None or is_builtin(meant.tool) else None
+
+    def _of_builtin(
+        self, name: str, words: tuple[str, ...], raw: str, offer: Offer
+    ) -> Meant | None:
+        tool = self._registry.find(name)
+        if words and words[0] in FACADES:
+            return self._of_facade(words[0], "_".join(words[1:]), raw, offer)
+        if tool is None and (alias := ALIASES.get("_".join(words))) is not None:
+            tool = self._registry.find(alias)
+        if tool is not None:
+            return self._flat(tool, raw, by_other_name=True)
+        if (either := EITHER.get("_".join(words))) is not None:
+            return self._either(either, raw, offer)
+        if (tool := _with_verb(words, offer)) is not None:
+            verb = "_".join(words[len(words_of(tool.name)) :])
+            form = self._form(tool, is_strict=True)
+            given = read_object(raw, form)
+            plain = {name: value for name, value in form.example.items() if name != "action"}
+            shown = msgspec.structs.replace(form, example=plain)
+            return Meant(tool=tool, raw=_with_verb_of_name(given, verb, shown), form=form)
+        known = _known(offer)
+        ranks = {tool.name: traits_of(tool).rank for tool in offer.flat}
+        found = self._registry.find(near_name(name, known, ranks) or "")
+        return None if found is None else self._flat(found, raw, by_other_name=True)
+
+    def _flat(self, tool: Tool, raw: str, *, by_other_name: bool = False) -> Meant:
+        # By another name, arguments that the tool does not take may be what made the difference.
+        return Meant(tool=tool, raw=raw, form=self._form(tool, is_strict=by_other_name))
+
+    def _form(self, tool: Tool, *, is_strict: bool) -> Form:
+        traits = traits_of(tool)
+        only_looks = traits.effect == "looks" and not tool.starts_process
+        return Form(
+            schema=tool.parameters,
+            tool=tool.name,
+            example=example_of(tool),
+            other_names=traits.other_names,
+            documents=traits.documents,
+            is_strict=is_strict or not only_looks,
+            is_exact=not is_builtin(tool),
+            shows_schema=tool.offered_parameters is not None,
+        )
+
+    def _either(self, names: tuple[str, ...], raw: str, offer: Offer) -> Meant | None:
+        """Return the one tool of several that takes these very arguments."""
+        fits = []
+        for name in names:
+            tool = self._registry.find(name)
+            if tool is None or tool.name not in offer.names:
+                continue
+            meant = self._flat(tool, raw, by_other_name=True)
+            try:
+                meant.arguments()
+            except InvalidRequestError:
+                continue
+            fits.append(meant)
+        return fits[0] if len(fits) == 1 else None
+
+    # --- facades
+
+    def _of_facade(
+        self, name: str, verb: str, raw: str, offer: Offer, *, is_exact: bool = False
+    ) -> Meant | None:
+        """Return the flat tool of a facade's action; with `is_exact` the action must be named."""
+        facade = next((each for each in offer.facades if each.name == name), None)
+        if facade is None:
+            return None
+        form = Form(schema=facade.parameters, tool=name, example=_facade_example(facade))
+        given = read_object(raw, form)
+        named = str(given.get("action", ""))
+        if is_exact and named not in facade.members:
+            expected = ", ".join(facade.members)
+            raise form.refusal(f"argument `action` is {named[:64]!r}, expected one of {expected}")
+        said = {flat: action for action, flat in FACADES[name].items()}
+        if verb:
+            verb = choice_of(verb, facade.members, said)
+            if verb is NO_CHOICE:
+                return None
+            given = _with_verb_of_name(given, verb, _form_of_action(facade, verb, form))
+        given = _named_action(given, tuple(FACADES[name]), facade.parameters)
+        action = given.pop("action", None)
+        if action is None:
+            forms = {
+                action: self._form(tool, is_strict=True) for action, tool in facade.members.items()
+            }
+            fits = _fitting(given, _takes(facade), forms)
+            if len(fits) != 1:
+                raise _no_action(fits, _form_of_action(facade, fits[0], form) if fits else form)
+            action = fits[0]
+        chosen = choice_of(action, FACADES[name], said)
+        tool = self._registry.find(flat_name(name, chosen)) if chosen is not NO_CHOICE else None
+        if tool is None:
+            expected = ", ".join(facade.members)
+            raise form.refusal(
+                f"argument `action` is {str(action)[:64]!r}, expected one of {expected}"
+            )
+        plain = self._form(tool, is_strict=True)
+        example = {"action": chosen, **plain.example}
+        shown_as = f'{name}(action="{chosen}")'
+        form = msgspec.structs.replace(plain, example=example, shown_as=shown_as)
+        # A verb that the name says (`fs_read`) stands in the name that was called.
+        asked = "" if verb or named == chosen else f"{name}(action={named!r})"
+        return Meant(tool=tool, raw=given, form=form, asked=asked)
+
+    # --- what cannot be meant
+
+    def _unknown(self, name: str, offer: Offer) -> NotFoundError:
+        """Return an error that names the nearest tools, with a call of the first to copy."""
+        spelling = cleaned(name)
+        known, server = _known(offer), spelling.partition(SEPARATOR)[0]
+        if SEPARATOR in spelling:  # the tools of another server are none that could be meant
+            known = {each: tool for each, tool in known.items() if _server_of(tool) == server}
+        near = EITHER.get("_".join(words_of(spelling))) or tuple(nearest(spelling, known))
+        by_name = {tool.name: tool for tool in offer.flat}
+        tools = [by_name[each] for each in near if each in by_name]
+        if tools:
+            told = f"the nearest are: {', '.join(offer.of(tool.name) for tool in tools)}"
+        else:
+            names = [tool.name for tool in offer.shown]
+            more = ", …" if len(names) > _SHOWN_NAMES else ""
+            told = f"the tools are: {', '.join(names[:_SHOWN_NAMES])}{more}"
+        if not offer.flat:
+            return NotFoundError(f"there is no tool {name[:64]!r}; no tools are offered here")
+        called, arguments = _safe_example(tools, offer)
+        example = msgspec.json.encode(arguments).decode()
+        return NotFoundError(
+            f"there is no tool {name[:64]!r}; {told}",
+            hint=f"A correct call looks like this: {called} {example}",
+        )
+
+
+def _safe_example(near: list[Tool], offer: Offer) -> tuple[str, dict[str, Any]]:
+    """Return a call to show where another tool was wanted: one that does no harm when copied."""
+    first = near[0] if near else None
+    if first is not None and traits_of(first).rank == 0 and not first.starts_process:
+        return offer.example(first)
+    if "tool_lookup" in offer.names:
+        shown = offer.of(first.name).partition("(")[0] if first is not None else ""
+        return "tool_lookup", {"name": shown} if shown else {}
+    return offer.example(first or offer.flat[0])
+
+
+def _known(offer: Offer) -> dict[str, str]:
+    """Return every name and word for the tools that are offered."""
+    known = {alias: tool for alias, tool in ALIASES.items() if tool in offer.names}
+    for tool in offer.flat:
+        known |= dict.fromkeys((tool.name, *tool.aliases), tool.name)
+    return known
+
+
+def alias_of(tool: Tool) -> str:
+    """Return the alias of the server that a tool is of; "" for any other tool."""
+    return tool.source.removeprefix(MCP_SOURCE) if tool.source.startswith(MCP_SOURCE) else ""
+
+
+def _server_of(name: str) -> str:
+    return name.partition(SEPARATOR)[0] if SEPARATOR in name else ""
+
+
+def _bare(tool: Tool) -> tuple[str, ...]:
+    """Return the words of what a server calls its tool; none for a tool of clawd."""
+    return () if is_builtin(tool) else words_of(tool.name.partition(SEPARATOR)[2] or tool.name)
+
+
+def _with_verb(words: tuple[str, ...], offer: Offer) -> Tool | None:
+    """Return the tool of clawd with an `action` that a name like `plan_add` means."""
+    for tool in filter(is_builtin, offer.flat):
+        own = words_of(tool.name)
+        verb = "_".join(words[len(own) :])
+        choices = _actions(tool)
+        is_begin = bool(verb) and words[: len(own)] == own
+        if choices and is_begin and choice_of(verb, choices) is not NO_CHOICE:
+            return tool
+    return None
+
+
+def _actions(tool: Tool) -> tuple[str, ...]:
+    properties = tool.parameters.get("properties")
+    rule = properties.get("action") if isinstance(properties, Mapping) else None
+    choices = rule.get("enum") if isinstance(rule, Mapping) else None
+    return tuple(map(str, choices)) if isinstance(choices, list) else ()
+
+
+def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any]:
+    """Return the arguments of a tool with an `action`, which may have been left out."""
+    choices = _actions(tool)
+    if not choices:
+        return given
+    traits = traits_of(tool)
+    given = _stood_for(_named_action(given, choices, tool.parameters), choices, traits.stand_ins)
+    if given.get("action") is None and "action" in form.required:
+        takes = traits.actions
+        fits = _fitting(given, takes, dict.fromkeys(takes, form))
+        if len(fits) != 1:
+            raise _no_action(fits, form)
+        return {"action": fits[0]} | given
+    return given
+
+
+def _stood_for(
+    given: dict[str, Any], choices: tuple[str, ...], stand_ins: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the arguments with what a word in place of the action means, if nothing denies it."""
+    said = given.get("action")
+    if not isinstance(said, str) or choice_of(said, choices) is not NO_CHOICE:
+        return given
+    meant = stand_ins.get(shape(said), {})
+    rest = {name: value for name, value in given.items() if name != "action"}
+    is_denied = any(rest.get(name, value) != value for name, value in meant.items())
+    return rest | dict(meant) if meant and not is_denied else given
+
+
+def _named_action(
+    given: dict[str, Any], choices: tuple[str, ...], schema: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments with the action under its name, wherever it was written."""
+    if given.get("action") is not None:
+        return given
+    rest = {name: value for name, value in given.items() if name != "action"}
+    by_shape = {shape(name): name for name in rest}
+    for name in ("action", *_ACTION_NAMES):
+        real = by_shape.get(name)
+        if real is None or real in schema["properties"]:
+            continue
+        if name == "action" or choice_of(rest[real], choices) is not NO_CHOICE:
+            return {"action": rest.pop(real)} | rest
+    if len(rest) == 1:  # {"read": {"path": …}}
+        ((name, value),) = rest.items()
+        is_inner = isinstance(value, dict) and name in choices
+        if is_inner and value.get("action") in (None, "", name):
+            return {**value, "action": name}
+    return rest
+
+
+def _with_verb_of_name(given: Mapping[str, Any], verb: str, form: Form) -> dict[str, Any]:
+    """Return the arguments with the action that the name says; `action` may only say the same.
+
+    Raises:
+        InvalidRequestError: it says another one.
+    """
+    said = given.get("action")
+    if said is not None and said != "" and shape(str(said)) != shape(verb):
+        raise form.refusal(f"the name says {verb}, but `action` is {str(said)[:64]!r}")
+    return {**given, "action": verb}
+
+
+def _takes(facade: Facade) -> dict[str, Takes]:
+    """Return what each action of a facade must and may have."""
+    takes: dict[str, Takes] = {}
+    for action, tool in facade.members.items():
+        required = tuple(tool.parameters.get("required", ()))
+        every = tuple(tool.parameters.get("properties") or {})
+        takes[action] = ((required, tuple(name for name in every if name not in required)),)
+    return takes
+
+
+def _fitting(
+    given: Mapping[str, Any], takes: Mapping[str, Takes], forms: Mapping[str, Form]
+) -> list[str]:
+    """Return the actions that these arguments can be for."""
+    told = {name: value for name, value in given.items() if value is not None}
+    fits = []
+    for action, ways in takes.items():
+        try:
+            names = set(renamed(told, forms[action]))
+        except InvalidRequestError:
+            continue
+        if any(set(must) <= names <= {*must, *may} for must, may in ways):
+            fits.append(action)
+    return fits
+
+
+def _no_action(fits: list[str], form: Form) -> InvalidRequestError:
+    """Return the error of a call that could be for more than one action, or for none."""
+    could = f"; it could be {' or '.join(fits)}" if fits else ""
+    choices = form.properties.get("action", {}).get("enum", ())
+    listed = ", ".join(map(str, choices))
+    return form.refusal(f"missing argument `action`, one of {listed}{could}")
+
+
+def _form_of_action(facade: Facade, action: str, form: Form) -> Form:
+    """Return the form with an example of this action."""
+    example = {"action": action, **example_of(facade.members[action])}
+    return msgspec.structs.replace(form, example=example)
+
+
+def _facade_example(facade: Facade) -> dict[str, Any]:
+    action, tool = next(iter(facade.members.items()))
+    return {"action": action, **example_of(tool)}

@@ -9,7 +9,7 @@ import difflib
 import hashlib
 import io
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +20,7 @@ from clawd.errors import BusyError, InvalidRequestError, NotFoundError
 from clawd.security.file_content import CHUNK_BYTES, FileChange, FileState, Plan
 from clawd.security.held_paths import HeldPaths
 from clawd.security.paths import PathRules
+from clawd.security.snapshot import Tree, TreeStep
 from clawd.security.workspace import Entry, Workspace
 from clawd.wire.changes import DiffLine, FileDiff, Mark
 
@@ -27,6 +28,10 @@ from clawd.wire.changes import DiffLine, FileDiff, Mark
 MAX_OLD_BYTES = 8 << 20
 MAX_SHOWN_LINES = 4_000
 MAX_SHOWN_BYTES = 512 << 10
+# A file of more lines than these is not replaced by less than half of it without being asked.
+SHORT_LINES = 20
+# Of so many files that undo of a command brings back the lines are compared.
+MAX_COMPARED_FILES = 200
 # Comparing takes time by the product of both.
 _MAX_COMPARED = 4_000_000
 _CONTEXT_LINES = 2
@@ -38,10 +43,12 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         writes: every change in the order in which it is made.
         diffs: what becomes of each file in the end, for a person.
+        losses: which files lose most of what they hold, and how much, for a person.
     """
 
     writes: tuple[FileChange, ...] = ()
     diffs: tuple[FileDiff, ...] = ()
+    losses: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -56,7 +63,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 class _File(msgspec.Struct, kw_only=True):
     """A file that would be changed: what it holds now and would hold then.
 
-    `old` and `new` are None where there is nothing, and where `is_large`, which is not held.
+    `old` and `new` are None where there is nothing, and where `is_large`, which is not held;
+    `note` tells what they do not.
     """
 
     path: str
@@ -66,6 +74,7 @@ class _File(msgspec.Struct, kw_only=True):
     new: bytes | None
     is_large: bool = False
     added: bytes = b""
+    note: str = ""
 
 
 class RehearsedWorkspace(Workspace):
@@ -83,7 +92,8 @@ class RehearsedWorkspace(Workspace):
             diff = _diff_of(each, room)
             if diff is not None:
                 diffs.append(diff)
-        return Preview(writes=tuple(self._writes), diffs=tuple(diffs))
+        losses = tuple(filter(None, map(_loss_of, self._files.values())))
+        return Preview(writes=tuple(self._writes), diffs=tuple(diffs), losses=losses)
 
     @override
     def open_read(self, path: str | Path) -> BinaryIO:
@@ -183,6 +193,26 @@ class RehearsedWorkspace(Workspace):
         file.is_large, file.new = False, None
         self._note(file, None)
 
+    def supposed(self, path: str, tree: Tree) -> FileState | None:
+        """Return what would stand at a path, by its name and with no link followed."""
+        known = self._files.get(self.rules.workspace / path)
+        return tree.state(path) if known is None else known.after
+
+    def suppose(self, step: TreeStep, tree: Tree, content: Callable[[TreeStep], BinaryIO]) -> None:
+        """Note that undo of a command would make this of a path."""
+        place = self.rules.workspace / step.path
+        file = self._files.get(place)
+        if file is None:
+            shown = FileChange.of(step.path, None, None).path
+            old, is_large = _held(step.now, lambda: tree.opened(step.path), len(self._files))
+            file = self._files[place] = _File(
+                path=shown, before=step.now, after=step.now, old=old, new=old, is_large=is_large
+            )
+        new, is_large = _held(step.target, lambda: content(step), len(self._files))
+        file.new, file.is_large = new, file.is_large or is_large
+        file.note = _noted(file.before, step.target)
+        self._note(file, step.target)
+
     def _known(self, path: str | Path) -> _File | None:
         return self._files.get(self.place_of(path))
 
@@ -256,6 +286,31 @@ def _changed(path: str | Path) -> BusyError:
     )
 
 
+def _held(
+    state: FileState | None, opened: Callable[[], BinaryIO], files: int
+) -> tuple[bytes | None, bool]:
+    """Return what a file holds, and whether it is too large to be held, or one of too many."""
+    if state is None:
+        return None, False
+    if state.kind != "file":
+        return b"", False
+    if state.size > MAX_OLD_BYTES or files > MAX_COMPARED_FILES:
+        return None, True
+    with opened() as file:
+        return file.read(), False
+
+
+def _noted(before: FileState | None, after: FileState | None) -> str:
+    """Return what of a change its lines do not show."""
+    kinds = [each.kind for each in (before, after) if each is not None]
+    notes = [f"a {kind}" for kind in dict.fromkeys(kinds) if kind != "file"]
+    if before is None or after is None or before.kind != after.kind:
+        return ", then ".join(notes)
+    if before.mode != after.mode:
+        notes.append(f"permissions {before.mode:04o}, then {after.mode:04o}")
+    return ", then ".join(notes)
+
+
 class _Room:
     """How much of the diffs of one call is still shown."""
 
@@ -274,7 +329,7 @@ class _Room:
 
 def _diff_of(file: _File, room: _Room) -> FileDiff | None:
     """Return what becomes of a file; None where nothing does."""
-    if _same(file.before, file.after):
+    if _same(file.before, file.after) and not file.note:
         return None
     old, new = file.old or b"", file.new or b""
     if file.is_large:
@@ -298,7 +353,25 @@ def _diff_of(file: _File, room: _Room) -> FileDiff | None:
         new_size=file.after.size if file.after else 0,
         old_sha256=file.before.sha256 if file.before else "",
         new_sha256=file.after.sha256 if file.after else "",
+        note=file.note,
     )
+
+
+def _loss_of(file: _File) -> str:
+    """Say of a file that it is replaced by less than half of it; "" where it is not, or is short.
+
+    One that is not held is told by its bytes.
+    """
+    if file.before is None or file.after is None or file.is_large:
+        return ""
+    if file.old is None:
+        if 2 * file.after.size >= file.before.size:
+            return ""
+        return f"replaces {file.before.size} bytes of {file.path} by {file.after.size}"
+    before, after = len(_split(file.old)), len(_split(file.new or b""))
+    if before <= SHORT_LINES or 2 * after >= before:
+        return ""
+    return f"replaces {before} lines of {file.path} by {after}"
 
 
 def _compared(before: list[bytes], after: list[bytes]) -> list[DiffLine]:

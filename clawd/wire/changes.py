@@ -65,6 +65,7 @@ class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
         is_binary: the old or the new content is no text.
         is_cut: lines were left out that come or go; `added` and `removed` count them all.
         old_size: bytes; `new_size` likewise.
+        note: what becomes of it beside its lines: that it is a link or folder, its permissions.
         old_sha256: of the content that the call was shown for, in hex; "" for none. The call is
             refused when the file holds another. `new_sha256` likewise: nothing else is written.
     """
@@ -81,3 +82,4 @@ class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
     new_size: int = 0
     old_sha256: str = ""
     new_sha256: str = ""
+    note: str = ""

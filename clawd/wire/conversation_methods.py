@@ -17,6 +17,17 @@ class RenameConversation(Method[ConversationLine], frozen=True, kw_only=True):
     title: str
 
 
+class SetMode(Method[ConversationLine], frozen=True, kw_only=True):
+    """Set how far the model may go without a person in a conversation; it leaves a receipt.
+
+    From its next call on, in a running turn too. Empty is as configured. Never further than
+    `[security] max_autonomy`, and for those who are no admins than `autonomy`.
+    """
+
+    conversation_id: str
+    mode: Literal["", "readonly", "supervised", "edits", "full"]
+
+
 class ForkConversation(Method[ConversationLine], frozen=True, kw_only=True):
     """Copy a conversation into a new one of the same owner, and return that one.
 

@@ -2,11 +2,16 @@
 
 import msgspec
 
+from clawd.wire.events import Claim
+
 
 class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation in a list; what untrusted text it holds came from `untrusted_sources`.
 
     A summary stands for `replaced` of its messages; `forked_from` is another conversation's id.
+    `think` is what was said last of whether the model is to think, "" for nothing.
+    `mode` is how far the model may go there without a person, empty for as configured.
+    `last_words` is the beginning of what was said last, on one line, where that was asked for.
     """
 
     id: str
@@ -19,6 +24,9 @@ class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
     untrusted_sources: tuple[str, ...] = ()
     replaced: int = 0
     forked_from: str = ""
+    think: str = ""
+    mode: str = ""
+    last_words: str = ""
 
 
 class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +37,15 @@ class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored message. `tool_calls` is JSON text, empty for none."""
+    """One stored message.
+
+    Attributes:
+        tool_calls: JSON text, empty for none.
+        reasoning: what the model thought before it.
+        unreadable: what the model wrote before it that was to be a tool call and could not be
+            read as one, cut at 8 KiB each; none of it was run.
+        claims: what it plainly says was done, as it was checked against the receipts.
+    """
 
     id: int
     turn_id: str
@@ -41,6 +57,9 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     provider: str = ""
     model: str = ""
+    reasoning: str = ""
+    unreadable: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 class ConversationDetail(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ Text in events comes from models and tools: whoever shows it neutralises it firs
 (`wire.safe_text`).
 """
 
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -14,7 +14,11 @@ PAGE_OPENED = "opened"
 
 
 class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started"):
-    """A turn began; `detached` is one that goes on when its client leaves the socket."""
+    """A turn began; `detached` is one that goes on when its client leaves the socket.
+
+    `mode` is how far the model may go in this conversation, empty for as configured. With
+    `shows_results` a person is to see beside the answer what the tools gave.
+    """
 
     conversation_id: str
     turn_id: str
@@ -22,6 +26,8 @@ class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started")
     model: str = ""
     workspace: str = ""
     detached: bool = False
+    mode: str = ""
+    shows_results: bool = False
 
 
 class ModelLoading(msgspec.Struct, frozen=True, kw_only=True, tag="model_loading"):
@@ -64,6 +70,18 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     text: str
 
 
+class ToolDraft(msgspec.Struct, frozen=True, kw_only=True, tag="tool_draft"):
+    """The model writes a call: more of the JSON text of its arguments, to be shown only.
+
+    ToolRequested says what was asked for when it is whole; none comes of what was no call. `index`
+    tells the calls of one answer apart.
+    """
+
+    tool: str
+    text: str
+    index: int = 0
+
+
 class ToolRequested(msgspec.Struct, frozen=True, kw_only=True, tag="tool_requested"):
     """The model asked for a call; `arguments` is JSON text."""
 
@@ -80,8 +98,11 @@ class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval
         digest: binds the answer to these exact bytes.
         arguments: canonical JSON, whole.
         environment: variables that differ from those every child gets.
-        rule: the rule that `always` would add, for a person; empty where there can be none.
-        expires_in_s: silence that long is a no.
+        rule: the rule that `project` would add, for a person; empty where there can be none.
+        patterns: what such a rule covers where it is one by patterns: `git commit *`.
+        unlisted: what of it is on no list, as `terraform`; without a person it is refused.
+        expires_in_s: silence that long is a no; 0 while somebody is there who can answer, as it
+            waits without end then.
         changes: what becomes of files, computed by the daemon; the call writes just that or is
             refused.
     """
@@ -96,6 +117,8 @@ class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval
     workspace: str
     environment: dict[str, str] = {}
     rule: str = ""
+    patterns: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
     expires_in_s: float = 120.0
     changes: tuple[FileDiff, ...] = ()
 
@@ -103,8 +126,8 @@ class ApprovalRequested(msgspec.Struct, frozen=True, kw_only=True, tag="approval
 class ApprovalResolved(msgspec.Struct, frozen=True, kw_only=True, tag="approval_resolved"):
     """An approval was answered, or ran out.
 
-    `answer` is deny, once, conversation or always; `edit` when a person changed the call, which is
-    asked about anew.
+    `answer` is deny, once, conversation, project or always; `edit` when a person changed the call,
+    which is asked about anew.
     """
 
     approval_id: str
@@ -114,10 +137,11 @@ class ApprovalResolved(msgspec.Struct, frozen=True, kw_only=True, tag="approval_
 
 
 class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True, tag="question_asked"):
-    """The model asks the person something; an Answer with this id replies.
+    """The model or clawd asks the person something; an Answer with this id replies.
 
     With `url` it asks whether that page shall be opened where the person is: a client that opened
-    it answers PAGE_OPENED, else why it did not, or "" for a no.
+    it answers PAGE_OPENED, else why it did not, or "" for a no. `default` is the answer that Enter
+    alone gives; a client without a person still answers "".
     """
 
     question_id: str
@@ -125,6 +149,7 @@ class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True, tag="question_ask
     options: tuple[str, ...] = ()
     expires_in_s: float = 120.0
     url: str = ""
+    default: str = ""
 
 
 class ToolStarted(msgspec.Struct, frozen=True, kw_only=True, tag="tool_started"):
@@ -153,6 +178,7 @@ class ToolFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_finished
 
     Attributes:
         asked: the name that was called, where a tool of another name was understood.
+        exit_code: of the program that it ran; None where it ran none, or none that ended.
     """
 
     call_id: str
@@ -162,6 +188,7 @@ class ToolFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_finished
     receipt_id: str
     duration_ms: int = 0
     asked: str = ""
+    exit_code: int | None = None
 
 
 class PlanChanged(msgspec.Struct, frozen=True, kw_only=True, tag="plan_changed"):
@@ -242,6 +269,17 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, tag="notice"):
     text: str
 
 
+class MessageJoined(msgspec.Struct, frozen=True, kw_only=True, tag="message_joined"):
+    """A message that was sent during the turn is in the conversation; the next answer reads it.
+
+    `steer_id` is what `steer_turn` named it.
+    """
+
+    turn_id: str
+    text: str
+    steer_id: str = ""
+
+
 class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens and speed of a whole turn."""
 
@@ -280,6 +318,42 @@ class TokenLedger(msgspec.Struct, frozen=True, kw_only=True):
     is_estimate: bool = False
 
 
+ClaimKind = Literal["written", "deleted", "run", "sent", "committed"]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer plainly says was done, and what the receipts say of it.
+
+    Attributes:
+        text: the sentence.
+        kind: what is said to have been done; `written` stands for every change of a file.
+        object: to what: a path, a command, an address.
+        verdict: `contradicted` where no call did it, `failed` where one was to and did not.
+        receipt_id: of the call that did it or failed; "" for none, or one of an earlier turn.
+    """
+
+    text: str
+    kind: ClaimKind
+    object: str
+    verdict: Literal["supported", "contradicted", "failed"]
+    receipt_id: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What a person is told of it; "" where the receipts support it."""
+        match self.verdict:
+            case "supported":
+                return ""
+            case "contradicted":
+                return f"not done: no receipt says that {self.object} was {self.kind}"
+            case "failed":
+                receipt = f" ({self.receipt_id})" if self.receipt_id else ""
+                why = f"its call was denied or failed{receipt}"
+                return f"not done: {self.object} was not {self.kind}, {why}"
+            case _:
+                assert_never(self.verdict)
+
+
 class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="turn_finished"):
     """The turn is complete and stored.
 
@@ -287,6 +361,11 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="turn_finished
         stop_reason: stop, length, cap (of rounds or of time), loop (no progress).
         unanswered_approvals: calls denied because nobody could be asked.
         denied: calls denied in all.
+        waits_for: the approval that nobody answered and that the turn ended at; a late answer lets
+            it go on. Empty for none.
+        unreadable: what the model wrote that was to be a tool call and could not be read as one,
+            cut at 8 KiB each; none of it was run.
+        claims: what the answer plainly says was done, checked against the receipts.
     """
 
     conversation_id: str
@@ -299,6 +378,9 @@ class TurnFinished(msgspec.Struct, frozen=True, kw_only=True, tag="turn_finished
     ledger: TokenLedger = TokenLedger()
     denied: int = 0
     unanswered_approvals: int = 0
+    waits_for: str = ""
+    unreadable: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 class TurnFailed(msgspec.Struct, frozen=True, kw_only=True, tag="turn_failed"):
@@ -333,6 +415,7 @@ Event = (
     | PromptEvaluated
     | ReasoningDelta
     | TextDelta
+    | ToolDraft
     | ToolRequested
     | ApprovalRequested
     | ApprovalResolved
@@ -347,8 +430,15 @@ Event = (
     | SessionFileChanged
     | SessionFileDeleted
     | Notice
+    | MessageJoined
     | TurnFinished
     | TurnFailed
     | McpLine
     | Unknown
 )
+
+
+class EstopChanged(msgspec.Struct, frozen=True, kw_only=True, tag="estop_changed"):
+    """The emergency stop was set or cleared; `estop_state` says why."""
+
+    is_set: bool

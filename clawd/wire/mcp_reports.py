@@ -13,7 +13,8 @@ class McpServerLine(msgspec.Struct, frozen=True, kw_only=True):
     it is (UTC, ISO 8601), empty for unknown. `changed` and `waiting` are tools by their own names:
     those that are not what they were, and those that came later and only a pattern approves.
     `loose` are those whose schema no grammar holds. `address` is the URL without what may be secret
-    in it, or the program; for admins.
+    in it, or the program; for admins. So is `reach_problem`: the hosts that its program was
+    refused, or why it has no way out.
     """
 
     alias: str
@@ -21,6 +22,7 @@ class McpServerLine(msgspec.Struct, frozen=True, kw_only=True):
     transport: Literal["stdio", "http"]
     address: str = ""
     problem: str = ""
+    reach_problem: str = ""
     tools: int = 0
     left_out: int = 0
     changed: tuple[str, ...] = ()

@@ -46,7 +46,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
 
     Attributes:
         question: the approval's or question's id.
-        value: an approval's word (`deny`, `once`, `conversation`, `always`, `edit`) or a
+        value: an approval's word (`deny`, `once`, `conversation`, `project`, `always`,
+            `edit`) or a
             question's text.
         digest: of an approval: the digest that the event carried, proof of what was shown.
         arguments: of an approval, with the word `edit`: JSON that the call shall have in place of

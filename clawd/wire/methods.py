@@ -11,7 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from clawd.wire import (
+    cache_methods,
     conversation_methods,
+    job_methods,
     key_methods,
     knowledge_methods,
     log_methods,
@@ -41,13 +43,19 @@ from clawd.wire.reports import (
     LoadedModel,
     LoadedModelList,
     MemoryHits,
+    ModelDetail,
     ModelList,
     ProviderList,
     RuleList,
+    SamplingReport,
+    SteerReport,
     ToolList,
     ToolOutcome,
 )
 from clawd.wire.status_methods import Status as Status
+
+MAX_ROUNDS = 100
+"""So many rounds of calls a message may ask for by itself."""
 
 # --- service
 
@@ -72,10 +80,15 @@ class Shutdown(Method[Done], frozen=True, kw_only=True):
 
 
 class ListConversations(Method[ConversationPage], frozen=True, kw_only=True):
-    """List conversations, newest first."""
+    """List conversations, newest first; with `workspace`, an absolute folder, those of it alone.
+
+    With `last_words` each line has the beginning of what was said in it last.
+    """
 
     cursor: str = ""
     limit: int = 100
+    workspace: str = ""
+    last_words: bool = False
 
 
 class ShowConversation(Method[ConversationDetail], frozen=True, kw_only=True):
@@ -99,12 +112,19 @@ class OpenConversation(Method[ConversationLine], frozen=True, kw_only=True):
 
 
 class SamplingWishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one turn samples; None leaves a value as it is configured."""
+    """How one turn samples; None leaves a value as it is configured.
+
+    Penalties count for local models where an admin sets them, or `allow_request_penalties` lets
+    everybody.
+    """
 
     temperature: Annotated[float, msgspec.Meta(ge=0, le=5)] | None = None
     top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
     min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    repeat_penalty: Annotated[float, msgspec.Meta(gt=0, le=10)] | None = None
+    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, msgspec.Meta(ge=-2, le=2)] | None = None
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] | None = None
     stop: tuple[str, ...] = ()
@@ -125,7 +145,12 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     those that the channel and the agent offer; one with `-` in front takes out. `tool_mode` is how
     they are offered, `retry` whether empty and broken-off answers are asked for again; empty and
     None are as configured. `url` is the address of an API as OpenAI's to ask instead of a provider
-    of the config: for admins.
+    of the config: for admins. `think` is whether the model is to think, or how much; the
+    conversation keeps it until `auto` leaves it to the model again. `mode` is how far the model may
+    go without a person in this conversation from now on, as `set_mode` sets it; empty leaves it as
+    it is. `tool_choice` is of the first answer: auto, required, or the name of the tool that it
+    must call; what follows is free. `max_rounds` is after how many rounds of calls the turn ends,
+    whoever is there; 0 is as configured, where a person who can be asked is asked to go on.
     """
 
     streams: ClassVar[bool] = True
@@ -147,6 +172,20 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     tool_mode: Literal["", "split", "unified", "both"] = ""
     retry: bool | None = None
     url: str = ""
+    think: Literal["", "auto", "on", "off", "low", "medium", "high"] = ""
+    mode: Literal["", "readonly", "supervised", "edits", "full"] = ""
+    tool_choice: str = "auto"
+    max_rounds: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROUNDS)] = 0
+
+
+class ShowSampling(Method[SamplingReport], frozen=True, kw_only=True):
+    """Show how a message with these wishes would be sampled; the names are `send_message`'s."""
+
+    provider: str = ""
+    model: str = ""
+    agent: str = ""
+    preset: str = ""
+    sampling: SamplingWishes | None = None
 
 
 class FollowConversation(Method[Done], frozen=True, kw_only=True):
@@ -162,6 +201,20 @@ class CancelTurn(Method[Done], frozen=True, kw_only=True):
     conversation_id: str
 
 
+class SteerTurn(Method[SteerReport], frozen=True, kw_only=True):
+    """Say something to a turn that runs: its model reads it after the calls that it makes now.
+
+    Answered when that is decided. A turn that ends without another round does not take it: then it
+    is kept nowhere, and is the caller's to send as the next message. Cancelling takes it back while
+    it waits. `turn_id` is the one of TurnStarted; `steer_id` comes back in MessageJoined.
+    """
+
+    conversation_id: str
+    turn_id: str
+    text: str
+    steer_id: str = ""
+
+
 # --- approvals
 
 
@@ -172,12 +225,32 @@ class ListApprovals(Method[ApprovalList], frozen=True, kw_only=True):
 class AnswerApproval(Method[Done], frozen=True, kw_only=True):
     """Answer a pending approval; `digest` is the one that was listed or shown with it.
 
-    `days` is how long the rule of `always` is in force, 0 the configured time.
+    `days` is how long the rule of `always` is in force, 0 the configured time. `edit` wants the
+    call with other `arguments`, JSON text: it is judged and asked about anew.
     """
 
     approval_id: str
     digest: str
-    answer: Literal["deny", "once", "conversation", "always"]
+    answer: Literal["deny", "once", "conversation", "project", "always", "edit"]
+    days: int = 0
+    arguments: str = ""
+
+
+class AddRule(Method[Done], frozen=True, kw_only=True):
+    """Allow or refuse from now on what shell commands of a pattern run: `git commit *`.
+
+    Attributes:
+        pattern: words, the command's name first; `*` last stands for whatever follows. After
+            `file_write` it is a path below the workspace that file tools change, `docs/**`.
+        workspace: the project it holds in; "" for every one.
+        conversation_id: the conversation it is limited to; "" for all.
+        days: how long it is in force, 0 the configured time.
+    """
+
+    pattern: str
+    verdict: Literal["allow", "deny"] = "allow"
+    workspace: str = ""
+    conversation_id: str = ""
     days: int = 0
 
 
@@ -247,6 +320,12 @@ class CheckProvider(Method[Done], frozen=True, kw_only=True):
 
 class ListModels(Method[ModelList], frozen=True, kw_only=True):
     """List the models of this machine, loaded or not."""
+
+
+class ShowModel(Method[ModelDetail], frozen=True, kw_only=True):
+    """Say what a model's file tells of it, and whether it is the one that was pinned."""
+
+    name: str
 
 
 class LoadModel(Method[LoadedModel], frozen=True, kw_only=True):
@@ -321,7 +400,9 @@ class CompareEnvironment(Method[EnvironmentReport], frozen=True, kw_only=True):
 
 _HOMES = {
     __name__,
+    cache_methods.__name__,
     conversation_methods.__name__,
+    job_methods.__name__,
     key_methods.__name__,
     knowledge_methods.__name__,
     log_methods.__name__,

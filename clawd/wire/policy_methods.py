@@ -4,6 +4,7 @@ from typing import Literal
 
 from clawd.wire.method import Method
 from clawd.wire.policy_reports import PolicyBoundary, PolicyCheck, PolicyExplanation, PolicyReplay
+from clawd.wire.reports import Done
 
 REPLAY_LIMIT = 10_000
 
@@ -17,6 +18,20 @@ class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
     arguments: str = "{}"
     workspace: str = ""
     autonomy: Autonomy | None = None
+
+
+class AllowHost(Method[Done], frozen=True, kw_only=True):
+    """Let commands reach hosts unasked: `get.example.org:443`, `*.example.org:443`.
+
+    Each becomes a standing rule, with a receipt: for one conversation, or for one workspace (as
+    everywhere, the configured one if empty), or for all. `days` 0 is the configured time.
+    """
+
+    hosts: tuple[str, ...]
+    workspace: str = ""
+    conversation_id: str = ""
+    everywhere: bool = False
+    days: int = 0
 
 
 class ShowPolicy(Method[PolicyBoundary], frozen=True, kw_only=True):

@@ -6,13 +6,18 @@ import msgspec
 
 
 class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen to a call, and by which rule."""
+    """What would happen to a call, and by which rule.
+
+    Attributes:
+        hooks: the owner's programs that are told of it, which may still refuse it.
+    """
 
     verdict: Literal["allow", "ask", "deny"]
     risk: str
     reason: str
     rule: str
     hint: str = ""
+    hooks: tuple[str, ...] = ()
 
 
 class PolicyBoundary(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +27,8 @@ class PolicyBoundary(msgspec.Struct, frozen=True, kw_only=True):
         workspace: the folder in which tools act.
         sandbox: the level that holds commands.
         writable_run_later: files that commands may write though programs outside run them later.
+        egress: whether commands may reach hosts by name: ask or off.
+        egress_hosts: those that they may reach unasked.
     """
 
     autonomy: str
@@ -36,6 +43,8 @@ class PolicyBoundary(msgspec.Struct, frozen=True, kw_only=True):
     allowed_addresses: tuple[str, ...] = ()
     untrusted_paths: tuple[str, ...] = ()
     writable_run_later: tuple[str, ...] = ()
+    egress: str = "off"
+    egress_hosts: tuple[str, ...] = ()
 
 
 class PolicyCaseLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,12 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class SteerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a text for a running turn; one that did not join is the caller's to send."""
+
+    joined: bool
+
+
 # --- service
 
 
@@ -32,7 +38,13 @@ class ProviderLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One pending approval."""
+    """One pending approval.
+
+    Attributes:
+        expires_in_s: silence that long is a no; 0 while it waits without end, or has timed out.
+        timed_out: nobody answered in time; it can still be answered, and its turn goes on then.
+        answerable_until: until when, UTC; empty while it waits.
+    """
 
     id: str
     digest: str
@@ -48,6 +60,8 @@ class ApprovalLine(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     rule: str = ""
     changes: tuple[FileDiff, ...] = ()
+    timed_out: bool = False
+    answerable_until: str = ""
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +70,34 @@ class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[ApprovalLine, ...]
 
 
+class SamplingLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of sampling, as JSON, and who says so: the message, its preset, or the config."""
+
+    name: str
+    value: str
+    origin: Literal["message", "preset", "config"]
+
+
+class SamplingReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a message would be sampled.
+
+    Attributes:
+        items: the values in force; of a provider elsewhere those that it would be asked for.
+        is_whole: nothing else counts; else the provider has its own way in what is not named.
+    """
+
+    provider: str
+    model: str
+    items: tuple[SamplingLine, ...]
+    is_whole: bool
+
+
 class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
     """One approval rule in force; `conversation_id` is empty for one that holds in all of them.
 
     Attributes:
         granted_by: who granted it, `uid 1000`; "" where nobody wrote it down.
-        receipt_id: the receipt of the grant; "" for a rule of one conversation.
+        receipt_id: the receipt of the grant, or of when it was found in the file of rules.
     """
 
     id: str
@@ -164,6 +200,50 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[ModelLine, ...]
 
 
+class ModelDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model's file tells of it, without loading it; "" and 0 for what it does not.
+
+    Attributes:
+        context_size: what it was trained for.
+        template_family: how it writes tool calls, as its chat template says; "" without one.
+        tools: whether its chat template takes tools.
+        reasoning: whether its chat template knows of thinking.
+        embeddings: whether it is made for vectors.
+        vision: the file that it needs for images, "" without one.
+        pin: `right`, `changed`, or `none` where no digest was noted.
+        sha256: the digest that was noted.
+        source: where it came from.
+        adapters: the LoRA adapters over it.
+        adapter_sha256: of the packaged one, as its card tells it.
+        card: what is told of how it was made and how good it is; by table and key.
+        reads: what of a request it does not read, "" where its template takes all.
+    """
+
+    name: str
+    path: str
+    size_bytes: int
+    profile: str = ""
+    state: str = ""
+    title: str = ""
+    architecture: str = ""
+    parameters: int = 0
+    quantization: str = ""
+    licence: str = ""
+    context_size: int = 0
+    template_family: str = ""
+    tools: bool = False
+    reasoning: bool = False
+    embeddings: bool = False
+    vision: str = ""
+    pin: Literal["none", "right", "changed"] = "none"
+    sha256: str = ""
+    source: str = ""
+    adapters: tuple[str, ...] = ()
+    adapter_sha256: str = ""
+    card: dict[str, Any] = {}
+    reads: str = ""
+
+
 class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     """One model in memory, or on its way there.
 
@@ -178,6 +258,9 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
         prompt_tokens: of all its prompts so far; `cached_tokens` of these were not evaluated.
         completion_tokens: generated so far; `accepted_tokens` of them, of `drafted_tokens`, were
             guessed ahead.
+        template_notes: what had to be done otherwise with its chat template, a sentence each.
+        warm_tokens: of system prompt and tools, which prompts begin with; 0 where nothing is read
+            ahead. `warm_ready` of these are evaluated; `warm_restored` were on disk or in RAM.
     """
 
     name: str
@@ -199,6 +282,10 @@ class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    warm_tokens: int = 0
+    warm_ready: int = 0
+    warm_restored: int = 0
+    template_notes: tuple[str, ...] = ()
 
 
 class LoadedModelList(msgspec.Struct, frozen=True, kw_only=True):

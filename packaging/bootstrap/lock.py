@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bootstrap.environment import ROOT, engine_requirement, read_project
+from bootstrap.environment import (
+    GUIDANCE,
+    ROOT,
+    engine_requirement,
+    local_requirement,
+    read_project,
+)
 from bootstrap.environment import pip as run_pip
 from bootstrap.steps import SetupError
 
@@ -36,7 +42,8 @@ def write_lock(python: Path) -> None:
     Raises:
         SetupError: pip failed, or found other versions for one machine than for the other.
     """
-    wanted = [*read_project()["project"]["dependencies"], *ENGINE_NEEDS]
+    ours = read_project()["project"]["dependencies"]
+    wanted = [*ours, *ENGINE_NEEDS, local_requirement(GUIDANCE)]
     found: dict[str, dict[str, str]] = {}
     versions: dict[str, str] = {}
     for machine in MACHINES:

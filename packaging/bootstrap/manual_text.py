@@ -7,7 +7,8 @@ RELEASED = "2026-11-21"
 EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agent": (
         ('agent -m "which files are here?" --here', "One question about the current folder."),
-        ("agent --continue", "Go on with the newest conversation."),
+        ("agent --continue", "Go on with the newest conversation of this folder."),
+        ("agent --resume", "Choose the one to go on with."),
         ("git diff | clawctl agent -m 'write a commit message'", "What is piped in goes along."),
     ),
     "approval": (
@@ -18,6 +19,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("backup create clawd.tar.gz", "Everything but keys, models and workspace."),
         ("backup verify clawd.tar.gz", "Read all of it, the chain of receipts too."),
         ("backup restore clawd.tar.gz --into /tmp/try", "Put it somewhere else, to look."),
+    ),
+    "cache": (
+        ("cache list", "What is kept for which project, how large, and used when."),
+        ("cache clear --project", "Let the commands of this folder fetch anew."),
     ),
     "completion": (
         ("completion bash --install", "Make TAB work in bash, for you."),
@@ -44,6 +49,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("files add report.pdf --conversation conv-01J", "Let the model read it."),
     ),
     "init": (("init", "Write a config with every key, commented."),),
+    "jobs": (
+        ("jobs list", "What runs, since when, and for which conversation."),
+        ("jobs output job-1", "What it printed so far."),
+        ("jobs stop job-1", "End it."),
+    ),
     "key": (
         ("key create --name laptop --expires-days 30", "A key for the HTTP gateway."),
         ("key revoke laptop", "End it."),
@@ -66,7 +76,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "metrics": (("metrics --json", "What the daemon counts."),),
     "model": (
+        ("model recommend --for code", "What fits this machine."),
+        ("model pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M", "Download one; a break costs nothing."),
         ("model add ~/Downloads/tiny.gguf", "Put a file to the others."),
+        ("model import --all", "Use what Ollama and LM Studio have here, linked."),
+        ("model use tiny", "Answer from it."),
         ("model load tiny", "Load it now."),
     ),
     "onboard": (
@@ -120,6 +134,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "undo": (
         ("undo", "Take back the last change."),
+        ("undo --preview --turn", "See what taking the newest turn back would do."),
         ("undo --list", "See what can be taken back."),
     ),
     "version": (("version", "Versions of all parts."),),
@@ -130,7 +145,10 @@ EXIT_CODES = (
     ("1", "It failed; the message says why and what to do."),
     ("2", "Wrong usage."),
     ("3", "A tool run was denied."),
-    ("4", "The question was answered, but a call needed an approval and nobody could be asked."),
+    (
+        "4",
+        "Answered, but a call needed an approval and nobody could be asked, or answered in time.",
+    ),
     ("5", "The cap of rounds or time was reached."),
     ("6", "No daemon answers."),
     ("7", "A tool run was refused under the emergency stop."),

@@ -65,6 +65,20 @@ KNOWN_TEXTS = {
         ANY WAY OUT OF THE USE OF THIS SOFTWARE, EVEN IF ADVISED OF THE POSSIBILITY OF SUCH
         DAMAGE.""",
 }
+# What is compiled into a wheel that names none of it: the crates whose paths stand in the library.
+COMPILED_IN = {
+    "llguidance": """\
+        Compiled into it, under the same licence: derivre (Copyright (c) Microsoft Corporation),
+        fancy-regex (Copyright 2015 The Fancy Regex Authors), fluent-uri (Copyright (c) 2021
+        Scallop Ye), referencing (Copyright (c) 2020-2024 Dmitry Dygalo), tiktoken-rs (Copyright
+        (c) 2023 Roger Zurawicki).
+        Compiled into it, under the Apache License 2.0, whose text is in
+        /usr/share/common-licenses/Apache-2.0: ahash, anyhow, base64, bit-set, bit-vec,
+        crossbeam-deque, crossbeam-epoch, hashbrown, indexmap, once_cell, parking_lot,
+        percent-encoding, pyo3, rand, rayon, regex, serde, serde_json, smallvec, spm_precompiled,
+        tokenizers, unicode-normalization-alignments, unicode-segmentation, each by its authors.
+        Compiled into it, in the public domain by the Unlicense: aho-corasick, memchr.""",
+}
 # What metadata calls a licence, where it does not use SPDX's name.
 SPDX_NAMES = {
     "MIT License": "MIT",
@@ -104,6 +118,7 @@ def paragraph(wheel: Path) -> str:
         if license_name not in KNOWN_TEXTS and license_name != "Apache-2.0":
             raise ValueError(f"{wheel.name} has no licence text, and says {license_name!r}")
         texts = [textwrap.dedent(KNOWN_TEXTS.get(license_name, ""))]
+    texts += [textwrap.dedent(COMPILED_IN[name])] if name in COMPILED_IN else []
     head = [
         f"Files: vendor/{wheel.name}",
         f"Copyright: {indented(owners(texts, metadata)).strip()}",

@@ -12,6 +12,7 @@ A build that was interrupted goes on where it was.
 
 import platform
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from bootstrap.environment import (
 from bootstrap.steps import SetupError, run_step
 from bootstrap.system import ensure_packages, has_programs
 
+CHAT_CASES = ("models/templates", "tests/test-chat.cpp")  # the one that tells it is whole, last
 PROGRAMS = ("llama-server", "llama-bench")
 LOG = SETUP / "peer.log"
 # Nothing that the server could fetch or that the measurement does not use, and no shared library
@@ -88,6 +90,28 @@ def fetch_source(python: Path, version: str, folder: Path) -> Path:
             raise SetupError(f"pip left no sdist of {requirement} in {folder}")
         unpack(archives[-1], source)
     return source / "vendor" / "llama.cpp"
+
+
+def fetch_chat_cases(python: Path) -> Path:
+    """Keeps llama.cpp's chat templates and chat cases, which tests read, and gives their folder.
+
+    .setup/llama.cpp/models/templates/  one file for each template
+    .setup/llama.cpp/tests/             the cases
+    """
+    kept = SETUP / "llama.cpp"
+    version = engine_version(python)
+    with setup_lock():
+        if not version or (kept / "tests" / "test-chat.cpp").is_file():
+            return kept
+        folder = peer_folder(version)
+        folder.mkdir(parents=True, exist_ok=True)
+        source = fetch_source(python, version, folder)
+        for name in CHAT_CASES:
+            target = kept / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (source / name).is_dir() else shutil.copy
+            copy(source / name, target)
+    return kept
 
 
 def unpack(archive: Path, target: Path) -> None:

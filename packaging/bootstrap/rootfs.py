@@ -46,7 +46,7 @@ def prepare_rootfs() -> None:
     if os.geteuid() != 0:
         print("Not root: tests that boot a machine are left out.")
         return
-    with setup_lock():
+    with setup_lock("rootfs.lock"):
         try:
             make_rootfs()
         except SetupError as error:

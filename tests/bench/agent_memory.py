@@ -1,4 +1,6 @@
-"""How long a search of 100,000 messages takes, against the bare query of its full-text index."""
+"""How long a search of memory takes: by words against the bare query of their index, by both ways
+against by words.
+"""
 
 import asyncio
 import importlib
@@ -11,11 +13,13 @@ from pathlib import Path
 
 from clawd.memory.rows import Conversation, NewMessage
 from clawd.memory.store import Memory
+from clawd.memory.vectors import UNRELATED, Embedder
 from clawd.providers.base import Message
 from tests.bench.report import quantile
 
 OWNER = 1000
 PER_CONVERSATION = 50
+EMBEDDED = 256
 LIMIT = 20
 
 Samples = list[tuple[float, float]]
@@ -52,6 +56,39 @@ async def search_pairs(folder: Path, messages: int, count: int) -> Samples:
 def percentiles(samples: Sequence[float]) -> tuple[float, float]:
     """Return p50 and p95."""
     return quantile(samples, 0.5), quantile(samples, 0.95)
+
+
+async def hybrid_pairs(folder: Path, messages: int, count: int, embedder: Embedder) -> Samples:
+    """Return milliseconds of a search by words and meaning, and by words, for so many queries.
+
+    A few hundred texts are embedded, and all messages share their vectors: what is compared is
+    as much as if each had its own.
+    """
+    memory = await Memory.open(folder / "hybrid.sqlite")
+    try:
+        await _fill(memory, messages)
+        vectors = memory.search_by_meaning(embedder)
+        meaning = memory.search.meaning
+        model = await vectors.adopt(await embedder.identity(), await embedder.vectors(UNRELATED))
+        text, rng = text_words(), random.Random(11)
+        shared: list[bytes] = []
+        while len(shared) < min(EMBEDDED, messages):
+            shared += await embedder.vectors([fragment(text, rng) for _ in range(16)])
+        for start in range(1, messages + 1, 1000):
+            some = range(start, min(start + 1000, messages + 1))
+            await vectors.keep(model, {number: rng.choice(shared) for number in some})
+        samples: Samples = []
+        for query in queries(count):
+            taken = []
+            for way in (meaning, None):
+                memory.search.meaning = way
+                began = time.perf_counter()
+                await memory.search.find(query, owner=OWNER, limit=LIMIT)
+                taken.append(1000 * (time.perf_counter() - began))
+            samples.append((taken[0], taken[1]))
+        return samples
+    finally:
+        await memory.close()
 
 
 async def _fill(memory: Memory, count: int) -> None:

@@ -26,6 +26,8 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
             client too) makes llama.cpp's threads wait for each other, on both sides.
         prefix_cache_disk_mb: for conversations that outlive a restart, on our side.
         speculation: of `[engine]`, on our side; "" leaves it at its default.
+        kv_unified: the peer's slots share one KV cache of `context_tokens`; otherwise each has as
+            many of its own, which is its default for a given number of slots.
     """
 
     model: Path
@@ -36,10 +38,11 @@ class EngineSetup(msgspec.Struct, frozen=True, kw_only=True):
     batch_tokens: int = 512
     prefix_cache_disk_mb: int = 0
     speculation: str = ""
+    kv_unified: bool = True
 
 
 def default_threads() -> int:
-    """Return half of the cores, which is the peer's own default, too."""
+    """Return half of the cores: the other half is for the client and what else the machine does."""
     return max(1, usable_cores() // 2)
 
 

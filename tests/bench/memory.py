@@ -5,7 +5,8 @@ file is the exception: the other side may have mapped it, too, and would pay for
 pages count whole, as if this side were alone.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.bench.streams import BenchError
@@ -20,7 +21,7 @@ def memory_mb(pid: int, model: Path) -> float:
         BenchError: the process is gone, or belongs to somebody else.
     """
     try:
-        return sum(_kilobytes(each, model) for each in _family(pid)) * 1024 / 1e6
+        return sum(_kilobytes(each, model) for each in family_of(pid)) * 1024 / 1e6
     except OSError as error:
         raise BenchError(f"the memory of process {pid} cannot be read: {error}") from error
 
@@ -43,13 +44,25 @@ def _kilobytes(pid: int, model: Path) -> int:
         return kilobytes_of(lines, model)
 
 
-def _family(pid: int) -> list[int]:
+def family_of(pid: int) -> list[int]:
     """Return the process and all below it."""
     parents = dict(_parents())
     family = [pid]
     for member in family:
         family += [child for child, parent in parents.items() if parent == member]
     return family
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """Return the processor time of processes so far; those that ended count nothing."""
+    ticks = 0
+    for each in pids:
+        try:
+            fields = (PROC / str(each) / "stat").read_text("utf-8", "replace").rpartition(")")[2]
+        except OSError:
+            continue
+        ticks += sum(map(int, fields.split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _parents() -> Iterator[tuple[int, int]]:

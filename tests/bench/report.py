@@ -117,13 +117,18 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def some_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return what reads an option that names some of these, with commas between them."""
+    """Return what reads an option that names some of these, with commas between them.
+
+    The first words of names (`real`, `real_4`) stand for all that begin so.
+    """
 
     def read(text: str) -> tuple[str, ...]:
-        chosen = tuple(text.split(","))
-        unknown = [name for name in chosen if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
-        return chosen
+        chosen: list[str] = []
+        for word in text.split(","):
+            named = [name for name in known if name == word or name.startswith(f"{word}_")]
+            if not named:
+                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(known)}")
+            chosen += [name for name in named if name not in chosen]
+        return tuple(chosen)
 
     return read

@@ -2,12 +2,17 @@
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 from typing_extensions import override
 
+from clawd.memory.blobs import Blobs
+from clawd.memory.changes import ChangeLimits
+from clawd.memory.snapshots import Snapshots
 from clawd.memory.store import Memory
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import MAX_LINE_BYTES, canonical, new_id
@@ -21,6 +26,7 @@ from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.taint import TaintBook
+from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.shell import ShellTool
@@ -28,12 +34,12 @@ from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallRequest, CallScope
 from clawd.tools.registry import Registry
-from clawd.tools.telling import DispatchSettings
 from tests.bench.security_peer import Bare
 from tests.bench.streams import BenchError, now
 from tests.receipts.samples import draft
 
 Pairs = list[tuple[float, float]]
+_AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@b.example")
 POLICY = PolicySettings(autonomy="full")
 
 
@@ -52,13 +58,16 @@ class TrueTool(ShellTool):
 class Desk:
     """A dispatcher with all of its real parts on disk, and the sandbox that its tool uses."""
 
-    def __init__(self, dispatcher: Dispatcher, sandbox: Sandbox, workspace: Path) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, sandbox: Sandbox, workspace: Path, uncovered: Dispatcher
+    ) -> None:
         self._dispatcher = dispatcher
+        self._uncovered = uncovered
         self.sandbox = sandbox
         self.workspace = workspace
 
-    async def call(self) -> None:
-        """Make one call."""
+    async def call(self, command: str = "true", *, is_covered: bool = False) -> None:
+        """Make one call; `command` is what is judged, and `is_covered` has undo cover it."""
 
         async def nobody(_pending: object) -> bool:
             return False
@@ -71,8 +80,10 @@ class Desk:
             emit=lambda _event: None,
             deliver=nobody,
         )
-        request = CallRequest(id=new_id(), tool="shell", arguments='{"command": "true"}')
-        outcome = await self._dispatcher.call(request, scope)
+        arguments = msgspec.json.encode({"command": command}).decode()
+        request = CallRequest(id=new_id(), tool="shell", arguments=arguments)
+        dispatcher = self._dispatcher if is_covered else self._uncovered
+        outcome = await dispatcher.call(request, scope)
         if outcome.kind != "ok" or not outcome.receipt_id:
             raise BenchError(f"a call ended as {outcome.kind}: {outcome.text}")
 
@@ -93,16 +104,56 @@ async def desk_in(folder: Path) -> AsyncIterator[Desk]:
         stack.callback(stop.close)
         sandbox = Sandbox(SandboxSettings(home=home), registry=stop)
         status = await sandbox.probe()
-        rules, taint = RuleBook(JsonRuleStore(home / "rules.json")), TaintBook()
-        dispatcher = Dispatcher(
-            Registry([TrueTool(BuiltinDeps(policy=POLICY, home=home, sandbox=sandbox))]),
-            gate=Gate(lambda: POLICY, estop=stop, taint=taint, rules=rules),
-            approvals=Approvals(rules, estop=stop),
-            journal=Journal(chain, memory.ledger, Redactor([], b"k" * 32)),
-            taint=taint,
-            settings=DispatchSettings(sandbox_level=status.level, audit_log=False),
+        journal = Journal(chain, memory.ledger, Redactor([], b"k" * 32))
+        rules = RuleBook(JsonRuleStore(home / "rules.json"), record=journal.record_rule)
+        taint = TaintBook()
+        blobs = Blobs(home / "snapshots" / "blobs", lambda: 1 << 30)
+        changes = await memory.changes(home / "undo", ChangeLimits, blobs)
+        snapshots = Snapshots(home / "snapshots", blobs, changes=changes, left_out=frozenset)
+        covered, uncovered = (
+            Dispatcher(
+                Registry([TrueTool(BuiltinDeps(policy=POLICY, home=home, sandbox=sandbox))]),
+                gate=Gate(lambda: POLICY, estop=stop, taint=taint, rules=rules),
+                approvals=Approvals(rules, estop=stop),
+                journal=journal,
+                taint=taint,
+                settings=DispatchSettings(
+                    sandbox_level=status.level, audit_log=False, commands=commands
+                ),
+            )
+            for commands in (snapshots, None)
         )
-        yield Desk(dispatcher, sandbox, workspace)
+        yield Desk(covered, sandbox, workspace, uncovered)
+
+
+async def undo_pairs(folder: Path, files: int, count: int) -> Pairs:
+    """Return milliseconds of a call that undo covers, and of one that it does not.
+
+    Both run in a repository of so many files, of which the call changes none.
+    """
+    async with desk_in(folder) as desk:
+        for number in range(files):
+            file = (
+                desk.workspace
+                / f"package{number // 400}"
+                / f"m{number // 20 % 20}"
+                / f"{number}.py"
+            )
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"number = {number}\n" * (1 + number % 200))
+        for words in ("init -q", "add -A", "commit -qm all", "gc -q --force"):
+            command = ["git", "-c", "gc.auto=0", *_AUTHOR, *words.split()]
+            await asyncio.to_thread(subprocess.run, command, cwd=desk.workspace, check=True)
+        await desk.call("make", is_covered=True)  # the first look reads everything
+
+        async def timed(*, is_covered: bool) -> float:
+            began = now()
+            await desk.call("make", is_covered=is_covered)
+            return 1e3 * (now() - began)
+
+        return await _in_turn(
+            lambda: timed(is_covered=True), lambda: timed(is_covered=False), count
+        )
 
 
 async def call_pairs(folder: Path, count: int, *, is_minimal: bool) -> Pairs:

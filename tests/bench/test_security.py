@@ -38,5 +38,9 @@ def test_the_aim_of_a_call_is_told_as_reached_or_not() -> None:
 
 def test_rows_are_chosen_by_name() -> None:
     assert some_of(ROWS)(",".join(ROWS)) == ROWS
+    assert some_of(("real_1_all", "real_4_all", "really"))("real_4,real") == (
+        "real_4_all",
+        "real_1_all",
+    )
     with pytest.raises(ArgumentTypeError, match="'speed' is none of"):
         some_of(ROWS)("speed")

@@ -23,7 +23,7 @@ USER = "ada"
 DEB = "clawd.deb"
 COLUMNS, ROWS = 132, 200
 LIMIT_S = 200
-QUESTION = r"Approve\? \[y/N\][^\n]*\)"
+QUESTION = r"Approve\? \[y/N\][^\n]*d details"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,8 @@ STEPS = (
         typed='echo "water the roses" > ~/clawd-workspace/plan.txt',
     ),
     Step(
-        says="Let it run a command. It asks before it does; `y` allows it once.",
+        says="Let it run a command. What only reads runs unasked; it asks before all others.",
         typed='clawctl agent -m "run the command: ls"',
-        answers=("y",),
     ),
     Step(
         says="Every call has left a receipt, whether it was allowed or not.",
@@ -101,7 +100,7 @@ STEPS = (
 INTRODUCTION = """\
 # The first minute
 
-From a bare Debian 12 to a first answer, an approved command, a verified receipt, and away again. No
+From a bare Debian 12 to a first answer, a first command, a verified receipt, and away again. No
 network is needed, and no service manager: this was played in a container-like root. It is written
 by `python -m tests.booted.first_minute`, and a test plays it again. `#` is root, `$` is you.
 """
@@ -114,7 +113,7 @@ VARYING = (
     (re.compile(r"\b[0-9a-f]{8,64}\b"), "HASH"),
     (re.compile(r"\(pid \d+\)"), "(pid N)"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?"), "TIME"),
-    (re.compile(r"\b\d+(\.\d+)? ?(ms|s|t/s|tk/s|tok|tokens|%|cached)(?![a-z])"), "N"),
+    (re.compile(r"\b\d+(\.\d+)?k? ?(ms|s|tok/s|tok|tokens|%)(?![a-z])"), "N"),
     (re.compile(r"( · N)+"), ""),
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r"(?m) $"), ""),

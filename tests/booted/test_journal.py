@@ -48,7 +48,9 @@ def test_a_call_is_followed_through_the_journal_from_its_request_to_its_receipt(
 
 
 def test_a_refusal_is_found_by_its_event_and_by_clawctl(machine: Machine) -> None:
-    assert ctl(machine, "alice", "tool", "run", "shell", "--json", '{"command": "ls"}').returncode
+    assert ctl(
+        machine, "alice", "tool", "run", "shell", "--json", '{"command": "touch x"}'
+    ).returncode
 
     (refused,) = entries(machine, "CLAWD_EVENT=tool_denied")
 

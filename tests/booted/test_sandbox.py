@@ -40,10 +40,10 @@ def test_an_approved_command_runs_and_leaves_a_receipt_that_verifies(machine: Ma
     machine.put("/var/lib/private/clawd/workspace/plan.txt", "water the roses\n")
     machine.out("chown", "-R", "--reference=/var/lib/private/clawd", "/var/lib/private/clawd")
 
-    code, screen = shell(machine, "alice", "cat plan.txt")
+    code, screen = shell(machine, "alice", "touch seen; cat plan.txt")
 
     assert code == 0, screen
-    assert "approval needed" in screen
+    assert "Approve?" in screen
     assert "water the roses" in screen
     (receipt,) = of(machine, "alice", "receipt", "list")
     assert (receipt["tool"], receipt["status"], receipt["approval"]) == ("shell", "allowed", "user")
@@ -51,8 +51,37 @@ def test_an_approved_command_runs_and_leaves_a_receipt_that_verifies(machine: Ma
     assert (verified["ok"], verified["receipts"]) == (True, 1)
 
 
+def test_a_command_in_the_unit_reaches_a_granted_host_and_no_other(machine: Machine) -> None:
+    configure(
+        machine,
+        tables='[security]\nautonomy = "full"\negress_hosts = ["127.0.0.1:8099"]\n'
+        'allowed_addresses = ["127.0.0.1:8099"]',
+    )
+    serve = "echo fetched > /srv/page; cd /srv; exec python3 -m http.server --bind 127.0.0.1 8099"
+    machine.out("systemd-run", "--unit=site", "sh", "-c", serve)
+    machine.out("systemctl", "start", "clawd.service")
+    get = (
+        "exec 3<>/dev/tcp/127.0.0.1/3128; "
+        "printf 'GET http://127.0.0.1:{}/page HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3"
+    )
+    wait = "for i in $(seq 100); do (exec 3<>/dev/tcp/127.0.0.1/8099) && exit; sleep 0.1; done"
+    machine.out("bash", "-c", f"({wait}) 2>/dev/null")
+
+    workspace = machine.path("/var/lib/private/clawd/workspace")
+    (workspace / "get.sh").write_text(f"{get.format(8099)}; {get.format(8100)}", encoding="utf-8")
+
+    code, screen = shell(machine, "alice", "bash get.sh")
+
+    assert code == 0, screen
+    assert "fetched" in screen
+    assert "127.0.0.1 is refused: it is this machine" in screen
+    receipt = of(machine, "alice", "receipt", "show", "1")["receipt"]
+    assert receipt["contacted"].startswith("127.0.0.1:8099 127.0.0.1 ")
+    assert receipt["refused"] == "127.0.0.1:8100"
+
+
 def test_without_an_answer_an_asking_command_does_not_run(machine: Machine) -> None:
-    done = ctl(machine, "alice", "tool", "run", "shell", "--json", '{"command": "ls"}')
+    done = ctl(machine, "alice", "tool", "run", "shell", "--json", '{"command": "touch x"}')
 
     assert done.returncode in {3, 4}
     assert of(machine, "alice", "receipt", "list")[0]["status"] == "denied"

@@ -143,7 +143,7 @@ def test_a_bad_config_fails_the_start_and_says_why(machine: Machine) -> None:
 
     assert machine.run("systemctl", "start", SERVICE).returncode != 0
 
-    assert "readonly, supervised, full" in journal(machine)
+    assert "readonly, supervised, edits, full" in journal(machine)
     configure(machine)
     machine.out("systemctl", "reset-failed", SERVICE)
     machine.out("systemctl", "start", SERVICE)

@@ -1,9 +1,7 @@
 """A home, a fake daemon in it, and clawctl run as people run it."""
 
-import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.here import clawd_here, environment, run_here
+from tests.support.home import run_clawctl
 from tests.support.screen import TerminalScreen, clawctl_screen
 from tests.support.terminal import Spawn, end, spawn_clawctl
 
@@ -40,6 +39,7 @@ def environ(home: Path, tmp_path: Path) -> dict[str, str]:
         "CLAWD_HOME": str(home),
         "PYTHONPATH": str(ROOT),
         "TERM": "xterm",
+        "CLAWD_NOTIFY": "off",
         "PROMPT_TOOLKIT_NO_CPR": "1",
         "EDITOR": "true",
         "VISUAL": "true",
@@ -66,17 +66,7 @@ def clawctl(environ: dict[str, str]) -> Run:
     """Run clawctl in a session of its own, so that no terminal can be asked."""
 
     def run(*arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
-        with _input(stdin) as descriptor:
-            return subprocess.run(
-                [sys.executable, "-m", "clawctl", *arguments],
-                env=environ,
-                stdin=descriptor,
-                text=True,
-                capture_output=True,
-                timeout=LIMIT_S,
-                start_new_session=True,
-                check=False,
-            )
+        return run_clawctl(arguments, stdin, environ, Path.cwd())
 
     return run
 
@@ -98,20 +88,6 @@ def here(environ: dict[str, str], clawd_inside: None) -> Run:
         return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
     return run
-
-
-@contextlib.contextmanager
-def _input(text: str | None) -> Iterator[int]:
-    """Give a pipe that holds all of a short text before anybody reads it; None is no input."""
-    if text is None:
-        yield subprocess.DEVNULL
-        return
-    # Whoever may get a text waits but a moment for its first letter.
-    reader, writer = os.pipe()
-    with os.fdopen(reader), os.fdopen(writer, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.close()
-        yield reader
 
 
 @pytest.fixture

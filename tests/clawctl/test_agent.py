@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError
+from clawd.wire.conversation_methods import DeleteConversation
 from clawd.wire.conversation_reports import ConversationLine
 from clawd.wire.events import (
     ApprovalRequested,
@@ -28,7 +29,8 @@ from clawd.wire.events import (
     TurnStarted,
     TurnUsage,
 )
-from clawd.wire.methods import OpenConversation, SamplingWishes, SendMessage
+from clawd.wire.methods import AddRule, OpenConversation, SamplingWishes, SendMessage
+from clawd.wire.reports import Done
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.rows import each_row
@@ -203,13 +205,14 @@ def test_why_a_turn_was_stopped_stands_below_its_text_once(
             STARTED,
             TextDelta(text="I act."),
             ToolRequested(call_id="1", tool="shell", arguments="{}"),
-            TextDelta(text="\nI stopped: enough."),
+            TextDelta(text="I stopped: enough."),
         )
-        return finished("I act.\nI stopped: enough.", stop_reason="cap")
+        return finished("I stopped: enough.", stop_reason="cap")
 
     daemon.handlers["send_message"] = send_message
     done = clawctl("agent", "-m", "x")
-    assert (done.returncode, done.stdout) == (5, "I act.\n\nI stopped: enough.\n")
+    assert (done.returncode, done.stdout) == (5, "I act.\nI stopped: enough.\n")
+    assert "stopped" not in done.stderr
 
 
 def test_nothing_that_a_terminal_would_act_on_is_printed(daemon: FakeDaemon, clawctl: Run) -> None:
@@ -435,18 +438,42 @@ def test_m1_flags_of_one_run_go_with_its_message_and_its_events_to_a_file(
     daemon.handlers["send_message"] = with_a_tool
     log = tmp_path / "events.jsonl"
     sampling = ("--temperature", "0.2", "--top-p", "0.5", "--seed", "7", "--max-tokens", "9")
+    penalties = (
+        *("--repeat-penalty", "1.2", "--frequency-penalty", "-1"),
+        *("--presence-penalty", "0.5"),
+    )
     tools = ("--tools", "file_*", "--tools=-file_write", "--no-plan", "--tools-mode", "unified")
-    rest = ("--no-retry", "--url", "http://127.0.0.1:1/v1", "-v", "--log-file", str(log))
-    done = clawctl("agent", *sampling, *tools, *rest, "-m", "go")
+    rest = (
+        "--tool-choice",
+        "file_list",
+        "--no-retry",
+        "--url",
+        "http://127.0.0.1:1/v1",
+        "-v",
+        "--log-file",
+        str(log),
+    )
+    thinking = ("--think", "off")
+    done = clawctl("agent", *sampling, *penalties, *tools, *thinking, *rest, "-m", "go")
     assert done.returncode == 0
     (request,) = daemon.calls_of(SendMessage)
     assert request == SendMessage(
         text="go",
-        sampling=SamplingWishes(temperature=0.2, top_p=0.5, seed=7, max_tokens=9),
+        sampling=SamplingWishes(
+            temperature=0.2,
+            top_p=0.5,
+            seed=7,
+            max_tokens=9,
+            repeat_penalty=1.2,
+            frequency_penalty=-1.0,
+            presence_penalty=0.5,
+        ),
         tools_allow=("file_*", "-file_write", "-plan"),
         tool_mode="unified",
         retry=False,
+        tool_choice="file_list",
         url="http://127.0.0.1:1/v1",
+        think="off",
     )
     assert "· tool_finished call_id=1 tool=file_list status=allowed" in done.stderr
     kinds = [json.loads(line)["type"] for line in log.read_text().splitlines()]
@@ -455,11 +482,47 @@ def test_m1_flags_of_one_run_go_with_its_message_and_its_events_to_a_file(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def test_rules_and_rounds_of_one_run_hold_in_its_conversation(
+    daemon: FakeDaemon, clawctl: Run
+) -> None:
+    line = ConversationLine(id="conv-9", title="", created_at="", updated_at="", messages=0)
+    daemon.handlers["open_conversation"] = line
+    daemon.handlers["add_rule"] = Done(message="granted")
+    daemon.handlers["send_message"] = finished("ok")
+    rules = ("--allow", "make *", "--allow", "pytest *", "--deny", "git push *")
+    assert clawctl("agent", *rules, "--max-rounds", "3", "-m", "go").returncode == 0
+    assert [
+        (rule.pattern, rule.verdict, rule.conversation_id) for rule in daemon.calls_of(AddRule)
+    ] == [
+        ("make *", "allow", "conv-9"),
+        ("pytest *", "allow", "conv-9"),
+        ("git push *", "deny", "conv-9"),
+    ]
+    (request,) = daemon.calls_of(SendMessage)
+    assert (request.conversation_id, request.max_rounds) == ("conv-9", 3)
+    # A conversation that is given gets them; none is opened for it.
+    assert clawctl("agent", "--deny", "rm *", "--conversation", "c1", "-m", "x").returncode == 0
+    assert daemon.calls_of(AddRule)[-1].conversation_id == "c1"
+    assert len(daemon.calls_of(OpenConversation)) == 1
+
+    def refused(_call: Call) -> None:
+        raise ClawError("no pattern", code="invalid_request")
+
+    daemon.handlers["add_rule"] = refused
+    daemon.handlers["delete_conversation"] = Done(message="gone")
+    done = clawctl("agent", "--allow", "*", "-m", "x")
+    assert (done.returncode, "no pattern" in done.stderr) == (1, True)
+    assert daemon.calls_of(DeleteConversation) == [DeleteConversation(conversation_id="conv-9")]
+    assert len(daemon.calls_of(SendMessage)) == 2
+    assert clawctl("agent", "--max-rounds", "0", "-m", "x").returncode == 2
+
+
 @each_row(
     ("words", "why"),
     [
         (("--temperature", "99"), "temperature"),
         (("--top-p", "2"), "top-p"),
+        (("--frequency-penalty", "3"), "frequency-penalty"),
         (("--log-file", "/nowhere/at/all"), "/nowhere/at/all cannot be written"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import termios
 import threading
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from clawctl import approve
 from clawctl.approve import Terminal
 from clawctl.render import Palette
 from clawd.wire.changes import FileDiff
-from clawd.wire.events import Event
+from clawd.wire.events import ApprovalRequested, Event
 from tests.support.terminal import LIMIT_S, REQUEST
 
 
@@ -77,7 +78,7 @@ def test_what_is_typed_before_the_question_is_put_does_not_count(
 
     def person() -> None:
         seen = b""
-        while b"details)" not in seen:
+        while b"d details" not in seen:
             seen += os.read(master, 4096)
         asked.set()
         os.write(master, b"\n")
@@ -90,6 +91,108 @@ def test_what_is_typed_before_the_question_is_put_does_not_count(
     assert asked.is_set()
     assert stream.waited_s == [approve.SETTLE_S], "nobody was given the time to look"
     assert stream.answers == [("a1", "deny", "d1")]
+
+
+def test_a_line_after_an_answer_begins_where_the_terminal_put_it(
+    keyboard: tuple[int, Terminal],
+) -> None:
+    master, terminal = keyboard
+    termios.tcsetwinsize(master, (24, 80))
+    os.write(master, b"yes\n")
+    assert terminal.ask_alone("q" * 60) == "yes"
+    terminal.show("x" * 60)
+    seen = b""
+    while b"x" not in seen or not seen.endswith(b"\n"):
+        seen += os.read(master, 4096)
+    assert b"x" * 60 in seen, "it is broken as if it went on behind the question"
+
+
+class Typist(Terminal):
+    """A terminal at which one line is typed, and Enter from then on; keeps what was asked."""
+
+    def __init__(self, line: str) -> None:
+        self._null = os.open(os.devnull, os.O_RDWR)
+        super().__init__(self._null)
+        self._typed = line
+        self.asked: list[str] = []
+
+    def settle(self, stream: object, is_over: object) -> None:
+        return
+
+    def ask(self, question: str, stream: object, is_over: object, **_options: bool) -> str:
+        self.asked.append(question)
+        return self._typed if len(self.asked) == 1 else ""
+
+
+def answer_to(request: ApprovalRequested, line: str) -> tuple[str, str]:
+    """Return what was asked and what was sent."""
+    terminal = Typist(line)
+    stream = HastyStream(Clock(), -1, b"")
+    approve.approve(terminal, request, stream)  # type: ignore[arg-type]
+    terminal.close()
+    stream.close()
+    [(_, word, _)] = stream.answers
+    return terminal.asked[0], word
+
+
+def test_p1_what_is_on_no_list_takes_a_key_that_is_meant() -> None:
+    request = msgspec.structs.replace(
+        REQUEST,
+        tool="shell",
+        arguments='{"command":"terraform plan"}',
+        risk="high",
+        rule="shell terraform * in /w",
+        patterns=("terraform *",),
+        unlisted=("terraform",),
+    )
+    answers = {line: answer_to(request, line)[1] for line in ("", "y", "Y", "yes", "a", "A", "n")}
+    assert set(answers.values()) == {"deny"}, answers
+    question, word = answer_to(request, "o")
+    assert question == (
+        "  │ p project (terraform *)   e edit   d details\n"
+        "  ╰ `terraform` is not on the list of this project: [o]nce / [p]roject / [n]o   "
+    )
+    assert (word, answer_to(request, "p")[1]) == ("once", "project")
+    # Where no pattern covers it, or untrusted text is about, it runs once or not.
+    bare = msgspec.structs.replace(request, rule="", patterns=())
+    question, word = answer_to(bare, "p")
+    assert (question.count("[p]roject"), word) == (0, "deny")
+    assert answer_to(bare, "o")[1] == "once"
+
+
+def test_a_key_of_habit_at_what_is_on_no_list_asks_again() -> None:
+    request = msgspec.structs.replace(
+        REQUEST,
+        tool="shell",
+        risk="high",
+        reason="`terraform` is not on the list of this project",
+        rule="shell terraform * in /w",
+        patterns=("terraform *",),
+        unlisted=("terraform",),
+    )
+    wrong = {}
+    for line, times in {"y": 2, "yes": 2, "a": 2, "A": 2, "": 1, "n": 1, "no": 1, "o": 1}.items():
+        terminal = Typist(line)
+        stream = HastyStream(Clock(), -1, b"")
+        approve.approve(terminal, request, stream)  # type: ignore[arg-type]
+        terminal.close()
+        stream.close()
+        if len(terminal.asked) != times:
+            wrong[line] = terminal.asked
+    assert wrong == {}
+    shown: list[str] = []
+    approve.show_request(shown.append, Palette(is_on=False), request)
+    assert shown[0] == "  ╭ shell · high", "the question itself says why"
+
+
+def test_one_key_allows_what_a_question_of_medium_risk_names() -> None:
+    request = msgspec.structs.replace(
+        REQUEST, tool="shell", rule="shell pytest * in /w", patterns=("pytest *",)
+    )
+    question, word = answer_to(request, "p")
+    assert "p project (pytest *)" in question
+    assert word == "project"
+    assert answer_to(msgspec.structs.replace(request, rule=""), "p")[1] == "deny"
 
 
 def test_s12_a_long_question_says_what_it_is_once_more_beside_the_prompt() -> None:

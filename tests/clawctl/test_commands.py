@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
 import msgspec
 import pytest
 
+from clawctl.app import ListingGroup
 from clawctl.main import cli, main
+from clawctl.turn import SILENCE_S
 from clawd.errors import ClawError
 from clawd.wire.conversation_reports import (
     ConversationDetail,
@@ -17,6 +20,7 @@ from clawd.wire.conversation_reports import (
     ConversationPage,
     MessageLine,
 )
+from clawd.wire.job_reports import JobList
 from clawd.wire.methods import (
     CheckProvider,
     ClearMemory,
@@ -33,6 +37,7 @@ from clawd.wire.reports import (
     ToolList,
     ToolOutcome,
 )
+from clawd.wire.status_reports import MeaningLine
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.rows import each_row
@@ -83,6 +88,16 @@ class TestStatus:
         assert "SET: odd" in out
         assert "nothing is recorded" in out
 
+    def test_tells_how_much_is_indexed_for_searches_by_meaning_and_why_no_more_is(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        line = MeaningLine(model="near/m", indexed=3, messages=10, problem="no server")
+        daemon.handlers["status"] = daemon.status(meaning=line)
+        main(["status"])
+        out = " ".join(capsys.readouterr().out.split())
+        assert "! searches by meaning: no server" in out
+        assert "search by words, and by meaning with near/m: 3 of 10 messages indexed" in out
+
     def test_names_the_layers_of_the_sandbox_and_what_has_no_bound(
         self, daemon: FakeDaemon, capsys: Capture
     ) -> None:
@@ -107,13 +122,14 @@ class TestStatus:
 
 
 def groups() -> list[str]:
-    """Return the commands that have commands of their own."""
+    """Return the commands that do nothing without one of their own."""
     context = click.Context(cli)
     commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
     return [
         name
         for name, command in commands.items()
-        if isinstance(command, click.Group) and not command.invoke_without_command
+        if isinstance(command, click.Group)
+        and not (command.invoke_without_command or isinstance(command, ListingGroup))
     ]
 
 
@@ -152,6 +168,19 @@ class TestUsage:
         captured = capsys.readouterr()
         assert captured.out + captured.err == told
         assert "Usage: clawctl" in told
+
+    def test_a_group_that_lists_does_so_without_a_command(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        daemon.handlers["list_jobs"] = JobList(items=())
+        for words in (["jobs"], ["jobs", "list"]):
+            assert main(words) == 0
+            assert capsys.readouterr().out.startswith("No jobs")
+        for words in (["jobs", "--json"], ["jobs", "list", "--json"]):
+            assert json_of(capsys, *words) == []
+        assert main(["jobs", "--help"]) == 0
+        assert "Usage: clawctl jobs" in capsys.readouterr().out
+        assert main(["jobs", "nonsense"]) == 2
 
     def test_help_names_every_command_and_the_exit_codes(self, capsys: Capture) -> None:
         assert main(["--help"]) == 0
@@ -263,6 +292,17 @@ class TestTool:
         assert "allowed, risk low, 3 ms  receipt-1" in done.stderr
         assert daemon.calls_of(RunTool) == [RunTool(name="time", arguments='{"zone": "UTC"}')]
 
+    def test_run_speaks_of_no_prompt_however_long_a_tool_takes(
+        self, daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def slow(_call: Call) -> ToolOutcome:
+            time.sleep(2 * SILENCE_S)
+            return outcome()
+
+        daemon.handlers["run_tool"] = slow
+        assert main(["tool", "run", "time"]) == 0
+        assert capsys.readouterr().err.startswith("● allowed")
+
     @pytest.mark.parametrize(
         ("changes", "code"),
         [
@@ -348,6 +388,26 @@ class TestMemory:
         out = capsys.readouterr().out
         assert out.index("question") < out.index("answer")
         assert "untrusted" not in out
+
+    def test_r5_show_tells_what_was_thought_and_what_could_not_be_read(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        said = MessageLine(
+            id=1,
+            turn_id="t",
+            timestamp="2026",
+            role="assistant",
+            content="answer",
+            reasoning="a plan\x1b[2J",
+            unreadable=("<tool_call>\n" + "x" * 300,),
+        )
+        daemon.handlers["show_conversation"] = ConversationDetail(
+            conversation=CONVERSATION, messages=(said,)
+        )
+        main(["conversation", "show", "conv"])
+        out = capsys.readouterr().out
+        told = f"could not be read as a call, and was not run: <tool_call> {'x' * 187}…\n"
+        assert out.index(told) < out.index("a plan‹U+001B›[2J\n\nanswer\n")
 
     def test_show_tells_where_untrusted_text_came_from(
         self, daemon: FakeDaemon, capsys: Capture

@@ -9,16 +9,16 @@ import subprocess
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 
-from clawctl.checks.files import findings
-from clawctl.checks.machine import disk
+from clawctl.checks import disk, of_files
 from clawctl.main import main
 from clawd import __version__
 from clawd.paths import layout
 from clawd.wire.extension_reports import ToolProblem
 from clawd.wire.mcp_reports import McpServerLine, McpServerList
-from clawd.wire.reports import ToolList, WorkerLine
+from clawd.wire.reports import LoadedModel, LoadedModelList, ToolList, WorkerLine
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.rows import each_row
 
@@ -41,6 +41,7 @@ def doctor(
     daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], **changes: object
 ) -> tuple[int, dict[str, tuple[str, str, str]]]:
     daemon.handlers["status"] = daemon.status(**{**WELL, **changes})
+    daemon.handlers.setdefault("list_loaded_models", LoadedModelList(items=()))
     code = main(["doctor", "--json"])
     found = json.loads(capsys.readouterr().out)
     return code, {each["check"]: (each["state"], each["says"], each["fix"]) for each in found}
@@ -188,11 +189,14 @@ def test_mcp_servers_are_judged_one_by_one(
     up = McpServerLine(alias="up", link="ready", transport="stdio", tools=3)
     other = McpServerLine(alias="other", link="ready", transport="stdio", changed=("read",))
     off = McpServerLine(alias="off", link="off", transport="stdio")
-    daemon.handlers["list_mcp_servers"] = McpServerList(items=(up, away, other, off))
+    shut = msgspec.structs.replace(up, alias="shut", reach_problem="it was refused a.test:443")
+    daemon.handlers["list_mcp_servers"] = McpServerList(items=(up, away, other, off, shut))
     code, found = doctor(daemon, capsys)
     assert code == 0
     assert found["MCP server up"] == ("ok", "3 tools", "")
     assert found["MCP server off"] == ("ok", "off", "")
+    assert found["MCP server shut"][:2] == ("note", "it was refused a.test:443")
+    assert "hosts in [mcp.servers.shut]" in found["MCP server shut"][2]
     assert found["MCP server away"][:2] == ("note", "refused")
     assert "clawctl mcp connect away" in found["MCP server away"][2]
     assert found["MCP server other"][0] == "note"
@@ -219,7 +223,7 @@ def test_a_mend_closes_what_was_judged_and_not_what_took_its_place(tmp_path: Pat
     for name in ("receipts.key", "memory.sqlite"):
         (home / name).touch()
         (home / name).chmod(0o644)
-    found = [each for each in findings(layout({"CLAWD_HOME": str(home)})) if each.mend is not None]
+    found = [each for each in of_files(layout({"CLAWD_HOME": str(home)})) if each.mend is not None]
     (home / "receipts.key").unlink()
     (home / "receipts.key").symlink_to(victim)
     swapped, kept = found
@@ -239,9 +243,23 @@ def test_a_file_system_that_takes_no_files_is_wrong_whatever_is_free(
     def refuse(**_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("clawctl.checks.machine.tempfile.TemporaryFile", refuse)
-    monkeypatch.setattr("clawctl.checks.machine.FEW_BYTES", 0)
-    monkeypatch.setattr("clawctl.checks.machine.LEAST_BYTES", 0)
+    monkeypatch.setattr("clawctl.checks.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("clawctl.checks.FEW_BYTES", 0)
+    monkeypatch.setattr("clawctl.checks.LEAST_BYTES", 0)
     found = disk("disk", tmp_path).finding
     assert found.state == state
     assert ("Read-only file system" in found.says) == (state == "wrong")
+
+
+def test_r6_what_was_done_otherwise_with_a_chat_template_is_noted(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = LoadedModel(name="plain", path="/p.gguf", pid=1, state="ready")
+    odd = LoadedModel(
+        name="odd", path="/o.gguf", pid=2, state="ready", template_notes=("it drops tool calls",)
+    )
+    daemon.handlers["list_loaded_models"] = LoadedModelList(items=(plain, odd))
+    code, found = doctor(daemon, capsys)
+    assert code == 0
+    assert found["chat template plain"][:2] == ("ok", "used as it is")
+    assert found["chat template odd"][:2] == ("note", "it drops tool calls")

@@ -192,7 +192,7 @@ def test_code_is_shown_as_it_is_and_line_by_line() -> None:
     line = "    return " + "x + " * 20 + "1"
     drawing.show(TextDelta(text=f"```python\ndef f():\n{line}\n"))
     drawing.finish(None)
-    assert "".join(drawing.terminal.text[2:]) == line, "a long line is one line for who copies it"
+    assert "".join(drawing.terminal.text[1:]) == line, "a long line is one line for who copies it"
     assert "\x1b[95mdef\x1b[0m" in drawing.raw
 
 
@@ -205,10 +205,11 @@ def test_what_a_hop_said_is_void_when_it_is_asked_again() -> None:
     drawing = Drawing(PyteTerminal(60, 10))
     drawing.show(TextDelta(text="First paragraph.\n\nSecond, still com"))
     drawing.show(HopReset(reason="the tool call was broken"))
-    assert drawing.terminal.text[:3] == [
+    assert drawing.terminal.text[:4] == [
         "First paragraph.",
-        "the text above is void; it is asked again",
-        "● again: the tool call was broken",
+        "",
+        "  the text above is void; it is asked again",
+        "  ● again: the tool call was broken",
     ]
     drawing.show(TextDelta(text="Third."))
     drawing.finish("Third.")

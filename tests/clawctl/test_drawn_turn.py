@@ -4,16 +4,22 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from clawctl.approve import show_request
+from clawctl.render import Palette
 from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import ASCII, CONTRAST, DARK, LIGHT, NONE, Look, chosen_look
 from clawctl.screen import Screen
-from clawctl.turn import ViewOptions, usage_line
+from clawctl.turn import TurnView, ViewOptions, footer, usage_line
 from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
+    HopFinished,
+    HopReset,
+    HopUsage,
     ModelLoading,
     Notice,
     PlanChanged,
@@ -21,6 +27,9 @@ from clawd.wire.events import (
     PromptProgress,
     ReasoningDelta,
     TextDelta,
+    TokenLedger,
+    TokenPart,
+    ToolDraft,
     ToolFinished,
     ToolProgress,
     ToolRequested,
@@ -36,19 +45,18 @@ EVALUATED = PromptEvaluated(tokens=10, cached=0, elapsed_ms=100, context_used=10
 
 
 def shown_plan(markdown: str) -> list[str]:
-    return [line.removeprefix("- ") for line in markdown.split("\n")]
+    return ["  " + line.removeprefix("- ") for line in markdown.split("\n")]
 
 
 def drawing(columns: int = 80, **changes: object) -> Drawing:
-    options = ViewOptions(details=True)
-    return Drawing(PyteTerminal(columns, 24), options=options, **changes)  # type: ignore[arg-type]
+    return Drawing(PyteTerminal(columns, 24), **changes)  # type: ignore[arg-type]
 
 
 def requested(tool: str, arguments: object, call_id: str = "1") -> ToolRequested:
     return ToolRequested(call_id=call_id, tool=tool, arguments=json.dumps(arguments))
 
 
-def done(tool: str, output: str, call_id: str = "1", **changes: object) -> ToolFinished:
+def done(tool: str, output: str = "", call_id: str = "1", **changes: object) -> ToolFinished:
     values = {"status": "allowed", "receipt_id": "receipt-1", "duration_ms": 120, **changes}
     return ToolFinished(call_id=call_id, tool=tool, output=output, **values)  # type: ignore[arg-type]
 
@@ -58,17 +66,13 @@ def test_the_spinner_says_how_far_the_prompt_is_and_leaves_no_trace() -> None:
     turn.view.context_size = 1000
     turn.show(STARTED, PromptProgress(processed=43, cached=0, total=100))
     (row,) = turn.terminal.text
-    assert row[1:] == " thinking 43% · ctx 10%"
-    before = row[0]
+    assert row[3:] == " thinking 43% · ctx 10%"
+    before = row[2]
     turn.tick(0.15)
-    assert turn.terminal.text[0][0] != before, "the spinner turns"
+    assert turn.terminal.text[0][2] != before, "the spinner turns"
     turn.show(EVALUATED, TextDelta(text="Hello."))
     turn.finish("Hello.", finished("Hello."))
-    assert turn.terminal.text == [
-        "● prompt eval: 10 tok · 100 ms · 100.0 t/s · ctx 0%",
-        "Hello.",
-        "● 25% / 512 tokens  last: 09.5tk/s",
-    ]
+    assert turn.terminal.text == ["Hello.", "512 tok · 9.5 tok/s · 25 %".rjust(79)]
 
 
 def test_the_spinner_says_how_far_the_load_of_the_model_is() -> None:
@@ -78,9 +82,9 @@ def test_the_spinner_says_how_far_the_load_of_the_model_is() -> None:
     )
     turn.show(STARTED, loading)
     (row,) = turn.terminal.text
-    assert row[1:] == " loading big‹U+001B›[2J 25% · 1.5 GB of 6.0 GB"
+    assert row[3:] == " loading big‹U+001B›[2J 25% · 1.5 GB of 6.0 GB"
     turn.show(PromptProgress(processed=43, cached=0, total=100))
-    assert turn.terminal.text[0][1:] == " thinking 43%"
+    assert turn.terminal.text[0][3:] == " thinking 43%"
 
 
 def test_one_paint_that_was_held_up_does_not_hold_up_what_follows(
@@ -118,7 +122,7 @@ def test_reasoning_is_one_line_and_then_folded() -> None:
     turn.now += 3
     turn.show(TextDelta(text="Done."))
     turn.finish("Done.")
-    assert turn.terminal.text == ["▸ thought for 3.1 s (6 words)", "Done."]
+    assert turn.terminal.text == ["  ▸ thought for 3.1 s (6 words)", "", "Done."]
 
 
 def test_reasoning_is_shown_whole_where_that_is_wanted() -> None:
@@ -126,7 +130,41 @@ def test_reasoning_is_shown_whole_where_that_is_wanted() -> None:
     turn.show(ReasoningDelta(text="first li"), ReasoningDelta(text="ne\nsecond"))
     turn.show(TextDelta(text="Done."))
     turn.finish("Done.")
-    assert turn.terminal.text[:2] == ["│ first line", "│ second"]
+    assert turn.terminal.text[:2] == ["  │ first line", "  │ second"]
+
+
+def test_h4_a_call_is_seen_while_it_is_written_and_leaves_no_trace_of_that() -> None:
+    turn = drawing()
+    content = "".join(f"line {number} \\n\n" for number in range(5))
+    written = json.dumps({"path": "src/ä.py", "content": content})
+    pieces = [written[at : at + 3] for at in range(0, len(written), 3)]
+    turn.show(STARTED, TextDelta(text="I write it."))
+    turn.show(*(ToolDraft(tool="file_write", text=piece) for piece in pieces[:2]))
+    assert turn.terminal.text[0] == "I write it."
+    assert turn.terminal.text[-1][3:] == " writing file_write · 6 characters"
+    turn.show(*(ToolDraft(tool="file_write", text=piece) for piece in pieces[2:]))
+    assert turn.terminal.text[-1][3:] == " writing file_write src/ä.py · 6 lines"
+    # The next call of the same answer is another one.
+    turn.show(ToolDraft(tool="file_write", text='{"path": "b\x1b[2J', index=1))
+    assert turn.terminal.text[-1][3:] == " writing file_write b‹U+001B›[2J · 15 characters"
+    turn.show(requested("file_write", {"path": "src/ä.py", "content": content}))
+    assert "writing" not in "\n".join(turn.terminal.text)
+    turn.show(done("file_write", "ok"))
+    # What turns out to be no call, or is asked again, leaves none either.
+    for end in (HopFinished(usage=HopUsage()), HopReset(reason="again")):
+        turn.show(ToolDraft(tool="shell", text="{"), end)
+        assert "writing" not in "\n".join(turn.terminal.text)
+    turn.show(ToolDraft(tool="shell", text="{"))
+    turn.finish("I write it.")
+    assert "writing" not in "\n".join(turn.terminal.text)
+
+
+def test_h4_a_quiet_view_and_words_for_a_reader_show_nothing_of_what_is_being_written() -> None:
+    draft = ToolDraft(tool="file_write", text='{"path": "a.py"')
+    for options in (ViewOptions(calls=False), ViewOptions(rows=False, metrics=False)):
+        turn = Drawing(PyteTerminal(80, 24), options=options)
+        turn.show(draft)
+        assert "writing" not in "\n".join(turn.terminal.text)
 
 
 def test_a_call_shows_its_time_and_the_end_of_its_output_and_then_how_it_went() -> None:
@@ -136,22 +174,88 @@ def test_a_call_shows_its_time_and_the_end_of_its_output_and_then_how_it_went() 
     turn.show(ToolProgress(call_id="1", text="one\ntwo\nthree\nfour\n"))
     turn.tick(1.9)
     rows = turn.terminal.text
-    assert rows[0][1:] == " shell  2.0 s  make test"
-    assert rows[1:] == ["  │ two", "  │ three", "  │ four"]
+    assert rows[0][3:] == " shell make test · 2.0 s"
+    assert rows[1:] == ["    │ two", "    │ three", "    │ four"]
     turn.show(done("shell", "\n".join(f"line {n}" for n in range(9))))
     turn.finish(None)
+    assert turn.terminal.text == ["  ✓ shell make test · 0.1 s"]
+
+
+def test_p7_a_row_of_a_call_leaves_out_what_is_long_and_nested() -> None:
+    items = [{"text": f"step {number}"} for number in range(9)]
+    turn = drawing()
+    turn.show(requested("plan", {"action": "add", "items": items, "at": [1]}), done("plan"))
+    turn.finish(None)
+    assert turn.terminal.text == ["  ✓ plan action=add items=[…] at=[1] · 0.1 s"]
+
+
+def test_p7_receipts_output_and_what_the_prompt_cost_are_for_who_asks_for_details() -> None:
+    turn = drawing(options=ViewOptions(details=True))
+    turn.show(STARTED, EVALUATED, requested("shell", {"command": "make test"}))
+    turn.show(done("shell", "\n".join(f"line {n}" for n in range(9)), duration_ms=62_000))
+    ledger = TokenLedger(parts=(TokenPart(name="system", tokens=9),), free=3, context_size=12)
+    turn.finish(None, msgspec.structs.replace(finished(""), ledger=ledger))
     assert turn.terminal.text == [
-        "✓ shell  make test  120 ms  receipt-1",
-        *[f"  │ line {n}" for n in range(6)],
-        "  … 3 more lines",
+        "  ● prompt eval: 10 tok · 100 ms · 100.0 t/s · ctx 0%",
+        "  ✓ shell make test · 1 min 2 s · receipt-1",
+        *[f"    │ line {n}" for n in range(6)],
+        "    … 3 more lines",
+        "  ● context: system 9 · free 3",
+        "512 tok · 9.5 tok/s · 25 %".rjust(79),
     ]
 
 
-def test_a_call_that_fails_says_why() -> None:
+def test_r7_what_tools_gave_stands_beside_the_answer_of_a_small_model() -> None:
+    small = msgspec.structs.replace(STARTED, shows_results=True)
+    output = "\n".join(f"line {n}" for n in range(9))
+    call = requested("shell", {"command": "ls"})
+    for started, expected in ((small, [*range(6)]), (STARTED, [])):
+        turn = drawing()
+        turn.show(started, call, done("shell", output), TextDelta(text="Nothing."))
+        turn.finish("Nothing.")
+        rows = [f"    │ line {n}" for n in expected]
+        more = ["    … 3 more lines"] if expected else []
+        assert turn.terminal.text == ["  ✓ shell ls · 0.1 s", *rows, *more, "", "Nothing."]
+        out, err = Tty(), Tty()
+        brief = TurnView(out, err, ViewOptions(metrics=False))
+        words = PlainView(out, ViewOptions(), lambda: 1.0)
+        for view in (brief, words):
+            for event in (started, call, done("shell", output)):
+                view.show(event)
+            view.finish(None)
+        assert [f"  │ line {n}" in err.getvalue() for n in range(9)] == [
+            n in expected for n in range(9)
+        ]
+        assert out.getvalue().count("Result: line") == len(expected)
+
+
+def test_r7_a_reason_is_not_told_twice_beside_the_answer_of_a_small_model() -> None:
     turn = drawing()
-    turn.show(requested("shell", {"command": "x"}), done("shell", "error: no x", status="failed"))
+    small = msgspec.structs.replace(STARTED, shows_results=True)
+    failed = done("shell", "error: no x", status="failed")
+    turn.show(small, requested("shell", {"command": "ls"}), failed)
     turn.finish(None)
-    assert turn.terminal.text == ["✗ shell failed  x  120 ms  receipt-1", "  │ no x"]
+    assert turn.terminal.text == ["  ✗ shell ls · failed · 0.1 s", "    no x"]
+
+
+def test_a_call_that_fails_says_why() -> None:
+    long = "denied: " + "word " * 40
+    rows = (
+        ({"output": "error: no x", "status": "failed"}, "failed · 0.1 s", "no x"),
+        (
+            {"output": "error: it exited\nout", "status": "failed", "exit_code": 1},
+            "exit 1 · 0.1 s",
+            "",
+        ),
+        ({"output": long, "status": "denied"}, "denied", "word " * 40),
+    )
+    for changes, how, why in rows:
+        turn = drawing()
+        turn.show(requested("shell", {"command": "x"}), done("shell", **changes))
+        turn.finish(None)
+        first, *rest = turn.terminal.text
+        assert first == f"  ✗ shell x · {how}"
+        assert " ".join(" ".join(rest).split()) == why.strip(), "nothing of a reason is cut off"
 
 
 def started(tool: str, *changes: FileDiff) -> ToolStarted:
@@ -171,13 +275,13 @@ def test_an_edit_is_a_diff_with_line_numbers() -> None:
     turn.show(started("file_edit", FileDiff(path="a.py", lines=lines, added=2, removed=1)))
     turn.show(done("file_edit", "updated a.py"))
     turn.finish(None)
-    assert turn.terminal.text[1:] == [
-        "  a.py +2 -1",
-        "  19   line 19",
-        "  20 - line 20",
-        "  20 + new 20",
-        "  21 + new 21",
-        "  22   line 21 (no newline at the end)",
+    assert turn.terminal.text == [
+        "  ✓ edit a.py +2 −1 · 0.1 s",
+        "    19   line 19",
+        "    20 − line 20",
+        "    20 + new 20",
+        "    21 + new 21",
+        "    22   line 21 (no newline at the end)",
     ]
     assert "\x1b[32m+ new 20\x1b[0m" in turn.raw
 
@@ -189,18 +293,18 @@ def test_a_long_diff_says_what_it_leaves_out() -> None:
     turn.show(requested("file_write", {"path": "new.txt", "content": "x\n" * 102}))
     turn.show(started("file_write", diff), done("file_write", "created"))
     turn.finish(None)
-    assert turn.terminal.text[1] == "  new.txt new file cut: 2 lines are not here +102 -0"
-    assert turn.terminal.text[-1] == "  … 77 more lines"
+    assert turn.terminal.text[1] == "    new file, cut: 2 lines are not here"
+    assert turn.terminal.text[-1] == "    … 61 more lines"
 
 
 def test_the_plan_stands_below_and_stays_once() -> None:
     turn = drawing()
     turn.show(PlanChanged(markdown=PLAN), TextDelta(text="Working on it.\n\nMore"))
-    assert turn.terminal.text == ["Working on it.", "", "More", *shown_plan(PLAN)]
+    assert turn.terminal.text == ["Working on it.", "", "More", "", *shown_plan(PLAN)]
     turn.show(PlanChanged(markdown=PLAN.replace("[~]", "[x]")), TextDelta(text=" text."))
     turn.finish("Working on it.\n\nMore text.")
     lines = shown_plan(PLAN.replace("[~]", "[x]"))
-    assert turn.terminal.text == ["Working on it.", "", "More text.", *lines]
+    assert turn.terminal.text == ["Working on it.", "", "More text.", "", *lines]
 
 
 def test_a_pause_leaves_the_terminal_clean_and_the_call_comes_back_as_it_was_edited() -> None:
@@ -224,8 +328,8 @@ def test_a_pause_leaves_the_terminal_clean_and_the_call_comes_back_as_it_was_edi
     turn.show(done("file_write", "created b"))
     turn.finish(None)
     rows = turn.terminal.text
-    assert rows[:3] == ["I write", "Approve? [y/N] y", "  approved (once) by uid 1"]
-    assert rows[3] == "✓ file_write  b content=2  120 ms  receipt-1"
+    assert rows[:4] == ["I write", "", "Approve? [y/N] y", "  approved (once) by uid 1"]
+    assert rows[4] == "  ✓ write b content=2 · 0.1 s"
 
 
 def test_warnings_stay_and_the_block_under_way_goes_on_below() -> None:
@@ -233,7 +337,7 @@ def test_warnings_stay_and_the_block_under_way_goes_on_below() -> None:
     turn.show(TextDelta(text="One"), Notice(level="warning", text="low disk"))
     turn.show(TextDelta(text=" two."))
     turn.finish("One two.")
-    assert turn.terminal.text == ["● low disk", "One two."]
+    assert turn.terminal.text == ["  ● low disk", "", "One two."]
 
 
 def test_ascii_terminals_get_ascii() -> None:
@@ -267,7 +371,7 @@ def test_words_alone_for_who_hears_them() -> None:
         "Thinking.",
         "Thought for 0.0 s (3 words).",
         "Tool shell is asked for: ls",
-        "Tool shell is done after 7 ms, receipt receipt-1.",
+        "Tool shell is done after 7 ms.",
         "Plan: ## Plan",
         "Plan: 1. look, done",
         "Plan: 2. write, under way",
@@ -291,6 +395,19 @@ def test_the_person_chooses_the_look(own_home: None, home: Path) -> None:
     assert chosen_look(out, {"CLAWD_THEME": "light", "NO_COLOR": "1"}).theme == NONE  # type: ignore[arg-type]
     (home / "client.toml").write_text("theme = [")
     assert chosen_look(out, {}).theme == DARK  # type: ignore[arg-type]
+
+
+def test_a_call_that_a_stop_cut_off_is_said_to_have_run_or_not() -> None:
+    ends = []
+    for has_begun in (False, True):
+        turn = drawing(80)
+        turn.show(STARTED, requested("shell", {"command": "make test"}))
+        if has_begun:
+            turn.now += 1
+            turn.show(ToolStarted(call_id="1", tool="shell"))
+        turn.finish(None)
+        ends.append(turn.terminal.text[-1])
+    assert ends == ["  ✗ shell make test · did not run", "  ✗ shell make test · did not finish"]
 
 
 def test_sixty_and_twenty_columns_break_no_row() -> None:
@@ -318,6 +435,102 @@ def test_a_plan_is_shown_once_and_not_as_output_as_well() -> None:
     )
     turn.finish("Done.", finished("Done."))
     assert "\n".join(turn.terminal.text).count("2. write") == 1
+
+
+MENDED = FileDiff(
+    path="adder.py",
+    lines=(
+        DiffLine(mark=" ", text="def add(left, right):", number=4),
+        DiffLine(mark="-", text="    return left - right", number=5),
+        DiffLine(mark="+", text="    return left + right", number=5),
+    ),
+    added=1,
+    removed=1,
+)
+EDIT = {"path": "adder.py", "old_text": "left - right", "new_text": "left + right"}
+
+
+def turn_with_an_edit(turn: Drawing) -> None:
+    turn.terminal.feed("> mend it\n")
+    turn.show(STARTED, EVALUATED, requested("file_edit", EDIT))
+
+
+def test_p7_a_turn_with_an_edit_that_runs_unasked_prints_seven_lines_and_its_diff() -> None:
+    turn = drawing(60, options=ViewOptions(spaced=True))
+    turn_with_an_edit(turn)
+    turn.show(started("file_edit", MENDED), done("file_edit", "updated", duration_ms=210))
+    turn.show(TextDelta(text="It adds now:\n\n```python\nadd(1, 2)\n```\n"))
+    turn.finish("It adds now:\n\n```python\nadd(1, 2)\n```\n", finished(""))
+    turn.terminal.feed("\n> ")
+    assert turn.terminal.text == [
+        "> mend it",
+        "",
+        "  ✓ edit adder.py +1 −1 · 0.2 s",
+        "    4   def add(left, right):",
+        "    5 −     return left - right",
+        "    5 +     return left + right",
+        "",
+        "It adds now:",
+        "",
+        "add(1, 2)",
+        "512 tok · 9.5 tok/s · 25 %".rjust(59),
+        "",
+        ">",
+    ]
+
+
+def test_p7_a_turn_with_an_edit_that_was_asked_about_shows_its_diff_once() -> None:
+    turn = drawing(100, options=ViewOptions(spaced=True))
+    turn_with_an_edit(turn)
+    request = msgspec.structs.replace(
+        REQUEST,
+        tool="file_edit",
+        arguments=json.dumps(EDIT),
+        reason="changes a file",
+        workspace=str(Path.cwd()),
+        changes=(MENDED,),
+    )
+    turn.show(request)
+    turn.pause()
+    show_request(lambda line: turn.terminal.feed(f"{line}\n"), Palette(is_on=False), request)
+    turn.terminal.feed("  ╰ Approve? [y/N]   y\n")
+    turn.now += 30
+    turn.show(ApprovalResolved(approval_id="a1", answer="once", by=""))
+    turn.show(started("file_edit", MENDED), every_s=0)
+    turn.show(
+        done("file_edit", "updated", duration_ms=30_210), TextDelta(text="Done."), every_s=0.2
+    )
+    turn.finish("Done.", finished(""))
+    rows = turn.terminal.text
+    assert rows == [
+        "> mend it",
+        "",
+        "  ╭ edit adder.py  +1 −1 · medium: changes a file",
+        "  │ 4   def add(left, right):",
+        "  │ 5 −     return left - right",
+        "  │ 5 +     return left + right",
+        "  ╰ Approve? [y/N]   y",
+        "  ✓ edit adder.py +1 −1 · 0.2 s",  # not the 30 s in which a person thought
+        "",
+        "Done.",
+        "512 tok · 9.5 tok/s · 25 %".rjust(99),
+    ]
+    assert len([row for row in rows if not row.startswith("  │")]) <= 8
+
+
+@each_row(
+    ("usage", "line"),
+    [
+        (TurnUsage(), ""),
+        (TurnUsage(prompt_tokens=90, completion_tokens=10), "100 tok"),
+        (
+            TurnUsage(context_used=1_234, context_size=10_000, tokens_per_s=38.4),
+            "1.2k tok · 38 tok/s · 12 %",
+        ),
+    ],
+)
+def test_the_footer_leaves_out_what_a_server_does_not_tell(usage: TurnUsage, line: str) -> None:
+    assert footer(usage) == line
 
 
 @each_row(

@@ -54,7 +54,13 @@ OWN_TEXT = {
     "init",
     "mcp add",
     "mcp import",
+    "model accept",
     "model add",
+    "model import",
+    "model pull",
+    "model recommend",
+    "model rm",
+    "model use",
     "onboard",
 }
 # These work on systemd, on archives, on processes or on a shell, which their own tests fake; here
@@ -89,7 +95,9 @@ def words(name: str, command: click.Command, file: Path, *options: str) -> list[
     """Return a command line: what must be given is given, hostile where it may be any text."""
     given = name.split()
     if name == "agent":
-        given += ["-m", "x"]
+        given += ["-m", "x", "--home-workspace"]
+    if name in {"policy allow", "policy explain"}:
+        given.append(HOSTILE)  # or a host
     given += [
         option for option in ("--yes", "--accept-secrets", "--once") if takes(command, option)
     ]
@@ -98,7 +106,8 @@ def words(name: str, command: click.Command, file: Path, *options: str) -> list[
         if isinstance(parameter, click.Argument) and parameter.required:
             given.append(_place(parameter.type, file))
         elif isinstance(parameter, click.Option) and parameter.required:
-            given += [parameter.opts[0], HOSTILE]
+            is_number = isinstance(parameter.type, click.IntRange)
+            given += [parameter.opts[0], "7" if is_number else HOSTILE]
     return given
 
 
@@ -210,7 +219,8 @@ def test_no_command_lets_text_drive_a_terminal(
     child = pexpect.spawn(
         sys.executable,
         ["-m", "tests.support.hostile_run"],
-        env=environ_of(environ, lines),
+        # A turn moves the cursor where it is drawn; that is looked at below.
+        env=environ_of(environ, lines) | {"CLAWD_PLAIN": "1"},
         encoding="utf-8",
         timeout=100,
         maxread=65_536,
@@ -254,7 +264,7 @@ def test_json_is_exact_and_cannot_drive_a_terminal_either(
         text = part.rpartition("\nended with")[0]
         # Without a daemon that answers, the emergency stop is a file of this machine.
         if not (fails and line[0] == "estop") and str(table) not in line:
-            assert HOSTILE in list(strings(json.loads(text))), line[:2]
+            assert any(HOSTILE in each for each in strings(json.loads(text))), line[:2]
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -277,7 +287,7 @@ def test_the_repl_lets_no_text_drive_the_terminal(
     daemon: FakeDaemon, spawn: Spawn, fails: bool
 ) -> None:
     hostile_daemon(daemon, fails=False)
-    child = spawn("agent")
+    child = spawn("agent", "--home-workspace")
     child.expect(EDITOR_STARTS)
     shown = child.before
     child.expect(PROMPT)
@@ -294,6 +304,10 @@ def test_the_repl_lets_no_text_drive_the_terminal(
     ]:
         child.sendline(line)
         child.expect(re.escape(line))
+        if line == "/resume" and not fails:  # a list to choose from
+            child.expect("Ctrl-C leaves")
+            shown += child.before
+            child.sendcontrol("c")
         child.expect(EDITOR_STARTS)
         shown += child.before
         child.expect(PROMPT)
@@ -356,8 +370,9 @@ def test_what_a_drawing_may_send_no_other_text_may(code: str) -> None:
 
 
 def test_an_approval_shows_all_of_its_arguments_and_no_row_begins_like_ours(
-    daemon: FakeDaemon, spawn: Spawn
+    daemon: FakeDaemon, spawn: Spawn, environ: dict[str, str]
 ) -> None:
+    environ["CLAWD_PLAIN"] = "1"  # nothing is drawn around it
     fake = "Approve? [y/N] y"
     arguments = {"content": "x" * 300 + " " * 200 + fake, HOSTILE: "\ud800" + HOSTILE}
     request = msgspec.structs.replace(
@@ -370,8 +385,8 @@ def test_an_approval_shows_all_of_its_arguments_and_no_row_begins_like_ours(
         return finished(f"<{answer.value}>")
 
     daemon.handlers["send_message"] = send_message
-    child = spawn("agent", "-m", "x")
-    question = r"\r\nApprove\? \[y/N\]  "
+    child = spawn("agent", "-m", "x", "--home-workspace")
+    question = r"\r\n  ╰ Approve\? \[y/N\]  "
     child.expect(question)
     shown = child.before
     child.sendline("d")
@@ -384,7 +399,7 @@ def test_an_approval_shows_all_of_its_arguments_and_no_row_begins_like_ours(
     child.expect("<deny>")
     assert problems(shown, limit=COLUMNS) == []
     rows = COLOURS.sub("", shown).split("\r\n")
-    assert not [row for row in rows if row.startswith(("Approve?", "✓", "●"))]
+    assert not [row for row in rows if row.startswith(("Approve?", "  ╰", "✓", "●"))]
     whole = "".join(row.removeprefix("↳ ") for row in rows)
     assert "x" * 300 + " " * 200 + fake in whole
     assert "L" * 5_000 in whole

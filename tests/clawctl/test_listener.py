@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clawctl.listener import ACTIVATION_LIMIT_S, GREETING_LIMIT_S, greeting_limit_s
+from clawctl.client import ACTIVATION_LIMIT_S, GREETING_LIMIT_S, _greeting_limit_s
 
 LISTENER = """
 import pathlib, socket, sys
@@ -48,18 +48,18 @@ def connected(tmp_path: Path) -> Iterator[Callable[[str], _socket.socket]]:
 def test_a_daemon_that_listens_itself_greets_soon(
     connected: Callable[[str], _socket.socket],
 ) -> None:
-    assert greeting_limit_s(connected("clawd")) == GREETING_LIMIT_S
+    assert _greeting_limit_s(connected("clawd")) == GREETING_LIMIT_S
 
 
 def test_one_that_systemd_listens_for_may_start_first(
     connected: Callable[[str], _socket.socket],
 ) -> None:
-    assert greeting_limit_s(connected("systemd")) == ACTIVATION_LIMIT_S
+    assert _greeting_limit_s(connected("systemd")) == ACTIVATION_LIMIT_S
 
 
 def test_a_socket_that_tells_nothing_is_waited_for_as_ever() -> None:
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        assert greeting_limit_s(connection) == GREETING_LIMIT_S
+        assert _greeting_limit_s(connection) == GREETING_LIMIT_S
     finally:
         connection.close()

@@ -26,6 +26,7 @@ Capture = pytest.CaptureFixture[str]
 READY = McpServerLine(
     alias="files", link="ready", transport="stdio", tools=3, tokens=321, is_trusted=True
 )
+SHUT = msgspec.structs.replace(READY, alias="shut", reach_problem="it was refused a.test:443")
 AWAY = McpServerLine(
     alias="web",
     link="waiting",
@@ -55,11 +56,14 @@ pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def test_the_list_says_health_cost_and_what_to_do(daemon: FakeDaemon, capsys: Capture) -> None:
-    daemon.handlers["list_mcp_servers"] = McpServerList(items=(READY, AWAY), budget_tokens=4_000)
+    daemon.handlers["list_mcp_servers"] = McpServerList(
+        items=(READY, AWAY, msgspec.structs.replace(SHUT, tokens=0)), budget_tokens=4_000
+    )
     assert main(["mcp", "list"]) == 0
     shown = capsys.readouterr()
     assert all(word in shown.out for word in ("files", "ready", "321", "trusted", "waiting"))
     assert "web: HTTP 401" in shown.err
+    assert "shut: it was refused a.test:443" in shown.err
     assert "clawctl mcp tools web" in shown.err
     assert "clawctl mcp diff web" in shown.err
     assert "about 321 tokens of each request; schemas may take 4000" in shown.err

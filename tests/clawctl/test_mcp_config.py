@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from clawctl.commands.mcp import read_foreign, with_server
 from clawctl.main import main
-from clawctl.mcp_config import read_foreign, with_server
 from clawd.errors import InvalidRequestError
 from tests.support.rows import each_row
 
@@ -103,6 +103,9 @@ def test_p11_servers_are_added_to_the_config_where_it_is_valid_with_them(
     assert "added web" in shown.out
     words = ["mcp", "add", "files", "--env", "A=b", "--env", "KEY", "--network", "--read", "/srv"]
     assert main([*words, "--", "srv", "--flag"]) == 0
+    hosts = ["--host", "Api.example.org", "--host", "*.example.org:8443"]
+    assert main(["mcp", "add", "api", *hosts, "--", "srv"]) == 0
+    assert main(["mcp", "add", "no", "--host", "*:443", "--", "srv"]) == 1
     path = tmp_path / ".mcp.json"
     path.write_text(
         json.dumps({"mcpServers": {"there": {"command": "x"}, "new": {"command": "y"}}})
@@ -121,9 +124,10 @@ def test_p11_servers_are_added_to_the_config_where_it_is_valid_with_them(
             "command": ["srv", "--flag"],
             "env": {"A": "b"},
             "env_passthrough": ["KEY"],
-            "network": True,
+            "hosts": ["*"],
             "readonly_paths": ["/srv"],
         },
+        "api": {"command": ["srv"], "hosts": ["api.example.org:443", "*.example.org:8443"]},
         "new": {"command": ["y"]},
     }
     # What would not be valid is not written, and a name that is there is not written twice.

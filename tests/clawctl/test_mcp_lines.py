@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawctl.mcp_stdio import as_ascii
+from clawctl.commands.mcp import as_ascii
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3)

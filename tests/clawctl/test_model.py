@@ -1,18 +1,28 @@
 """`clawctl model`: list, load, unload and ps over a fake daemon; add on real files."""
 
+import hashlib
 import json
 import struct
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawctl import modelfile
 from clawctl.main import main
+from clawd.engine.pins import pin_state
 from clawd.errors import ModelNotFoundError, NotFoundError, StorageError
 from clawd.wire.events import ModelLoading
 from clawd.wire.methods import ListModels, LoadModel, UnloadModel
-from clawd.wire.reports import Done, LoadedModel, LoadedModelList, ModelLine, ModelList
+from clawd.wire.reports import (
+    Done,
+    LoadedModel,
+    LoadedModelList,
+    ModelDetail,
+    ModelLine,
+    ModelList,
+)
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.terminal import Spawn, code_of
 
@@ -34,6 +44,8 @@ LOADED = LoadedModel(
     completion_tokens=400,
     drafted_tokens=200,
     accepted_tokens=100,
+    warm_tokens=1004,
+    warm_ready=9,
 )
 
 
@@ -62,7 +74,7 @@ def json_of(capsys: Capture, *arguments: str, code: int = 0) -> object:
 
 
 def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".pin")
 
 
 def listing(folder: Path) -> ModelList:
@@ -169,12 +181,15 @@ class TestWithADaemon:
 
     def test_ps_shows_pid_context_and_what_runs(self, daemon: FakeDaemon, capsys: Capture) -> None:
         stopped = LoadedModel(name="bad", path="/b.gguf", pid=0, state="stopped", deaths=2)
-        daemon.handlers["list_loaded_models"] = LoadedModelList(items=(LOADED, stopped))
+        odd = msgspec.structs.replace(LOADED, template_notes=("it drops\ntool calls",))
+        daemon.handlers["list_loaded_models"] = LoadedModelList(items=(odd, stopped))
         assert main(["model", "ps"]) == 0
-        assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
-            "NAME PID STATE RUNNING CONTEXT SIZE TOKENS GUESSED FENCE LAST USED",
-            "embedded 77 ready 1 2048 2.1 MB 400 25 % landlock+seccomp 2026-01-02T03:04:05Z",
-            "bad - stopped 0 - - 0 - -",
+        told = capsys.readouterr()
+        assert told.err == "the chat template of embedded: it drops‹U+000A›tool calls\n"
+        assert [" ".join(line.split()) for line in told.out.splitlines()] == [
+            "NAME PID STATE RUNNING CONTEXT SIZE TOKENS GUESSED WARM FENCE LAST USED",
+            "embedded 77 ready 1 2048 2.1 MB 400 25 % 9/1004 landlock+seccomp 2026-01-02T03:04:05Z",
+            "bad - stopped 0 - - 0 - - -",
         ]
         document = json_of(capsys, "model", "ps", "--json")
         assert isinstance(document, list)
@@ -213,6 +228,8 @@ class TestAdd:
             "size_bytes": len(GGUF),
             "how": "copied",
             "replaced": False,
+            "sha256": hashlib.sha256(GGUF).hexdigest(),
+            "source": str(file),
         }
         assert (folder / "mine.gguf").read_bytes() == GGUF
         assert not (folder / "mine.gguf").samefile(file)
@@ -324,3 +341,90 @@ class TestAdd:
         with pytest.raises(KeyboardInterrupt):
             modelfile.add_model(file, folder, options, interrupt)
         assert names_in(folder) == []
+
+
+class TestOfTheFolder:
+    @pytest.mark.parametrize("named", ["", "models", "/mod\0els"])
+    def test_a_daemon_that_names_no_folder_is_refused(
+        self, daemon: FakeDaemon, file: Path, named: str, capsys: Capture
+    ) -> None:
+        daemon.handlers["list_models"] = ModelList(folder=named, items=())
+        for words in (["add", str(file)], ["rm", "x", "--yes"], ["accept", "x"]):
+            assert main(["model", *words]) == 1
+            assert "names no folder for models" in capsys.readouterr().err
+
+    def test_rm_asks_and_takes_all_that_belongs_to_a_model(
+        self, folder: Path, file: Path, capsys: Capture
+    ) -> None:
+        assert main(["model", "add", str(file)]) == 0
+        assert main(["model", "add", str(file), "--copy", "--name", "mmproj-Tiny-Q8"]) == 0
+        assert main(["model", "add", str(file), "--name", "other"]) == 0
+        assert main(["model", "rm", "tiny-q8"]) == 2
+        assert "Say so with --yes" in capsys.readouterr().err
+        assert main(["model", "rm", "tiny-q8", "--yes"]) == 0
+        assert sorted(path.name for path in folder.iterdir()) == ["other.gguf", "other.gguf.pin"]
+        assert file.read_bytes() == GGUF
+        assert main(["model", "rm", "tiny-q8", "--yes"]) == 1
+        told = capsys.readouterr().err
+        assert "there are: other" in told
+        assert "clawctl model add FILE" in told
+
+    def test_rm_lets_a_daemon_unload_it_first(
+        self, daemon: FakeDaemon, folder: Path, file: Path
+    ) -> None:
+        daemon.handlers["list_models"] = listing(folder)
+        daemon.handlers["unload_model"] = Done(message="unloaded")
+        assert main(["model", "add", str(file)]) == 0
+        assert main(["model", "rm", "Tiny-Q8", "--yes"]) == 0
+        assert daemon.calls_of(UnloadModel) == [UnloadModel(name="Tiny-Q8")]
+        assert names_in(folder) == []
+
+    def test_a_changed_file_is_accepted_by_word_or_by_its_digest_only(
+        self, folder: Path, file: Path, capsys: Capture
+    ) -> None:
+        assert main(["model", "add", str(file), "--copy"]) == 0
+        path = folder / file.name
+        old = hashlib.sha256(GGUF).hexdigest()
+        assert main(["model", "accept", "Tiny-Q8"]) == 0
+        assert f"is the one that was pinned: {old}" in capsys.readouterr().out
+        path.write_bytes(GGUF + b"x")
+        new = hashlib.sha256(GGUF + b"x").hexdigest()
+        assert main(["model", "accept", "Tiny-Q8"]) == 2
+        assert f"pinned {old}, now {new}" in capsys.readouterr().err
+        assert main(["model", "accept", "Tiny-Q8", "--sha256", old]) == 1
+        assert pin_state(path)[0] == "changed"
+        assert main(["model", "accept", "Tiny-Q8", "--sha256", new]) == 0
+        assert pin_state(path)[0] == "right"
+
+    def test_use_names_it_in_the_config_and_nothing_that_is_not_there(
+        self, folder: Path, file: Path, home: Path, capsys: Capture, clawd_inside: None
+    ) -> None:
+        assert main(["init"]) == 0
+        config = home / "config.toml"
+        before = config.read_bytes()
+        assert main(["model", "use", "Tiny-Q8"]) == 1
+        assert config.read_bytes() == before
+        assert main(["model", "add", str(file)]) == 0
+        assert main(["model", "use", "tiny-q8.gguf"]) == 0
+        assert "Answers come from Tiny-Q8" in capsys.readouterr().out
+        assert 'default_model = "Tiny-Q8"' in config.read_text()
+        assert json_of(capsys, "model", "use", "Tiny-Q8", "--json") == {
+            "path": str(config),
+            "changed": False,
+            "reloaded": False,
+            "message": "Nothing was changed.",
+        }
+        assert main(["model", "use", "embedded"]) == 0
+        assert 'default_model = "embedded"' in config.read_text()
+
+    def test_show_tells_in_words_how_a_file_is_to_its_pin(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        daemon.handlers["show_model"] = ModelDetail(
+            name="q", path="/q.gguf", size_bytes=5, template_family="hermes", tools=True,
+            pin="changed",
+        )  # fmt: skip
+        assert main(["model", "show", "q"]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "tool calls hermes" in printed
+        assert "THE FILE CHANGED" in printed

@@ -128,6 +128,8 @@ def test_onboard_adds_servers_under_names_that_are_free(here: Run, home: Path) -
         (["--model", "x"], "belong together"),
         (["--anthropic"], "belong together"),
         (["--autonomy", "godmode"], "readonly"),
+        (["--pull", "hf:a/b", "--embedded"], "exclude each other"),
+        (["--workspace", "http://localhost:8080/v1"], "expected a folder"),
     ],
 )
 def test_onboard_refuses_words_that_contradict(here: Run, words: list[str], why: str) -> None:
@@ -207,15 +209,34 @@ def test_onboard_installs_the_service_when_it_is_told_to(
 
 
 @pytest.mark.daemon
-def test_onboard_asks_the_model_one_thing_and_leaves_no_conversation(tmp_path: Path) -> None:
+def test_p10_onboard_tries_words_and_a_call_and_leaves_no_conversation(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.configure({"text": "it works"})
+    home.configure({"tool_calls": [{"name": "time", "arguments": {}}]}, {"text": "it works"})
     try:
         report = home.json("onboard", "--yes")
         assert (report["tested"], report["ok"], report["message"]) == (True, True, "it works")
+        assert report["tool_called"] is True
         assert home.json("conversation", "list") == []
+        home.configure({"text": "only words"})
+        assert home.ctl("restart").returncode == 0
+        told = home.ctl("onboard", "--yes").stdout
+        assert "it did not call the tool time" in told
+        assert "Ready." in told
     finally:
         home.close()
+
+
+def test_p10_a_provider_at_a_dead_port_is_wrong_and_one_that_listens_is_not(here: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        words = ["--yes", "--no-test", "--base-url", url, "--model", "m"]
+        assert here("onboard", *words).returncode == 0
+        _code, found = doctor(here)
+        assert found["model"]["state"] == "ok"
+    code, found = doctor(here)
+    assert (code, found["provider"]["state"]) == (1, "wrong")
+    assert f"nobody answers at {url}" in found["provider"]["says"]
+    assert "model" not in found
 
 
 def test_p3_without_llama_cpp_doctor_and_onboard_name_the_line_that_installs_it(

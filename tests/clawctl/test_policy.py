@@ -126,6 +126,8 @@ def test_m4_the_boundary_is_listed_whole(daemon: FakeDaemon, capsys: Capture) ->
         allowed_addresses=("localhost:8080",),
         untrusted_paths=("*.eml",),
         writable_run_later=("conftest.py",),
+        egress="ask",
+        egress_hosts=("get.example.org:443",),
     )
     daemon.handlers["show_policy"] = boundary
     assert main(["policy", "show", "-C", "."]) == 0

@@ -14,8 +14,13 @@ import pytest
 from clawctl.main import main
 from clawd.errors import ForbiddenError
 from clawd.receipts.record import GENESIS_HASH, Receipt, seal
-from clawd.wire.exports import ContentPiece, ContentPieces, ReceiptLogChunk
-from clawd.wire.receipt_methods import AcceptReceipts, LoadContents
+from clawd.wire.receipt_methods import (
+    AcceptReceipts,
+    ContentPiece,
+    ContentPieces,
+    LoadContents,
+    ReceiptLogChunk,
+)
 from clawd.wire.reports import Done
 from tests.receipts.samples import draft, line
 from tests.support.fake_daemon import Call, FakeDaemon

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from clawctl.commands.receipt import utc_time
 from clawctl.main import main
-from clawctl.receipt_options import utc_time
 from clawd.wire.receipt_methods import ListReceipts
 from clawd.wire.reports import ReceiptDetail, ReceiptPage
 from tests.receipts.samples import receipts

@@ -39,14 +39,14 @@ def test_answers_and_leaves_by_command(daemon: FakeDaemon, spawn: Spawn) -> None
         return msgspec.structs.replace(finished(f"<{call.params.text}>"), ledger=ledger)
 
     daemon.handlers["send_message"] = send_message
-    child = spawn("agent")
+    child = spawn("agent", "-v")
     child.expect("clawd 9.9.9 · embedded · supervised")
     child.expect(PROMPT)
     child.sendline("hello")
     child.expect("● prompt eval: 10 tok · 100 ms · 100.0 t/s · ctx 0%")
     child.expect("<hello>")
     child.expect("● context: system 400 · history 112 · free 1536")
-    child.expect("● 25% / 512 tokens  last: 09.5tk/s")
+    child.expect("512 tok · 9.5 tok/s · 25 %")
     child.expect(PROMPT)
     child.sendline("again")
     child.expect("<again>")
@@ -200,6 +200,8 @@ def test_undo_is_a_call_of_the_conversation(daemon: FakeDaemon, spawn: Spawn) ->
     child.sendline("/undo 2")
     child.expect("undone: a.txt removed")
     child.sendline("/exit")
+    child.expect("/exit")
+    assert "receipt-1" not in child.before, "receipts are under /receipts"
     assert code_of(child) == 0
     (call,) = daemon.calls_of(RunTool)
     assert (call.name, call.arguments, call.conversation_id) == (

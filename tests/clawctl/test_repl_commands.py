@@ -5,6 +5,8 @@ import re
 import threading
 from pathlib import Path
 
+import msgspec
+
 from clawctl.repl.slash import COMMANDS, handler
 from clawd.errors import NotFoundError
 from clawd.wire.conversation_methods import DeleteConversation, ForkConversation
@@ -15,7 +17,8 @@ from clawd.wire.conversation_reports import (
     MessageLine,
 )
 from clawd.wire.events import ModelLoading, TokenLedger, TokenPart, TurnFinished
-from clawd.wire.methods import RunTool, SendMessage
+from clawd.wire.job_reports import JobLine, JobList, JobOutput
+from clawd.wire.methods import RunTool, SamplingWishes, SendMessage, ShowSampling
 from clawd.wire.prompt_reports import PromptText
 from clawd.wire.reports import (
     Done,
@@ -24,6 +27,8 @@ from clawd.wire.reports import (
     ModelList,
     ProviderLine,
     ProviderList,
+    SamplingLine,
+    SamplingReport,
     ToolLine,
     ToolList,
     ToolOutcome,
@@ -36,8 +41,9 @@ from tests.support.terminal import STARTED, echo, finished
 
 REQUIRED = (
     "exit quit clear reset compress continue system plan tools tool memory knowledge policy model "
-    "preset mcp files receipts cost undo help rename title fork status estop agent reasoning theme "
-    "editor provider approvals doctor copy retry save refine"
+    "preset sampling mcp files receipts cost undo help rename title fork status estop agent "
+    "think reasoning theme editor provider approvals doctor copy retry save refine mode rewind "
+    "jobs resume"
 )
 LINE = ConversationLine(
     id="conv-1", title="a talk", created_at="", updated_at="", messages=2, workspace="/srv/space"
@@ -69,6 +75,32 @@ def test_help_is_grouped_and_tells_more_of_one(daemon: FakeDaemon, look: Look) -
         assert re.search(rf"^  {re.escape(name)}\b", screen.text, re.MULTILINE), name
     say(screen, "/help tool", "It goes through the same gate")
     say(screen, "/toools", "Did you mean /tools?")
+
+
+def test_m1_sampling_shows_what_is_in_force_and_sets_what_follows(
+    daemon: FakeDaemon, look: Look
+) -> None:
+    penalty = SamplingLine(name="repeat_penalty", value="1.1", origin="message")
+    heat = SamplingLine(name="temperature", value="0.8", origin="config")
+    daemon.handlers |= {
+        "send_message": echo,
+        "show_sampling": SamplingReport(
+            provider="local", model="m", items=(heat, penalty), is_whole=True
+        ),
+    }
+    screen = look("agent", columns=100)
+    say(screen, "/sampling", "temperature", "the configuration")
+    say(screen, "/sampling temperature=0.2 repeat_penalty=1.1 seed=7", "set here")
+    say(screen, "/sampling heat=1", "heat=1 is not NAME=VALUE of sampling")
+    say(screen, "/sampling top_p=9", "sampling: Expected")
+    say(screen, "/sampling seed=off", "set here")
+    say(screen, "one", "<one>")
+    say(screen, "/sampling off", "Nothing is set here any more")
+    say(screen, "two", "<two>")
+    wishes = SamplingWishes(temperature=0.2, repeat_penalty=1.1)
+    assert [each.sampling for each in daemon.calls_of(SendMessage)] == [wishes, None]
+    asked = [each.sampling for each in daemon.calls_of(ShowSampling)]
+    assert asked == [None, msgspec.structs.replace(wishes, seed=7), wishes, None]
 
 
 def test_m9_refine_offers_better_words_and_sends_nothing(
@@ -131,6 +163,27 @@ def test_model_provider_preset_and_system_text_go_with_the_next_message(
     first, second = daemon.calls_of(SendMessage)
     assert (first.model, first.preset, first.system) == ("other", "wild", "Answer in rhyme.")
     assert (second.provider, second.model, second.preset, second.system) == ("far", "", "", None)
+
+
+def test_r5_think_goes_with_the_messages_of_its_conversation_and_shows_how_it_stands(
+    daemon: FakeDaemon, look: Look
+) -> None:
+    kept = msgspec.structs.replace(LINE, think="high")
+    daemon.handlers |= {
+        "send_message": echo,
+        "open_conversation": kept,
+        "show_conversation": ConversationDetail(conversation=kept, messages=()),
+    }
+    screen = look("agent", lines=60, columns=100)
+    say(screen, "/think", "the model's to say.")
+    say(screen, "/think much", "much is none of on, off, low, medium, high, auto")
+    say(screen, "/think off", "Thinking is off in this conversation from your next message on.")
+    say(screen, "/think", "Thinking is off in this conversation.")
+    say(screen, "one", "<one>")
+    say(screen, "/continue", "conv-1")
+    say(screen, "/think", "Thinking is on, and its effort high in this conversation.")
+    say(screen, "two", "<two>")
+    assert [each.think for each in daemon.calls_of(SendMessage)] == ["off", ""]
 
 
 def test_a_model_that_is_not_there_is_told_and_changes_nothing(
@@ -270,7 +323,26 @@ def test_save_and_copy_keep_what_was_said(daemon: FakeDaemon, look: Look, tmp_pa
     say(screen, f"/save {target}", "is there already")
 
 
+def test_p2_jobs_are_counted_below_the_prompt_and_listed(daemon: FakeDaemon, look: Look) -> None:
+    job = JobLine(
+        id="job-7", command="make all", conversation_id="conv-1", workspace="/srv/space", owner=1,
+        state="running", started_at="2026-01-02T03:04:05Z", duration_s=61, limit_s=1800,
+        output_bytes=6, receipt_id="receipt-1",
+    )  # fmt: skip
+    daemon.handlers |= {
+        "status": daemon.status(jobs_running=1),
+        "list_jobs": JobList(items=(job,)),
+        "show_job": JobOutput(job=job, output="begun\x1b[2J\n"),
+    }
+    screen = look("agent", columns=160)
+    screen.wait_for("1 job")
+    say(screen, "/jobs", "job-7  running  1 min 1 s", "/srv/space", "make all")
+    say(screen, "/jobs output job-7", "begun‹U+001B›[2J")
+    say(screen, "/jobs show job-7", "runs since 1 min 1 s, at most 30 min", "receipt-1")
+
+
 def test_small_commands_answer(daemon: FakeDaemon, look: Look) -> None:
+    daemon.handlers["list_jobs"] = JobList(items=())
     screen = look("agent", columns=120)
     for line, shown in (
         ("/mcp", "No MCP servers"),
@@ -279,5 +351,6 @@ def test_small_commands_answer(daemon: FakeDaemon, look: Look) -> None:
         ("/theme light", "The theme is light"),
         ("/reasoning folded", "shown folded"),
         ("/files", "no files yet"),
+        ("/jobs", "No jobs"),
     ):
         say(screen, line, shown)

@@ -259,7 +259,8 @@ class TestBar:
         daemon.handlers["status"] = daemon.status(
             estop=True, default_model="another", sandbox="none"
         )
-        screen.wait_for(re.compile("^ ESTOP · another · supervised · sandbox none", re.MULTILINE))
+        bar = "^ ESTOP · .* · supervised · another · sandbox none"
+        screen.wait_for(re.compile(bar, re.MULTILINE))
         assert screen.cell_of("ESTOP").fg == "red"
         assert max(map(len, screen.lines)) <= 60
 
@@ -279,7 +280,7 @@ class TestBar:
         screen.wait_for(at_prompt)
         screen.type("hello\r")
         screen.wait_for("<hello>")
-        screen.wait_for("embedded")
+        screen.wait_for(" supervised")
         screen.resize(24, 40)
         screen.type("again\r")
         screen.wait_for("<again>")

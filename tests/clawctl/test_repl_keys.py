@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError
-from clawd.wire.events import ApprovalResolved, TextDelta, TurnFinished
-from clawd.wire.methods import AnswerApproval, SendMessage
+from clawd.wire.events import ApprovalResolved, MessageJoined, TextDelta, TurnFinished
+from clawd.wire.methods import AnswerApproval, SendMessage, SteerTurn
+from clawd.wire.reports import SteerReport
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import (
     at_prompt,
@@ -31,7 +32,7 @@ from tests.support.terminal import REQUEST, STARTED, echo, endless, finished
         (endless, "never ending"),
         (evaluating, "1%"),
         (running_a_tool, "shell"),
-        (waiting_for_approval, "Approve? [y/N]  (y once"),
+        (waiting_for_approval, "Approve? [y/N]"),
         (waiting_for_answer, "Which one?"),
     ],
 )
@@ -75,7 +76,7 @@ def test_ctrl_c_ends_a_command_that_hangs(daemon: FakeDaemon, look: Look) -> Non
 PROGRAM = """
 import sys, time
 from clawctl.main import main
-from clawctl.repl import presses
+from clawctl.repl import session
 from clawctl.repl.session import Session
 {}
 sys.exit(main(["agent"]))
@@ -88,7 +89,7 @@ def slowly(self):
 Session._read = slowly
 """
 DEAF = """
-presses.WINDOW_S = 600
+session._WINDOW_S = 600
 judge = Session._leave_if_pressed_often
 def slowly(self):
     judge(self)
@@ -140,7 +141,7 @@ def test_three_presses_in_a_second_leave_in_mid_turn(
     screen = look("agent")
     screen.wait_for(at_prompt)
     screen.type("x\r")
-    screen.wait_for("(y once" if turn is waiting_for_approval else "never ending")
+    screen.wait_for("c conversation" if turn is waiting_for_approval else "never ending")
     # Presses that come at once are one for the kernel; a busy machine makes that long.
     screen.press_until_end("C-c")
     assert screen.exit_code() == 0
@@ -232,12 +233,48 @@ class TestTypedAhead:
         screen.type("y\ry\r")
         screen.settle()
         may_ask.set()
-        screen.wait_for("Approve? [y/N]  (y once")
+        screen.wait_for("c conversation")
         screen.settle()
         assert "<once>" not in screen.text
         screen.type("n\r")
         screen.wait_for("<deny>")
         assert not daemon.calls_of(AnswerApproval)
+
+    @pytest.mark.parametrize("env", [{}, {"CLAWD_PLAIN": "1"}], ids=str)
+    def test_it_is_said_to_the_turn_that_runs_and_not_sent_again(
+        self, daemon: FakeDaemon, look: Look, env: dict[str, str]
+    ) -> None:
+        turns: list[Call] = []
+        go_on = threading.Event()
+
+        def slow(call: Call) -> TurnFinished:
+            turns.append(call)
+            call.emit(STARTED, TextDelta(text="at work\n"))
+            assert go_on.wait(60)
+            return finished("at work\n")
+
+        def joins(call: Call) -> SteerReport:
+            said: SteerTurn = call.params
+            event = MessageJoined(turn_id=said.turn_id, text=said.text, steer_id=said.steer_id)
+            turns[0].emit(event)
+            return SteerReport(joined=True)
+
+        daemon.handlers.update(send_message=slow, steer_turn=joins)
+        screen = look("agent", env=env)
+        screen.wait_for(lambda shown: shown.line.startswith(">"))
+        screen.type("first\r")
+        screen.wait_for("at work")
+        # What only an editor can read, and all that follows, waits for one.
+        screen.type("sec--\x7f\x7fond\r/status\rthird\r")
+        screen.wait_for("second")
+        turns[0].emit(TextDelta(text="still at it\n"))
+        screen.wait_for("still at it")
+        (said,) = daemon.calls_of(SteerTurn)
+        assert (said.text, said.turn_id) == ("second", STARTED.turn_id)
+        daemon.handlers["send_message"] = echo
+        go_on.set()
+        screen.wait_for("<third>")
+        assert [call.text for call in daemon.calls_of(SendMessage)] == ["first", "third"]
 
     def test_after_ctrl_c_it_stays_in_the_prompt_unsent(
         self, daemon: FakeDaemon, look: Look

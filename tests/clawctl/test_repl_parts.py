@@ -18,17 +18,16 @@ from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 
 from clawctl.repl import files
-from clawctl.repl.attaching import Attachment, block, mentioned, session_name
-from clawctl.repl.bar import BarState, fragments
+from clawctl.repl.bar_state import BarState, fragments
 from clawctl.repl.cells import width_of
-from clawctl.repl.editor import EditedLines, Surroundings
+from clawctl.repl.editor import EditedLines, PasteParser, Pastes, Surroundings
 from clawctl.repl.files import FileIndex, walk
 from clawctl.repl.history import HistoryFile, is_kept
-from clawctl.repl.ignoring import is_ignored, pattern_of
 from clawctl.repl.offering import Known, offers
-from clawctl.repl.pastes import PasteParser, Pastes
+from clawctl.repl.sending import Attachment, block, mentioned, session_name
 from clawctl.repl.typeahead import TypeAhead
 from clawd.errors import InvalidRequestError
+from clawd.wire.ignoring import is_ignored, pattern_of
 from clawd.wire.references import is_name
 from tests.support.rows import each_row
 
@@ -188,6 +187,7 @@ def test_a_prompt_may_end_just_when_its_bar_is_drawn_anew(
             state=BarState,
             on_stop=lambda: None,
             on_shown=lambda: None,
+            on_mode=lambda: "",
         )
         lines = EditedLines(around)
         app: Any = lines._session.app

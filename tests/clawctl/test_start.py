@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from clawctl.client import Client
-from clawctl.daemon import run_clawd, start
-from clawctl.log import LOG_BYTES, last_lines, rotate
+from clawctl.daemon import LOG_BYTES, _last_lines, _rotate, run_clawd, start
 from clawctl.main import main
 from clawctl.reach import reach
 from clawd.errors import ClawError, UnreachableError
@@ -131,7 +130,7 @@ class TestRotate:
         with where.log.open("ab") as writer:
             writer.write(b"x" * (LOG_BYTES + 1))
             writer.flush()
-            rotate(where.log)
+            _rotate(where.log)
             writer.write(b"after\n")
         assert where.log.read_bytes() == b"after\n"
         aside = where.log.with_name("clawd.log.1")
@@ -139,9 +138,9 @@ class TestRotate:
         assert stat.S_IMODE(aside.stat().st_mode) == 0o600
 
     def test_leaves_a_short_or_missing_one_alone(self, where: Layout) -> None:
-        rotate(where.log)
+        _rotate(where.log)
         where.log.write_text("short")
-        rotate(where.log)
+        _rotate(where.log)
         assert where.log.read_text() == "short"
         assert not where.log.with_name("clawd.log.1").exists()
 
@@ -158,4 +157,4 @@ def test_offline_commands_run_clawd_and_pass_its_verdict_on(
     assert main(["config", "show", "--json"]) == 0
     where.config.write_text('[security]\nautonomy = "godmode"\n')
     assert main(["config", "validate"]) == 1
-    assert last_lines(where.log, 0) == []
+    assert _last_lines(where.log, 0) == []

@@ -14,6 +14,7 @@ import msgspec
 import pexpect
 import pytest
 
+from clawctl.turn import FRAMES
 from clawd.errors import ClawError
 from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.events import (
@@ -28,6 +29,7 @@ from clawd.wire.methods import SendMessage
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.terminal import (
     LIMIT_S,
+    PROMPT,
     REQUEST,
     STARTED,
     Spawn,
@@ -88,8 +90,8 @@ class TestApproval:
         for word in ("file_write", "medium", "writes a file", "/w", "no‹U+202E›tes.txt"):
             assert word in shown
         lines = [line.strip() for line in shown.splitlines()]
-        assert "| Approve? [y/N]" in lines, "a line of an argument cannot look like the question"
-        assert "| ‹U+001B›[2Jtwo" in lines
+        assert "│   | Approve? [y/N]" in lines, "no line of an argument looks like the question"
+        assert "│   | ‹U+001B›[2Jtwo" in lines
         assert "cannot be seen" in shown
         child.sendline("y")
         child.expect("<a1 once d1>")
@@ -98,6 +100,7 @@ class TestApproval:
 
     def test_takes_only_a_clear_yes(self, daemon: FakeDaemon, hasty: Spawn) -> None:
         rows = {"": "deny", "n": "deny", "yess": "deny", "a": "conversation", "yes": "once"}
+        rows["c"] = "conversation"
         answers = asking_of(daemon, [REQUEST] * len(rows))
         child = hasty("agent", "-m", "x")
         for typed in rows:
@@ -141,7 +144,7 @@ class TestApproval:
         child.sendline("d")
         child.expect("digest     d1")
         child.expect(re.escape(r'"content":"one\nApprove? [y/N]\n\u001b[2Jtwo"'))
-        child.expect(r"\r\nApprove\? \[y/N\]  ")
+        child.expect(r"\r\n  ╰ Approve\? \[y/N\]  ")
         child.sendline("y")
         child.expect("<a1 once d1>")
 
@@ -197,7 +200,7 @@ class TestApproval:
         child.sendline("")
         child.expect("<a1 deny d1>")
 
-    def test_an_edit_shows_what_the_file_becomes_beside_the_arguments(
+    def test_p7_an_edit_shows_what_the_file_becomes_and_not_its_arguments_as_well(
         self, daemon: FakeDaemon, hasty: Spawn
     ) -> None:
         values = {"path": "a.txt", "old_text": "second", "new_text": "2\u202eb"}
@@ -213,12 +216,18 @@ class TestApproval:
         daemon.handlers["send_message"] = lambda call: asking(call, request)
         child = hasty("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
-        shown = [line.strip() for line in re.sub(r"\x1b\[\d+m", "", child.before).splitlines()]
-        assert 'new_text: "2‹U+202E›b"' in shown
-        at = shown.index("changes  a.txt  +1 -1  (CR LF line ends)")
-        assert shown[at + 1 : at + 4] == ["1   first", "2 - second", "2 + 2‹U+202E›b"]
-        # It has scrolled by: what it is stands beside the question once more.
-        assert "file_edit  a.txt  +1 -1 lines, 12 B" in shown[-2:]
+        rows = re.sub(r"\x1b\[\d*[A-Za-z]", "", child.before).split("\r\n")
+        shown = [row.rpartition("\r")[2].strip() for row in rows]
+        at = shown.index("╭ edit a.txt  +1 −1 · medium: writes a file")
+        assert shown[at + 1 :] == [
+            "│ in /w",
+            "│ CR LF line ends",
+            "│ 1   first",
+            "│ 2 − second",
+            "│ 2 + 2‹U+202E›b",
+            "│ the arguments hold characters that cannot be seen, written ‹U+…›",
+            "╰",
+        ]
 
     def test_is_never_read_from_a_pipe(
         self, daemon: FakeDaemon, environ: dict[str, str], tmp_path: Path
@@ -263,7 +272,7 @@ class TestApproval:
     def test_high_risk_and_untrusted_text_take_a_whole_word(
         self, daemon: FakeDaemon, hasty: Spawn, changes: dict[str, str]
     ) -> None:
-        rows = {"y": "deny", "a": "deny", "yes": "once", "A": "deny"}
+        rows = {"": "deny", "yes": "once", "Y E S": "deny"}
         answers = asking_of(daemon, [msgspec.structs.replace(REQUEST, **changes)] * len(rows))
         child = hasty("agent", "-m", "x")
         for typed in rows:
@@ -272,13 +281,27 @@ class TestApproval:
         child.expect("<over>")
         assert dict(zip(rows, answers, strict=True)) == rows
 
+    def test_a_key_of_habit_in_place_of_the_word_is_neither_yes_nor_no(
+        self, daemon: FakeDaemon, hasty: Spawn
+    ) -> None:
+        answers = asking_of(daemon, [msgspec.structs.replace(REQUEST, rule="")] * 2)
+        child = hasty("agent", "-m", "x")
+        for word in ("yes", ""):
+            for typed in ("y", "a", "p", "A", word):
+                child.expect(r"Approve\? \[yes/N\]  ")
+                child.sendline(typed)
+                if typed and typed != word:
+                    child.expect(f"{typed} is no answer here: the whole word, or Enter for no")
+        child.expect("<over>")
+        assert answers == ["once", "deny"]
+
     def test_what_differs_in_the_environment_is_shown(
         self, daemon: FakeDaemon, hasty: Spawn
     ) -> None:
         request = msgspec.structs.replace(REQUEST, environment={"LD_PRELOAD": "./x\u200b.so"})
         daemon.handlers["send_message"] = lambda call: asking(call, request)
         child = hasty("agent", "-m", "x")
-        child.expect(re.escape("with       LD_PRELOAD=./x‹U+200B›.so"))
+        child.expect(re.escape("with LD_PRELOAD=./x‹U+200B›.so"))
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("")
         child.expect("<a1 deny d1>")
@@ -333,6 +356,23 @@ class TestQuestion:
             child.sendline(typed)
         child.expect("<over>")
         assert dict(zip(rows, answers, strict=True)) == rows
+
+    def test_enter_gives_the_answer_that_is_offered_and_nothing_else_does(
+        self, daemon: FakeDaemon, hasty: Spawn
+    ) -> None:
+        rows = {"": "yes", "n": "no", "y": "yes", "what?": "what?"}
+        question = QuestionAsked(
+            question_id="a1", text="Go on?", options=("yes", "no"), default="yes"
+        )
+        answers = asking_of(daemon, [question] * (len(rows) + 1))
+        child = hasty("agent", "-m", "x")
+        for typed in rows:
+            child.expect_exact("Go on? [Y/n] ")
+            child.sendline(typed)
+        child.expect_exact("Go on? [Y/n] ")
+        child.sendeof()
+        child.expect("<over>")
+        assert answers == [*rows.values(), ""], "the end of input is no answer"
 
     def test_m9_a_page_is_shown_whole_and_opened_after_a_yes_only(
         self, daemon: FakeDaemon, hasty: Spawn, environ: dict[str, str], tmp_path: Path
@@ -407,6 +447,37 @@ class TestCtrlC:
         child.expect("to that")
         child.sendintr()
         assert code_of(child) == 130
+
+
+def test_a_terminal_shows_that_something_goes_on_before_anything_comes(
+    daemon: FakeDaemon, spawn: Spawn
+) -> None:
+    """The daemon goes on only once the spinner was seen, so nothing else can have shown it."""
+    seen = queue.Queue[str]()
+
+    def send_message(call: Call) -> TurnFinished:
+        assert seen.get(timeout=LIMIT_S) == "it waits"
+        call.emit(STARTED)
+        assert seen.get(timeout=LIMIT_S) == "it thinks"
+        return finished("<at last>")
+
+    daemon.handlers["send_message"] = send_message
+    for arguments in (("agent", "-m", "x"), ("agent",)):
+        child = spawn(*arguments)
+        if "-m" not in arguments:
+            child.expect(PROMPT)
+            child.sendline("x")
+        child.expect(f"[{FRAMES}] waiting")
+        seen.put("it waits")
+        child.expect(f"([{FRAMES}]) thinking")
+        others = FRAMES.replace(child.match[1], "")
+        child.expect(f"[{others}] thinking")  # it turns
+        seen.put("it thinks")
+        child.expect("<at last>")
+        if "-m" not in arguments:
+            child.expect(PROMPT)
+            child.sendline("/exit")
+        assert code_of(child) == 0, arguments
 
 
 def test_colour_is_for_terminals_and_no_color_turns_it_off(

@@ -97,8 +97,8 @@ def test_refusals_are_raised_as_the_library_knows_them(seen: Seen) -> None:
     assert told["unshown"]["status"] == 404
     assert told["long_streamed"] == told["long"]
     assert "scripted failure" in told["broken_off"]["message"]
-    assert told["pull"]["status"] == 501
-    assert "clawctl model add" in told["pull"]["message"]
+    assert told["pull"]["status"] == 400
+    assert "is not pulled over HTTP" in told["pull"]["message"]
 
 
 def test_a_client_that_leaves_frees_the_daemon(seen: Seen) -> None:

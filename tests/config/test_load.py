@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clawd.config.defaults import ALLOWED_COMMANDS, FORBIDDEN_COMMANDS, FORBIDDEN_PATHS
 from clawd.config.load import Loaded, load
 from clawd.config.problems import of_validation
 from clawd.config.render import REDACTED, overridden
 from clawd.config.schema import Config
+from clawd.config.sections import ALLOWED_COMMANDS, FORBIDDEN_COMMANDS, FORBIDDEN_PATHS
 from clawd.errors import ConfigError
 from clawd.security import policy
 from tests.support.rows import each_row
@@ -46,7 +46,7 @@ def test_a_missing_file_means_the_built_in_values(home: Path) -> None:
     assert config.receipts.path == home / "tool_receipts.log"
     assert config.default_provider == "local"
     assert config.providers.models["local"].kind == "local"
-    assert config.providers.models["local"].model == "embedded"
+    assert config.providers.models["local"].model == "auto"
     assert config.security.forbidden_paths[-1] == Path("/home/ada/.ssh")
     assert config.security.workspace_roots == (Path("/home/ada"),)
     assert config.security.autonomy == "supervised"
@@ -70,7 +70,7 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
     [
         (
             '[security]\nautonomy = "godmode"',
-            'security.autonomy = "godmode": expected one of readonly, supervised, full',
+            'security.autonomy = "godmode": expected one of readonly, supervised, edits, full',
         ),
         ("[security]\nworkspace_only = 1", "security.workspace_only = 1: expected true or false"),
         (
@@ -169,6 +169,15 @@ def test_a_file_that_was_named_must_exist(home: Path) -> None:
             'default_provider = "loacl"',
             'default_provider = "loacl": expected a provider of [providers.models]; did you mean '
             "local?",
+        ),
+        (
+            '[memory]\nembedding = "loacl/minilm"',
+            'memory.embedding = "loacl/minilm": expected a provider of [providers.models] before '
+            "the first /; did you mean local?",
+        ),
+        (
+            '[providers.models.x]\nkind = "anthropic"\n[memory]\nembedding = "x"',
+            'memory.embedding = "x": expected a provider that makes embeddings: anthropic has none',
         ),
         (
             '[providers.models.x]\nmodel = "m"',

@@ -47,7 +47,7 @@ def test_a_server_is_read_with_its_built_in_values(tmp_path: Path) -> None:
     files, hub = mcp.servers["files"], mcp.servers["git-hub"]
     assert files.command == ("mcp-files", "/home/ada/notes", "/srv/x")
     assert files.readonly_paths == (Path("/home/ada/notes"),)
-    assert (files.workspace_access, files.network, files.mode) == ("read", False, "auto")
+    assert (files.workspace_access, files.reached, files.mode) == ("read", (), "auto")
     assert (files.allow, files.deny, files.trusted, files.enabled) == (("*",), (), False, True)
     assert (hub.connect_timeout_s, hub.call_timeout_s) == (10.0, 60.0)
     assert mcp.auto_approve.tools == ("files__read", "git-hub__*")
@@ -91,6 +91,17 @@ def test_a_server_is_read_with_its_built_in_values(tmp_path: Path) -> None:
         (
             "[mcp.servers.a]\nurl = 'http://x'\nnetwork = true",
             "mcp.servers.a.network = true: expected nothing: it is for a server with a command",
+        ),
+        (
+            "[mcp.servers.a]\nurl = 'http://x'\nhosts = ['a.test:443']",
+            "mcp.servers.a.hosts = ['a.test:443']: expected nothing: it is for a server with a",
+        ),
+        *(
+            (
+                f"[mcp.servers.a]\ncommand = ['x']\nhosts = ['{host}']",
+                f'mcp.servers.a.hosts[0] = "{host}": expected host:port, as api.example.org:443',
+            )
+            for host in ("a.test", "https://a.test", "*:443", "*.test:443", "a.test:99999")
         ),
         (
             "[mcp.servers.a]\ncommand = ['x']\nauth_env = 'T'",
@@ -215,3 +226,22 @@ def test_the_secret_of_a_registration_comes_from_outside_the_config(tmp_path: Pa
     assert mcp_client_secret("a", plain, {"HUB": SECRET}) == ""
     with_command = "[mcp.servers.a]\ncommand = ['x']\noauth_client_id = 'b'"
     assert "for a server with a url only" in problems_of(tmp_path, with_command)[0]
+
+
+@each_row(
+    ("keys", "reached"),
+    [
+        ("", ()),
+        ("hosts = ['A.test:443', '*.b.test:8443']", ("a.test:443", "*.b.test:8443")),
+        ("hosts = ['*']", ("*",)),
+        ("network = true", ("*",)),
+        ("network = true\nhosts = ['a.test:443']", ("a.test:443",)),
+    ],
+)
+def test_hosts_are_what_a_server_may_reach_and_the_old_key_means_every_public_one(
+    tmp_path: Path, keys: str, reached: tuple[str, ...]
+) -> None:
+    server = load_text(tmp_path, f"[mcp.servers.a]\ncommand = ['x']\n{keys}").config.mcp.servers[
+        "a"
+    ]
+    assert server.reached == reached

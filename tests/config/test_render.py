@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clawd.config.init import initialise
-from clawd.config.load import load
+from clawd.config.load import engine_settings, load, matching_pattern
 from clawd.config.mcp import McpServerSection
-from clawd.config.profiles import engine_settings, matching_pattern
-from clawd.config.render import redacted, render_default_config, settings
+from clawd.config.render import initialise, redacted, render_default_config, settings
 from clawd.config.schema import Config, ProviderSection, json_schema
 from clawd.config.secrets import provider_key
 from clawd.errors import ConfigError
@@ -82,7 +80,7 @@ def test_the_json_schema_takes_an_empty_file_and_names_allowed_values() -> None:
     schema = json_schema()
     assert "required" not in schema
     autonomy = schema["$defs"]["SecuritySection"]["properties"]["autonomy"]
-    assert autonomy["enum"] == ["readonly", "supervised", "full"]
+    assert autonomy["enum"] == ["readonly", "supervised", "edits", "full"]
     assert schema["additionalProperties"] is False
     json.dumps(schema)
 

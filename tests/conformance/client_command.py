@@ -20,8 +20,7 @@ from typing import Any
 import httpx2
 
 from clawd.mcp.model import RemoteTool, ServerSettings, ServerState
-from clawd.mcp.servers import Servers
-from clawd.mcp.supervisor import Timing
+from clawd.mcp.supervisor import Servers, Timing
 from clawd.security.sandbox import Sandbox, SandboxSettings
 
 ALIAS = "conformance"

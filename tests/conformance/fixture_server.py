@@ -19,14 +19,11 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from clawd.channels.http import mcp
-from clawd.channels.http.app import CALLER, Gateway, McpServed, make_app
-from clawd.channels.http.binding import bind
-from clawd.channels.http.caller import Handler
-from clawd.channels.http.exchange import Caller
-from clawd.channels.http.guard import Traffic, guarding, rating, reading
-from clawd.channels.http.origins import DoorRules
-from clawd.channels.http.rates import Rates
+from clawd.channels.http.app import CALLER, Gateway, Handler, McpServed, make_app
+from clawd.channels.http.guard import DoorRules, Rates, Traffic, guarding, rating, reading
+from clawd.channels.http.model_api import Caller
 from clawd.channels.http.server import Server as HttpServer
+from clawd.channels.http.server import bind
 from clawd.config.http import HttpSection
 from clawd.mcp.mount import Mount
 from clawd.security.principal import Principal

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from clawd.channels.http.exchange import Caller
+from clawd.channels.http.model_api import Caller
 from clawd.providers.base import Provider
 from clawd.wire.codec import unpack, unpack_event
 from clawd.wire.events import ApprovalRequested, McpLine, QuestionAsked

@@ -113,7 +113,7 @@ def test_a_command_is_ended_when_the_time_of_its_turn_is_up(home: Home) -> None:
         tables=f"[agent]\nwall_clock_budget_s = 3\n{SLEEPY}",
     )
     done = home.ctl("agent", "-m", "go")
-    assert (done.returncode, done.stdout) == (5, "I run it.\n\nI stopped: 3 s are used up.\n")
+    assert (done.returncode, done.stdout) == (5, "I run it.\nI stopped: 3 s are used up.\n")
     (receipt,) = home.receipt_lines()
     assert (receipt["tool"], receipt["status"], receipt["reason"]) == (
         "shell", "failed", "cancelled",
@@ -136,7 +136,7 @@ def test_commands_of_a_model_without_tools_run_through_the_gate(home: Home) -> N
 
 
 def test_commands_of_a_model_without_tools_ask_like_calls(home: Home) -> None:
-    plain(home, {"text": "CMD: ls"}, {"text": "{{last_user}}"}, autonomy="supervised")
+    plain(home, {"text": "CMD: mkdir a"}, {"text": "{{last_user}}"}, autonomy="supervised")
     done = home.ctl("agent", "-m", "what is here?")
     assert done.returncode == 4, done.stderr
     assert "[tool: shell]\ndenied: " in done.stdout

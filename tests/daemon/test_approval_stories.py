@@ -2,17 +2,22 @@
 
 import shutil
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pexpect
 import pytest
 
+from clawd.errors import ReceiptError
+from clawd.security.approval_rules import JsonRuleStore, rule_for
 from clawd.wire.codec import unpack_event
 from clawd.wire.events import ApprovalRequested, ApprovalResolved
 from clawd.wire.messages import Answer, EventFrame
-from clawd.wire.methods import Reload, RunTool, Status
+from clawd.wire.methods import ListRules, Reload, RunTool, Status
 from tests.channels.rpc.rig import request
+from tests.receipts.samples import draft, files_no_longer_than
+from tests.security.fakes import action
 from tests.support.home import Home
 from tests.support.inprocess import OWNER, daemon_in
 from tests.support.lent_home import LentHome
@@ -67,7 +72,7 @@ def test_another_client_answers_and_its_rule_is_listed_and_revoked(home: Home) -
     assert ended(child) == 0
     assert (home.workspace / "a.txt").read_text() == "hello"
     (rule,) = home.json("approval", "rules")
-    assert rule["pattern"] == f'file_write content=* path="a.txt" in {home.workspace}'
+    assert rule["pattern"] == f"file_write a.txt in {home.workspace}"
     assert (home.path / "approval_rules.json").stat().st_mode & 0o777 == 0o600
     assert home.ctl("agent", "-m", "write it").returncode == 0
     assert home.ctl("approval", "revoke", rule["id"]).returncode == 0
@@ -126,6 +131,24 @@ async def test_a_broken_rules_file_is_in_force_nowhere_said_and_kept(tmp_path: P
         assert (await inside.ask(Status(), OWNER)).rules_problem == ""
 
 
+async def test_s12_a_rule_found_while_no_receipt_could_be_written_is_in_force_when_one_can(
+    tmp_path: Path,
+) -> None:
+    rules = tmp_path / "home" / "approval_rules.json"
+    async with daemon_in(tmp_path) as inside:
+        chain = inside.daemon.chain
+        assert chain is not None
+        await chain.append(draft())
+        with files_no_longer_than(chain.path.stat().st_size + 100), pytest.raises(ReceiptError):
+            await chain.append(draft())
+        found = action(principal=OWNER, workspace=inside.workspace)
+        JsonRuleStore(rules).save((rule_for(found, now=datetime.now(UTC), conversation=False),))
+        await inside.ask(Reload(), OWNER)
+        (rule,) = (await inside.ask(ListRules(), OWNER)).items
+        assert (await inside.ask(Status(), OWNER)).rules_problem == ""
+        assert rule.receipt_id == inside.receipts()[-1].id
+
+
 def test_a_person_edits_a_call_and_approves_what_it_is_then(home: Home, tmp_path: Path) -> None:
     home.configure(WRITE, TOLD)
     home.start()
@@ -142,9 +165,8 @@ def test_a_person_edits_a_call_and_approves_what_it_is_then(home: Home, tmp_path
     )
     child.expect(r"Approve\? \[y/N\]  ")
     child.sendline("e")
-    child.expect("edited by uid")
-    child.expect(r"reason +arguments edited by uid \d+; ")
-    child.expect('content: "goodbye"')
+    child.expect(r"· .*medium.*: arguments edited by uid \d+; ")
+    child.expect(r"1 \+ goodbye")
     child.expect(r"Approve\? \[y/N\]  ")
     assert not (home.workspace / "a.txt").exists()
     child.sendline("y")

@@ -183,7 +183,7 @@ def test_with_its_keys_the_chain_goes_on(used: Home, other: Home, tmp_path: Path
 def test_a_backup_under_load_is_consistent(used: Home, other: Home, tmp_path: Path) -> None:
     used.start()
     load = subprocess.Popen(
-        ["sh", "-c", f"while {sys.executable} -m clawctl tool run cwd; do :; done"],
+        ["sh", "-c", f"while '{sys.executable}' -m clawctl tool run cwd; do :; done"],
         env=used.environ,
         cwd=used.workspace,
         stdout=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """A daemon killed at random points: whatever ran has its receipt, and the chain holds.
 
-Kills 3 times, and 10 times where tests are to be thorough; CLAWD_KILLS=200 kills 200 times (some
+Kills twice, and 10 times where tests are to be thorough; CLAWD_KILLS=200 kills 200 times (some
 minutes). CLAWD_KILL_SEED repeats a run.
 """
 
@@ -14,7 +14,7 @@ from tests.support.kill_rounds import KillRounds, kills_wanted
 from tests.support.rows import thorough
 from tests.support.second_verifier import verify as verify_again
 
-KILLS = 10 if thorough() else 3
+KILLS = 10 if thorough() else 2
 SECONDS_EACH = 15
 
 pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]

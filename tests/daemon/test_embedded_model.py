@@ -24,6 +24,7 @@ def test_the_embedded_model_lists_the_project_through_the_gate(home: Home) -> No
     assert done.returncode == 0, done.stderr
     assert "README.md" in done.stdout
     assert "src" in done.stdout
+    assert "│ README.md" in done.stderr, "a small model's tools speak for themselves"
     (receipt,) = home.receipt_lines()
     assert (receipt["tool"], receipt["status"], receipt["approval"]) == (
         "file_list",
@@ -55,7 +56,7 @@ def test_the_repl_writes_a_file_after_a_yes_and_answers(home: Home) -> None:
 
 def test_a_denied_act_is_answered_as_denied(home: Home) -> None:
     home.configure(provider="local", tables='[security]\nautonomy = "readonly"')
-    done = home.ctl("agent", "-m", "run git status")
+    done = home.ctl("agent", "-m", "run the command: make")
     assert done.returncode == 0
     assert "denied" in done.stdout
     (receipt,) = home.receipt_lines()

@@ -203,7 +203,7 @@ def test_damaged_state_files_and_those_of_other_models_are_not_used(
     asked = [engine.ask(f"{number}: {WORDS * 30}", "endless") for number in range(4)]
     assert all(turn.text for turn in asked)
     engine.home.close()
-    files = engine.states()
+    files = engine.conversation_states()
     assert len(files) == 4
     shortened, flipped, foreign, _whole = files
     shortened.write_bytes(shortened.read_bytes()[:-100])
@@ -213,7 +213,7 @@ def test_damaged_state_files_and_those_of_other_models_are_not_used(
     engine.home.start()
     engine.ask(f"0: {WORDS * 30}", "other")
     engine.home.close()
-    (theirs,) = set(engine.states()) - set(files)
+    (theirs,) = set(engine.conversation_states()) - set(files)
     theirs.replace(foreign)
     damaged = {path.read_bytes() for path in (shortened, flipped, foreign)}
 

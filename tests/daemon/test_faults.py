@@ -158,7 +158,9 @@ def test_a_daemon_killed_while_an_approval_waits_leaves_a_denied_receipt(home: H
     shown = home.json("memory", "show", conversation["id"])
     assert [m["role"] for m in shown["messages"]] == ["user", "assistant"]
     (receipt,) = home.receipt_lines()
-    assert (receipt["status"], receipt["reason"]) == ("denied", "interrupted")
+    (asked,) = home.json("approval", "list")
+    reason = f"interrupted; {asked['id']} can still be answered"
+    assert (receipt["status"], receipt["reason"]) == ("denied", reason)
     assert not (home.workspace / "a").exists()
     assert home.ctl("receipt", "verify").returncode == 0
 

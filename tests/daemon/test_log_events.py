@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.service.journal import EVENTS
+from clawd.service.logs import EVENTS
 from tests.support.home import Home
 
 pytestmark = pytest.mark.daemon

@@ -14,7 +14,7 @@ import pytest
 from clawctl.client import connect
 from clawd.channels.rpc.server import RpcServer
 from clawd.errors import ClawError
-from clawd.service.door import Door
+from clawd.service.control_socket import Door
 from clawd.wire.methods import Ping
 from tests.channels.rpc.rig import IDENTITY
 from tests.support.home import Home

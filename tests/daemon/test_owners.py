@@ -17,6 +17,9 @@ from clawd.providers.base import Provider
 from clawd.security.approval_rules import rule_for
 from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
+from clawd.security.sandbox_result import ChildResult
+from clawd.tools.base import ToolContext
+from clawd.wire.cache_methods import ClearCaches, ListCaches
 from clawd.wire.codec import unpack_event
 from clawd.wire.conversation_methods import (
     CompressConversation,
@@ -24,6 +27,7 @@ from clawd.wire.conversation_methods import (
     ExportConversation,
     ForkConversation,
     RenameConversation,
+    SetMode,
 )
 from clawd.wire.events import (
     ApprovalRequested,
@@ -31,6 +35,7 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
+from clawd.wire.job_methods import ListJobs, ShowJob, StopJob
 from clawd.wire.key_methods import CreateKey, ListKeys, RevokeKey
 from clawd.wire.knowledge_methods import (
     AppendKnowledge,
@@ -56,6 +61,7 @@ from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, Ser
 from clawd.wire.method import Method, method_name
 from clawd.wire.methods import (
     METHODS,
+    AddRule,
     AnswerApproval,
     CancelTurn,
     CheckProvider,
@@ -83,8 +89,11 @@ from clawd.wire.methods import (
     SetEstop,
     ShowConfig,
     ShowConversation,
+    ShowModel,
+    ShowSampling,
     Shutdown,
     Status,
+    SteerTurn,
     UnloadModel,
 )
 from clawd.wire.metric_methods import ShowMetrics
@@ -97,7 +106,13 @@ from clawd.wire.plugin_methods import (
     ReloadPlugins,
     RemovePlugin,
 )
-from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy, ShowPolicy
+from clawd.wire.policy_methods import (
+    AllowHost,
+    CheckPolicy,
+    ExplainPolicy,
+    ReplayPolicy,
+    ShowPolicy,
+)
 from clawd.wire.prompt_methods import ShowPrompt
 from clawd.wire.receipt_methods import (
     AcceptReceipts,
@@ -119,6 +134,7 @@ from clawd.wire.turn_methods import ListTurns
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.security import fakes
+from tests.support.dispatching import Probe
 from tests.support.inprocess import Inside, daemon_in
 from tests.support.other_user import connected
 
@@ -168,6 +184,26 @@ class World:
     async def key(self) -> str:
         """Let Ada have a key; return its id."""
         return self.mark((await self.inside.ask(CreateKey(name=WORDS), ADA)).line.id)
+
+    async def job(self) -> str:
+        """Let Ada have a command that goes on; return its id."""
+        jobs, conversation = self.inside.daemon.jobs, await self.conversation()
+        context = ToolContext(
+            conversation_id=conversation,
+            call_id="c",
+            principal=ADA,
+            workspace=self.inside.workspace,
+        )
+
+        async def run(
+            _report: Callable[[str], None], cleared: Callable[[], Awaitable[None]]
+        ) -> ChildResult:
+            await cleared()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        begun = await jobs.run(Probe(), {"command": WORDS}, context, run=run, wait_s=0, limit_s=300)
+        return str(begun.metadata["job"])
 
     async def note(self) -> None:
         """Let Ada know something, under a keyword that is hers alone."""
@@ -254,6 +290,14 @@ def about_key(params: Method[Any]) -> Make:
     return make
 
 
+def about_job(params: Method[Any]) -> Make:
+    async def make(world: World) -> Method[Any]:
+        await world.job()
+        return params
+
+    return make
+
+
 def about_notes(params: Method[Any]) -> Make:
     async def make(world: World) -> Method[Any]:
         world.mark("jumbo7")
@@ -277,8 +321,16 @@ async def say_more(world: World) -> Method[Any]:
     return SendMessage(text="more", conversation_id=await world.conversation())
 
 
+async def say_now(world: World) -> Method[Any]:
+    return SteerTurn(conversation_id=await world.conversation(), turn_id="t", text="now")
+
+
 async def rename(world: World) -> Method[Any]:
     return RenameConversation(conversation_id=await world.conversation(), title="another")
+
+
+async def set_mode(world: World) -> Method[Any]:
+    return SetMode(conversation_id=await world.conversation(), mode="readonly")
 
 
 async def long_talk(world: World) -> Method[Any]:
@@ -315,6 +367,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         OWN_BY_ID,
     ),
     "rename_conversation": (rename, OWN_BY_ID),
+    "set_mode": (set_mode, OWN_BY_ID),
     "fork_conversation": (
         about(World.conversation, ForkConversation, "conversation_id"),
         OWN_BY_ID,
@@ -334,19 +387,27 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("cancelled", "not_found", "cancelled"),
     ),
     "serve_mcp": (plain(ServeMcp()), EVERYBODY),
+    "steer_turn": (say_now, ("ok", "not_found", "ok")),
     "cancel_turn": (
         about(World.conversation, CancelTurn, "conversation_id"),
         ("ok", "not_found", "ok"),
     ),
     "list_approvals": (about_all(ListApprovals()), OWN),
     "answer_approval": (World.answer, ("sees", "forbidden", "sees")),
+    "add_rule": (plain(AddRule(pattern="terraform *")), EVERYBODY),
     "list_rules": (about_all(ListRules()), OWN),
     "revoke_rule": (about(World.rule, RevokeRule, "rule_id"), ("sees", "forbidden", "sees")),
+    "list_caches": (plain(ListCaches()), ADMINS),
+    "clear_caches": (plain(ClearCaches()), ADMINS),
+    "list_jobs": (about_job(ListJobs()), OWN),
+    "show_job": (about(World.job, ShowJob, "job_id"), OWN_BY_ID),
+    "stop_job": (about(World.job, StopJob, "job_id"), OWN_BY_ID),
     "list_tools": (plain(ListTools()), EVERYBODY),
     "run_tool": (about_all(RunTool(name="cwd")), EVERYBODY),
     "list_providers": (plain(ListProviders()), EVERYBODY),
     "check_provider": (plain(CheckProvider()), EVERYBODY),
     "list_models": (plain(ListModels()), EVERYBODY),
+    "show_model": (plain(ShowModel(name="embedded")), EVERYBODY),
     # Whoever may send a message may make a model load; to take one away from others is for admins.
     "load_model": (plain(LoadModel(name="none")), ("model_not_found",) * 3),
     "unload_model": (
@@ -392,7 +453,9 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "set_estop": (plain(SetEstop(reason="smoke")), EVERYBODY),
     "clear_estop": (plain(ClearEstop()), ADMINS),
     "show_config": (plain(ShowConfig()), ADMINS),
+    "show_sampling": (plain(ShowSampling()), EVERYBODY),
     "show_prompt": (about(World.conversation, ShowPrompt, "conversation_id"), OWN_BY_ID),
+    "allow_host": (plain(AllowHost(hosts=("get.example.org",))), EVERYBODY),
     "explain_policy": (plain(ExplainPolicy(tool="time")), EVERYBODY),
     "show_policy": (plain(ShowPolicy()), EVERYBODY),
     "check_policy": (plain(CheckPolicy()), EVERYBODY),
@@ -442,6 +505,8 @@ def test_every_method_has_its_row() -> None:
     assert set(TABLE) == set(METHODS)
 
 
+# Hundreds of requests, most of which write to disk.
+@pytest.mark.timeout(300)
 async def test_every_method_gives_each_role_what_the_table_says(world: World) -> None:
     wrong: list[str] = []
     for name, (make, expected) in TABLE.items():

@@ -64,7 +64,7 @@ def test_a_log_that_was_cut_is_told_until_somebody_accepts_it(home: Home) -> Non
     home.start()
     assert "the receipt log was cut or replaced" in home.json("status")["receipts_problem"]
     assert "PROBLEM: the receipt log was cut" in home.ctl("status").stdout
-    assert "ERROR clawd.service.anchor: the receipt log was cut" in home.log()
+    assert "ERROR clawd.service.receipts: the receipt log was cut" in home.log()
     for _ in range(3):
         run(home, "calculator", expression="2+2")
     assert home.json("receipt", "list")[0]["seq"] == 4

@@ -59,7 +59,7 @@ async def history(inside: Inside) -> None:
     await run(inside, "file_write", WRITE, answer="once")
     await run(inside, "file_write", WRITE, answer="deny")
     await run(inside, "file_write", WRITE)
-    await run(inside, "shell", '{"command":"make"}')
+    await run(inside, "shell", '{"command":"terraform plan"}')
     await run(inside, "shell", '{"command":"rm -rf /"}')
 
 
@@ -87,17 +87,18 @@ async def test_another_autonomy_changes_what_it_should(inside: Inside) -> None:
 
 
 async def test_another_configuration_judges_with_its_own_words(inside: Inside) -> None:
-    await run(inside, "shell", '{"command":"make"}')
+    await run(inside, "shell", '{"command":"terraform plan"}')
     await run(inside, "file_list")
     workspace = inside.workspace
     config = f'''workspace_dir = "{workspace}"
         [security]
-        allowed_commands = ["make"]
+        allowed_commands = ["terraform"]
         forbidden_paths = ["{workspace}"]
     '''
     found = await replayed(inside, config=config)
     changes = {(line.tool, line.before, line.after) for line in found.items}
-    asks = {("shell", "deny", "ask")} if inside.daemon._sandbox_level() != "none" else set()
+    # In the full sandbox the person was asked already.
+    asks = {("shell", "deny", "ask")} if inside.daemon._sandbox_level() == "landlock" else set()
     assert changes == asks | {("file_list", "allow", "deny")}
     refused = await inside.refused(ReplayPolicy(config="[security]\nautonomy = 1"), OWNER)
     assert (refused.code, "security.autonomy" in refused.message) == ("config_invalid", True)
@@ -147,7 +148,7 @@ async def test_the_emergency_stop_does_not_matter_and_rules_do(inside: Inside) -
 async def test_untrusted_text_that_a_receipt_names_counts_again(inside: Inside) -> None:
     (receipt,) = receipts(1)
     post = '{"url":"http://example.org/","method":"POST"}'
-    judge = inside.daemon.judging.judge_of(PolicyChange(autonomy="full"))
+    judge = inside.daemon.policy_preview.judge_of(PolicyChange(autonomy="full"))
     for reason, verdict in (
         ("untrusted text from web a is in this conversation", Ask),
         ("sends a POST", Allow),

@@ -64,7 +64,9 @@ async def test_a_prompt_is_that_of_agent_workspace_and_conversation(inside: Insi
     folder.mkdir()
     chosen = await inside.ask(ShowPrompt(agent="reviewer", workspace=str(folder)))
     assert f"workspace: {folder}" in chosen.system
-    assert set(chosen.tools) < set(plain.tools)
+    assert {"file_read", "file_append"} <= set(chosen.tools)
+    assert [name for name in chosen.tools if not name.startswith("file_")] == []
+    assert [name for name in plain.tools if not name.startswith("file_")]
     assert "\n\nA\n\n[environment]" in chosen.system
     opened = await inside.ask(OpenConversation(workspace=str(folder), agent="reviewer"))
     own = await inside.ask(ShowPrompt(conversation_id=opened.id[:20]))

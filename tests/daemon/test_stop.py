@@ -62,6 +62,24 @@ def test_p5_p8_a_daemon_keeps_its_environment_until_it_is_started_anew(house: Ho
     assert "No daemon runs" in house.ctl("stop").stdout
 
 
+def test_p8_a_daemon_that_was_started_by_hand_is_ended_and_started_anew_as_it_was(
+    house: Home,
+) -> None:
+    (house.workspace / "other.toml").write_text(house.config.read_text())
+    house.start("-m", "clawd", "--config", "other.toml")
+    first = house.json("status")
+    assert first["config"] == str(house.workspace / "other.toml")
+    # Another shell, in another folder, which knows the home alone.
+    house.environ.pop("LANG")
+    done = house.ctl("restart", "--json", cwd=house.path.parent)
+    assert done.returncode == 0, done.stderr
+    again = house.json("status")
+    assert (again["config"], again["pid"]) == (first["config"], house.pid())
+    assert again["pid"] != first["pid"]
+    assert house.json("stop")["pid"] == again["pid"]
+    assert holder_of(house.path / "clawd.lock") is None
+
+
 @pytest.mark.parametrize(("manner", "how"), [("deaf", "killed"), ("meek", "terminated")])
 def test_p8_a_daemon_that_hangs_is_ended_by_signals_and_said_so(
     tmp_path: Path, manner: str, how: str

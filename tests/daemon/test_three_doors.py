@@ -37,7 +37,7 @@ Person = Literal["approves", "denies", "absent"]
 OF_ITS_OWN = {"id", "seq", "timestamp", "conversation_id", "duration_ms", "previous_hash"}
 OF_ITS_OWN |= {"receipt_hash", "checkpoint_hash"}
 STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
-WORDS = {"approves": "yes", "denies": "no"}
+WORDS = {"approves": "once", "denies": "no"}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +274,8 @@ def test_a_call_is_the_same_by_chat_tool_run_and_rpc(
     [
         ("file_read", {"path": "a.txt"}, {"readonly": "allow", "supervised": "allow"}),
         ("file_write", {"path": "b", "content": ""}, {"readonly": "deny", "supervised": "ask"}),
-        ("shell", {"command": "make"}, {"readonly": "deny", "supervised": "deny"}),
+        ("shell", {"command": "make"}, {"readonly": "deny", "supervised": "ask"}),
+        ("shell", {"command": "terraform x"}, {"readonly": "deny", "supervised": "ask"}),
         (
             "shell",
             {"command": "rm a.txt"},
@@ -298,6 +299,8 @@ def test_what_every_door_must_say_of_each_risk(
     expected = decisions.get(autonomy, "allow")
     if tool == "shell" and expected == "allow" and told[0].receipt["sandbox"] == "none":
         expected = "deny"
+    if tool == "shell" and expected == "ask" and told[0].receipt["sandbox"] != "bwrap":
+        expected = "deny"  # less than the full sandbox leaves both refused
     assert [decision_of(each) for each in told] == [expected] * 3
 
 

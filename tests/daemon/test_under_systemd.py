@@ -40,7 +40,7 @@ LIMIT_S = 60.0
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a client wait for the start of the daemon that gets the socket, as for systemd's."""
-    monkeypatch.setattr("clawctl.listener.GREETING_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr("clawctl.client.GREETING_LIMIT_S", LIMIT_S)
 
 
 class Manager:

@@ -141,3 +141,106 @@ def test_a_model_takes_its_own_change_back(home: Home) -> None:
     done = home.ctl("agent", "-m", "change it and think again")
     assert "undone: notes.txt restored (4 B)" in done.stdout
     assert (home.workspace / "notes.txt").read_text() == "mine"
+
+
+def test_what_a_command_destroyed_comes_back_by_call_and_by_turn(home: Home) -> None:
+    src = home.workspace / "src"
+    (src / "deep").mkdir(parents=True)
+    (src / "deep" / "run.sh").write_text("#!/bin/sh\n")
+    (src / "deep" / "run.sh").chmod(0o750)
+    (src / "link").symlink_to("deep/run.sh")
+    notes = home.workspace / "notes.txt"
+    notes.write_text("mine\n")
+    destroy = 'import os, shutil; shutil.rmtree("src/deep"); os.unlink("src/link")'
+    home.configure(
+        call("shell", command=f"python3 -c '{destroy}' && echo gone > notes.txt && mkdir made"),
+        {"text": "done"},
+        tables=FULL,
+    )
+    assert home.ctl("agent", "-m", "clear up").returncode == 0
+    assert list(src.iterdir()) == []
+    listed = {each["path"]: each for each in home.json("undo", "--list")}
+    assert {path: each["action"] for path, each in listed.items()} == {
+        "notes.txt": "changed",
+        "made": "created",
+        "src/deep": "removed",
+        "src/deep/run.sh": "removed",
+        "src/link": "removed",
+    }
+    receipt = listed["made"]["receipt_id"]
+    told = home.ctl("undo", "--preview", receipt)
+    assert "would restore notes.txt  +1 -1" in told.stdout
+    assert notes.read_text() == "gone\n"
+    done = home.ctl("undo", receipt)
+    assert done.returncode == 0, done.stderr
+    assert "undone: src/deep/run.sh restored (10 B)" in done.stdout
+    assert (src / "deep" / "run.sh").stat().st_mode & 0o777 == 0o750
+    assert str((src / "link").readlink()) == "deep/run.sh"
+    assert (notes.read_text(), (home.workspace / "made").exists()) == ("mine\n", False)
+    home.configure(
+        call("file_write", path="notes.txt", content="the model's\n"),
+        call("shell", command="sed -i s/model/command/ notes.txt"),
+        call("shell", command="cat notes.txt; mv notes.txt moved.txt"),
+        {"text": "done"},
+        tables=FULL,
+    )
+    assert home.ctl("agent", "-m", "change things").returncode == 0
+    assert (home.workspace / "moved.txt").read_text() == "the command's\n"
+    done = home.ctl("undo", "--turn")
+    assert done.returncode == 0, done.stderr
+    assert notes.read_text() == "mine\n"
+    assert not (home.workspace / "moved.txt").exists()
+    # Over a restart, and where a person changed something since.
+    home.configure(
+        call("shell", command="python3 -c 'import os; os.unlink(\"notes.txt\")'"),
+        {"text": "done"},
+        tables=FULL,
+    )
+    assert home.ctl("agent", "-m", "remove it").returncode == 0
+    home.kill()
+    notes.write_text("a person's\n")
+    refused = home.ctl("undo")
+    assert refused.returncode == 1
+    assert "notes.txt: it was changed since by somebody else" in refused.stderr
+    assert home.ctl("undo", "--force").returncode == 0
+    assert notes.read_text() == "mine\n"
+    assert home.ctl("undo", "--redo").returncode == 0
+    assert notes.read_text() == "a person's\n"
+    assert home.ctl("receipt", "verify").returncode == 0
+
+
+def test_files_and_conversation_go_back_to_before_a_message(home: Home) -> None:
+    notes = home.workspace / "notes.txt"
+    notes.write_text("mine\n")
+    home.configure(
+        call("file_write", path="notes.txt", content="first\n"),
+        {"text": "one"},
+        call("shell", command="mv notes.txt moved.txt; echo x > made"),
+        {"text": "two"},
+        call("file_write", path="moved.txt", content="third\n"),
+        {"text": "three"},
+        tables=FULL,
+    )
+    assert home.ctl("agent", "-m", "begin").returncode == 0
+    (first,) = home.json("memory", "list")
+    for text in ("move it", "change it"):
+        assert home.ctl("agent", "--conversation", first["id"], "-m", text).returncode == 0
+    shown = home.json("conversation", "show", first["id"])["messages"]
+    asked = {each["content"]: str(each["id"]) for each in shown if each["role"] == "user"}
+    back = ("conversation", "rewind", first["id"], "--to", asked["move it"])
+    told = home.ctl(*back, "--preview")
+    assert "would restore notes.txt" in told.stdout
+    assert (home.workspace / "made").exists()
+    done = home.ctl(*back)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in home.workspace.iterdir()) == ["notes.txt"]
+    assert notes.read_text() == "first\n"
+    (made,) = [each for each in home.json("memory", "list") if each["id"] != first["id"]]
+    kept = home.json("conversation", "show", made["id"])["messages"]
+    assert [each["content"] for each in kept if each["role"] == "user"] == ["begin"]
+    # The copy has the past of the old one, which stays.
+    start = str(kept[0]["id"])
+    assert home.ctl("conversation", "rewind", made["id"], "--to", start).returncode == 0
+    assert notes.read_text() == "mine\n"
+    assert len(home.json("conversation", "show", first["id"])["messages"]) == len(shown)
+    assert home.ctl("receipt", "verify").returncode == 0

@@ -7,7 +7,7 @@ import time
 import msgspec
 from typing_extensions import override
 
-from clawd.engine.client import WorkerClient
+from clawd.engine.client import Silence, WorkerClient
 from clawd.engine.failures import WorkerDeath
 from clawd.engine.process import WorkerProcess
 from clawd.engine.protocol import (
@@ -22,7 +22,6 @@ from clawd.engine.protocol import (
     Tokens,
     ToWorker,
 )
-from clawd.engine.silence import Silence
 from tests.support.engines import FAST, LIMIT_S, model, prompt
 
 STEP_S = 0.3

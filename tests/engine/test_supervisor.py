@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clawd.engine.loading import LoadProgress, total_bytes
 from clawd.engine.protocol import (
     GenerationDone,
     GenerationFailed,
@@ -18,7 +17,7 @@ from clawd.engine.protocol import (
     PromptProgress,
     Tokens,
 )
-from clawd.engine.supervisor import Engine
+from clawd.engine.supervisor import Engine, LoadProgress, total_bytes
 from clawd.errors import BusyError, CancelledByUserError, EngineError, ModelLoadError, StoppedError
 from tests.support.engines import (
     FAST,
@@ -112,6 +111,26 @@ async def test_a_model_that_generates_is_never_sent_away(tmp_path: Path) -> None
         await busy.aclose()
         assert await text_of(engine, "say now", model("two")) == "now"
         assert [status.alias for status in engine.status()] == ["two"]
+
+
+async def test_room_is_told_without_anybody_having_to_go_and_watchers_hear_of_generations(
+    tmp_path: Path,
+) -> None:
+    settings = msgspec.structs.replace(FAST, max_loaded=2)
+    async with fake_engine(tmp_path, settings) as (engine, _):
+        begun: list[int] = []
+        engine.add_watcher(lambda: begun.append(engine.generating))
+        assert engine.has_room(model("one"))
+        await engine.load(model("one"))
+        assert (begun, engine.has_room(model("two"))) == ([], True)
+        busy = engine.generate(model("two"), prompt("endless"))
+        await anext(busy)
+        assert (begun, engine.generating) == ([1], 1)
+        assert [engine.has_room(model(name)) for name in ("one", "two", "three")] == [
+            True, True, False,
+        ]  # fmt: skip
+        await busy.aclose()
+        assert engine.generating == 0
 
 
 async def test_an_idle_model_is_unloaded_and_its_process_is_gone(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import msgspec
 import psutil
 import pytest
 
+from clawd.engine.client import EngineSettings
 from clawd.engine.failures import KillCause, WorkerDeath, load_error
 from clawd.engine.process import exit_reason, exit_signal, start_worker, unfenced
 from clawd.engine.protocol import GenerationDone, LoadFailed
-from clawd.engine.settings import EngineSettings
 from clawd.engine.slot import Run, Slot
 from clawd.errors import EngineError, ModelLoadError, WorkerDiedError
 from tests.support.engines import (

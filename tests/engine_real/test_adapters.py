@@ -11,6 +11,7 @@ from tests.engine_real.conftest import TEMPLATE, StartWorker
 from tests.support.engine_worker import LIMIT_S, WorkerClient
 from tests.support.gguf_models import write_random_gguf, write_random_lora
 from tests.support.rows import each_row
+from tests.support.smollm2 import SMOLLM2
 
 pytestmark = pytest.mark.real_model
 
@@ -121,3 +122,49 @@ def test_a_saved_state_is_used_with_the_same_adapters_only(
     assert cached() == 0
     assert cached(("one.gguf", 0.5)) == 0
     assert cached(("two.gguf", 1.0)) == 0
+
+
+@pytest.mark.smollm2
+def test_on_a_real_base_an_adapter_answers_by_another_template_and_its_states_are_its_own(
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
+    write_random_lora(tmp_path / "real.gguf", SMOLLM2)
+    (tmp_path / "half.gguf").write_bytes((tmp_path / "real.gguf").read_bytes()[:9_000])
+    (tmp_path / "own.jinja").write_text("{{ 'Q: ' + messages[-1].content + ' A:' }}")
+    (kept := tmp_path / "kept").mkdir()
+
+    def config(*adapters: str, template: str = "own.jinja") -> ModelConfig:
+        lora = tuple(LoraAdapter(path=str(tmp_path / name)) for name in adapters)
+        return ModelConfig(
+            path=str(SMOLLM2),
+            lora=lora,
+            template_file=str(tmp_path / template) if template else "",
+            n_ctx=512,
+            n_parallel=1,
+            n_threads=1,
+            prefix_cache_disk_mb=100,
+            prefix_cache_folder=str(kept),
+        )
+
+    texts, cached = [], []
+    for adapters in [(), ("real.gguf",), ("real.gguf",)]:
+        worker = start_worker(config(*adapters))
+        answer = worker.ask(QUESTION, GREEDY)
+        assert answer.evaluated.tokens < 110  # no ChatML around it
+        texts.append(answer.text)
+        cached.append(answer.evaluated.cached)
+        worker.quit()
+    assert texts[0] != texts[1] == texts[2]
+    assert cached[:2] == [0, 0]
+    assert cached[2] > 0
+
+    (tmp_path / "nothing.jinja").touch()
+    for adapters, template, told in [
+        (("half.gguf",), "own.jinja", str(tmp_path / "half.gguf")),
+        ((), "absent.jinja", f"{tmp_path / 'absent.jinja'} cannot be read"),
+        ((), "nothing.jinja", f"{tmp_path / 'nothing.jinja'} is empty"),
+    ]:
+        with WorkerClient() as client:
+            failed = client.load(config(*adapters, template=template))
+            assert isinstance(failed, LoadFailed), template
+            assert told in failed.message

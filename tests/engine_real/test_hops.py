@@ -5,12 +5,13 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pytest
 
+from clawd.engine.client import EngineSettings
 from clawd.engine.protocol import ModelConfig
-from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.errors import ContextFullError
 from clawd.memory.tools import MemorySearch
@@ -18,11 +19,15 @@ from clawd.providers.base import (
     Capabilities,
     ChatRequest,
     Delta,
+    Evaluated,
     Message,
     Provider,
     strip_context_block,
 )
+from clawd.providers.ledger import estimate_tokens
 from clawd.providers.local import GREEDY, LocalModel, LocalProvider
+from clawd.runtime.summariser import NoTextError
+from clawd.runtime.transcript import summary_order
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.wire.events import HopFinished, HopUsage, PromptEvaluated, TurnFinished
 from tests.runtime.inboxes import House, events_of
@@ -125,6 +130,38 @@ async def house_of(folder: Path, model: Path, n_ctx: int = 8192) -> AsyncIterato
             yield house
     finally:
         await engine.close()
+
+
+class Overheard(LocalProvider):
+    """The provider, which keeps what the prompts of summaries cost."""
+
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        async for delta in super().chat(request):
+            if isinstance(delta, Evaluated) and request.keeps_tools:
+                self.summed_up.append(delta)
+            yield delta
+
+    summed_up: ClassVar[list[Evaluated]] = []
+
+
+async def test_r10_what_a_summary_is_written_from_was_read_before(
+    tmp_path: Path, calling_model: Path
+) -> None:
+    async with house_of(tmp_path, calling_model) as house:
+        Overheard.summed_up.clear()
+        house.caller.__class__ = Overheard
+        first = await house.turn("what do we know of the adapter?")
+        for text in ("and now?", "one more time", "and again"):
+            await house.turn(text, first.conversation_id)
+        # The model answers with its next call: no summary, and so nothing changes.
+        with pytest.raises(NoTextError, match="two summaries were refused"):
+            await house.housekeeping.compress(first.conversation_id, ADA)
+        prompts = Overheard.summed_up
+    order = estimate_tokens(summary_order([], words=360)[-1].content or "")
+    assert len(prompts) == 2
+    for asked in prompts:
+        assert asked.cached > house.hops[0].prompt_tokens
+        assert asked.tokens - asked.cached < 3 * order
 
 
 async def test_every_hop_evaluates_what_is_new_and_at_most_one_token(

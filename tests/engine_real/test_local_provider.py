@@ -9,16 +9,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
+import pytest_asyncio
 
+from clawd.engine.client import EngineSettings
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.models import ModelFolder
 from clawd.engine.process import Launcher, unfenced
 from clawd.engine.protocol import ModelConfig
-from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.errors import WorkerDiedError
 from clawd.providers.base import (
+    CallDelta,
+    CallDraft,
     ChatRequest,
     Evaluated,
     Failed,
@@ -32,6 +36,7 @@ from clawd.providers.base import (
 from clawd.providers.local import GREEDY, LocalModel, LocalProvider
 
 pytestmark = pytest.mark.real_model
+shared = pytest.mark.asyncio(loop_scope="module")  # for those that take `provider`
 
 LIMIT_S = 100.0
 SETTINGS = EngineSettings(backoff_initial_s=0.01)
@@ -48,6 +53,17 @@ async def local(
     settings: EngineSettings = SETTINGS,
     launcher: Launcher = unfenced,
 ) -> AsyncIterator[tuple[LocalProvider, Engine]]:
+    async with unlimited(folder, settings, launcher) as made, asyncio.timeout(LIMIT_S):
+        yield made
+
+
+@asynccontextmanager
+async def unlimited(
+    folder: Path,
+    settings: EngineSettings = SETTINGS,
+    launcher: Launcher = unfenced,
+) -> AsyncIterator[tuple[LocalProvider, Engine]]:
+    """The same for a fixture of many tests, each with a limit of its own."""
     models = ModelFolder(folder)
     engine = Engine(settings, launcher=launcher)
 
@@ -56,10 +72,16 @@ async def local(
         return LocalModel(config=config, sampling=GREEDY)
 
     try:
-        async with asyncio.timeout(LIMIT_S):
-            yield LocalProvider("local", engine, find, default_model="embedded"), engine
+        yield LocalProvider("local", engine, find, default_model="embedded"), engine
     finally:
         await engine.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def provider(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalProvider]:
+    """One worker for all that ask the embedded model and do nothing to the engine."""
+    async with unlimited(tmp_path_factory.mktemp("models")) as (made, _):
+        yield made
 
 
 def ask(text: str, *after: Message, max_tokens: int = 100) -> ChatRequest:
@@ -70,39 +92,74 @@ def ask(text: str, *after: Message, max_tokens: int = 100) -> ChatRequest:
     )
 
 
-async def test_the_embedded_model_calls_a_tool_and_answers_with_its_result(
-    tmp_path: Path,
+@shared
+async def test_h4_a_call_is_shown_while_the_model_writes_it(provider: LocalProvider) -> None:
+    deltas = [delta async for delta in provider.chat(ask("What is 12 times 7?"))]
+    (call,) = [each for each in deltas if isinstance(each, CallDelta)]
+    drafts = [each for each in deltas if isinstance(each, CallDraft)]
+    assert len(drafts) > 3 and {each.name for each in drafts} == {call.name}
+    assert "".join(each.text for each in drafts) == call.arguments
+    assert deltas.index(drafts[-1]) < deltas.index(call)
+
+
+@shared
+async def test_r7_the_toy_says_once_in_a_conversation_that_it_did_not_read_a_whole_message(
+    provider: LocalProvider,
 ) -> None:
-    async with local(tmp_path) as (provider, _):
-        first = await collect(provider.chat(ask("What time is it?")))
-        assert [call.name for call in first.tool_calls] == ["time"]
-        assert first.stop_reason == "tool_calls"
-        assert "<tool_call>" not in first.final_text
-        call = first.tool_calls[0]
-        second = await collect(
-            provider.chat(
-                ask(
-                    "What time is it?",
-                    Message(role="assistant", content=first.final_text, tool_calls=(call,)),
-                    Message(
-                        role="tool",
-                        content="2026-11-20 14:05:09 UTC",
-                        tool_call_id=call.id,
-                        name="time",
-                    ),
-                )
+    long, told = "word " * 500, "the first 1,200 of 2,500 characters"
+    answer = Message(role="assistant", content="Yes.")
+    block = f"<context>\n{long}\n</context>\n\n"
+    rows: dict[str, tuple[ChatRequest, bool]] = {
+        "a short one": (ask("Hello"), False),
+        "a long one": (ask(long), True),
+        "a long block of facts": (ask(f"{block}Hello"), False),
+        "a second long one": (ask(long, answer, Message(role="user", content=long)), False),
+        "a short one behind": (ask(long, answer, Message(role="user", content="Hello")), False),
+        "a long one behind": (ask("Hello", answer, Message(role="user", content=long)), True),
+    }
+    wrong = {}
+    for name, (request, is_told) in rows.items():
+        short = msgspec.structs.replace(request, sampling=Sampling(max_tokens=2))
+        deltas = [delta async for delta in provider.chat(short)]
+        (end,) = [each for each in deltas if isinstance(each, Finished)]
+        if (told in end.note) is not is_told:
+            wrong[name] = end.note
+    assert not wrong
+
+
+@shared
+async def test_the_embedded_model_calls_a_tool_and_answers_with_its_result(
+    provider: LocalProvider,
+) -> None:
+    first = await collect(provider.chat(ask("What time is it?")))
+    assert [call.name for call in first.tool_calls] == ["time"]
+    assert first.stop_reason == "tool_calls"
+    assert "<tool_call>" not in first.final_text
+    call = first.tool_calls[0]
+    second = await collect(
+        provider.chat(
+            ask(
+                "What time is it?",
+                Message(role="assistant", content=first.final_text, tool_calls=(call,)),
+                Message(
+                    role="tool",
+                    content="2026-11-20 14:05:09 UTC",
+                    tool_call_id=call.id,
+                    name="time",
+                ),
             )
         )
-        assert second.stop_reason == "stop"
-        assert "14:05" in second.final_text
-        assert second.usage.cached_tokens > 0
+    )
+    assert second.stop_reason == "stop"
+    assert "14:05" in second.final_text
+    assert second.usage.cached_tokens > 0
 
 
-async def test_greedy_answers_are_the_same_alone_and_together(tmp_path: Path) -> None:
+@shared
+async def test_greedy_answers_are_the_same_alone_and_together(provider: LocalProvider) -> None:
     questions = ["What time is it?", "List the files in src", "what is 12 times 7?"]
-    async with local(tmp_path) as (provider, _):
-        alone = [await collect(provider.chat(ask(q))) for q in questions]
-        together = await asyncio.gather(*(collect(provider.chat(ask(q))) for q in questions))
+    alone = [await collect(provider.chat(ask(q))) for q in questions]
+    together = await asyncio.gather(*(collect(provider.chat(ask(q))) for q in questions))
     for one, other in zip(alone, together, strict=True):
         assert one.final_text == other.final_text
         assert [(c.name, c.arguments) for c in one.tool_calls] == [
@@ -110,9 +167,9 @@ async def test_greedy_answers_are_the_same_alone_and_together(tmp_path: Path) ->
         ]
 
 
-async def test_evaluation_is_said_once_and_before_the_text(tmp_path: Path) -> None:
-    async with local(tmp_path) as (provider, _):
-        deltas = [delta async for delta in provider.chat(ask("Hello!"))]
+@shared
+async def test_evaluation_is_said_once_and_before_the_text(provider: LocalProvider) -> None:
+    deltas = [delta async for delta in provider.chat(ask("Hello!"))]
     kinds = [type(delta) for delta in deltas]
     assert kinds.count(Evaluated) == 1
     assert kinds[-1] is Finished

@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 
 from clawd.engine.protocol import LoadFailed, ModelConfig, SamplingConfig
-from clawd.engine.worker.llama import context_params, lib, model_params
+from clawd.engine.worker import llama
+from clawd.engine.worker.llama import (
+    cells_fit_apart,
+    context_params,
+    lib,
+    load_file,
+    model_params,
+    start,
+)
 from tests.engine_real.conftest import StartWorker
 from tests.support.engine_worker import LIMIT_S, WorkerClient
-from tests.support.gguf_models import EMBEDDED, write_vision_part
+from tests.support.gguf_models import EMBEDDED, write_random_gguf, write_vision_part
 
 pytestmark = pytest.mark.real_model
 
@@ -72,6 +80,67 @@ def test_the_context_holds_the_sequences_in_one_memory() -> None:
     params = context_params(config, n_ctx_train=1 << 20, default_threads=5, n_sequences=12)
     assert (params.n_seq_max, params.kv_unified, params.n_batch) == (12, True, 6)
     assert params.n_ctx == 8192
+
+
+def test_r10_sequences_with_cells_of_their_own_have_the_whole_context_each() -> None:
+    config = ModelConfig(path="", n_ctx=1024, n_parallel=4)
+    params = context_params(
+        config, n_ctx_train=1 << 20, default_threads=5, n_sequences=4, shares_cells=False
+    )
+    assert (params.n_seq_max, params.kv_unified, params.n_ctx) == (4, False, 4096)
+
+
+def test_r10_cells_are_kept_apart_where_memory_allows_it_and_as_the_config_says(
+    endless_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start()
+    model = load_file(ModelConfig(path=str(endless_model), n_gpu_layers=0))
+    # 2 layers, 2 heads of 32 numbers, key and value, 2 bytes each: 512 bytes a token.
+    needed = 4 * 1024 * 512
+    monkeypatch.setattr(llama, "TINY_MODEL_PARAMS", 0)
+    rows = {
+        ("auto", 4, 4 * needed): True,
+        ("auto", 4, 4 * needed - 1): False,
+        ("auto", 1, 1 << 40): False,
+        ("off", 4, 0): True,
+        ("on", 4, 1 << 40): False,
+        ("auto", 2048, 1 << 40): True,
+        ("auto", 2049, 1 << 40): False,
+    }
+    found = {}
+    for row in rows:
+        choice, parallel, free = row
+        monkeypatch.setattr(llama, "available_memory", lambda free=free: free)
+        options: dict[str, Any] = {"n_parallel": parallel, "kv_unified": choice}
+        config = ModelConfig(path="", n_ctx=1024, n_gpu_layers=0, **options)
+        found[row] = cells_fit_apart(model, config)
+    assert found == rows
+    monkeypatch.setattr(llama, "TINY_MODEL_PARAMS", 32_000_000)
+    assert not cells_fit_apart(model, ModelConfig(path="", n_ctx=1024, n_gpu_layers=0))
+    lib.llama_model_free(model)
+
+
+def test_r10_the_same_is_said_with_cells_shared_and_apart(
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
+    model = write_random_gguf(tmp_path / "random.gguf", chain=False)
+    texts = ["tell me of rivers", "tell me of rivers and of lakes", "what is a mountain?"]
+    # Later tokens differ by rounding, as other batches are computed.
+    sampling = SamplingConfig(temperature=0, max_tokens=6)
+    told: dict[str, list[tuple[str, int]]] = {}
+    for kv_unified in ("on", "off"):
+        options: dict[str, Any] = {"n_ctx": 512, "n_parallel": 3, "kv_unified": kv_unified}
+        worker = start_worker(ModelConfig(path=str(model), **options))
+        # The second round begins like what runs beside it and like what is idle.
+        rounds = [texts, [text + " And then?" for text in texts]]
+        answers = [
+            worker.finish(number)
+            for each in rounds
+            for number in [worker.start(text, sampling) for text in each]
+        ]
+        told[kv_unified] = [(answer.text, answer.done.completion_tokens) for answer in answers]
+        assert answers[3].evaluated.cached > 8
+    assert told["on"] == told["off"]
 
 
 @pytest.mark.parametrize("split_mode", ["none", "layer", "row"])

@@ -14,9 +14,9 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from clawd.engine.client import EngineSettings
 from clawd.engine.mailbox import GenerationEvent
 from clawd.engine.protocol import Generate, ModelConfig
-from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 from clawd.engine.worker.plainchat import CHATML
 from clawd.engine.worker.template import ChatTemplate, RenderInput

@@ -126,7 +126,10 @@ REFUSED: dict[str, tuple[Damage, tuple[str, ...]]] = {
         lock_is_a_folder,
         ("cannot be opened: Is a directory", "the lock is a file"),
     ),
-    "config broken": (config_errors, ("godmode", "readonly, supervised, full", "no_such_limit")),
+    "config broken": (
+        config_errors,
+        ("godmode", "readonly, supervised, edits, full", "no_such_limit"),
+    ),
     "undo is a file": (undo_is_a_file, ("the folder for undo", "cannot be had")),
 }
 

@@ -1,6 +1,6 @@
 """kill -9 of the daemon and of the engine's workers at random points, under load.
 
-Kills 4 times, and 12 times where tests are to be thorough; CLAWD_FAULT_KILLS=500 kills 500 times
+Kills 4 times, and 100 times where tests are to be thorough; CLAWD_FAULT_KILLS=500 kills 500 times
 (about 20 minutes). CLAWD_FAULT_SEED repeats the choices of a run.
 """
 
@@ -13,7 +13,7 @@ from tests.fault.storm import MEASURES, Storm
 from tests.support.home import Home
 from tests.support.rows import thorough
 
-KILLS = 12 if thorough() else 4
+KILLS = 100 if thorough() else 4
 A_HOME = 50  # so many kills each home sees: each check reads all that its home recorded
 SECONDS_EACH = 15
 

@@ -198,7 +198,7 @@ def test_a_command_that_finds_no_more_processes_fails_and_the_daemon_goes_on(
         home,
         forks | {"when": "fork"},
         {"when": "fork", "after": "tool", "text": "it said {{last_tool_result}}"},
-        tables=FULL + "[limits]\nshell_timeout_s = 5\n",
+        tables=FULL + "[limits]\nshell_timeout_s = 5\nmax_command_s = 5\n",
     )
     with connect(path) as client:
         done = home.ctl("--no-start", "agent", "-m", "fork")

@@ -10,9 +10,7 @@ from clawd.errors import InvalidRequestError
 from clawd.plugins.files import PluginFile, Tree
 from clawd.plugins.manifest import manifest_of
 from clawd.plugins.scan import reach_of, secrets_in
-from clawd.tools.external_json import JsonFileError
-from clawd.tools.external_manifest import ManifestRules, read_manifest
-from clawd.tools.external_warnings import warnings_of
+from clawd.tools.external_manifest import JsonFileError, ManifestRules, read_manifest, warnings_of
 
 ROOT = Path(__file__).parents[2]
 EXTERNAL = (ROOT / "etc/external-tools/CLAWD-archive.tools").read_text()

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from clawd.config.adapters import split_adapter
+from clawd.config.engine import split_adapter
 from clawd.config.load import load
 from clawd.errors import ClawError, ConfigError, InvalidRequestError, StorageError
 from clawd.providers.presets import check_preset
-from clawd.providers.script import load_script
+from clawd.providers.scripted import load_script
 from clawd.security.approval_rules import JsonRuleStore, covers, rule_for
 from clawd.security.origin_patterns import PathPatterns
 from clawd.security.policy import PolicySettings
 from clawd.security.policy_cases import parse_cases, run_cases
 from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.tools.arguments import decode_arguments
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.schema import decode_arguments
 from tests.security import fakes
 
 EXAMPLES = int(os.environ.get("CLAWD_FUZZ_EXAMPLES", "100"))

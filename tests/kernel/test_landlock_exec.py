@@ -1,5 +1,6 @@
 """The program that puts Landlock in force and becomes another: what it grants, starts and says."""
 
+import errno
 import os
 import platform
 import struct
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from clawd.kernel import landlock
-from clawd.kernel.landlock import WRITE, Rule
+from clawd.kernel.landlock import FILE_RIGHTS, WRITE, Rule
 from clawd.kernel.landlock_exec import NOT_RESTRICTED, start_words, starter
+from tests.support.arm64 import Arm64, EndedError
 
 pytestmark = pytest.mark.landlock
 
@@ -103,3 +105,115 @@ def test_the_program_is_there_for_the_machines_that_the_filter_is_there_for() ->
     assert 500 < sizes["x86_64"] < 700
     assert 500 < sizes["aarch64"] < 700
     assert sizes["riscv64"] == 0
+
+
+class Kernel:
+    """Answers a program's system calls on aarch64 and keeps what it asked for.
+
+    Args:
+        there: paths that can be opened, each with its descriptor.
+        answers: what execve says of a path; what is not named is started.
+        failing: the number of a call that fails with EPERM.
+    """
+
+    CREATE, ADD, RESTRICT, OPEN, CLOSE, EXEC, WRITE, EXIT = 444, 445, 446, 56, 436, 221, 64, 94
+    RULESET = 3
+
+    def __init__(
+        self,
+        there: dict[str, int] | None = None,
+        answers: dict[str, int] | None = None,
+        *,
+        failing: int = 0,
+    ) -> None:
+        self.there, self.answers, self.failing = there or {}, answers or {}, failing
+        self.asked: list[tuple[object, ...]] = []
+
+    def start(self, program: bytes, *argv: str) -> list[tuple[object, ...]]:
+        words = ["starter", *start_words(argv, "/a:/b")]
+        with pytest.raises(EndedError):
+            Arm64(program, words, ["HOME=/h"], self.call).run()
+        return self.asked
+
+    def call(self, machine: Arm64, number: int, given: list[int]) -> int:
+        answer = 0
+        match number:
+            case self.CREATE:
+                self.asked.append(("create", machine.read(given[0], given[1]), given[2]))
+                answer = self.RULESET
+            case self.OPEN:
+                folder = given[0] - (1 << 64)
+                path = machine.text(given[1])
+                self.asked.append(("open", folder, path, given[2]))
+                answer = self.there.get(path, -errno.ENOENT)
+            case self.ADD:
+                rule = struct.unpack("<Qi", machine.read(given[2], 12))
+                self.asked.append(("add", *given[:2], *rule, given[3]))
+            case self.RESTRICT:
+                self.asked.append(("restrict", *given[:2]))
+            case self.CLOSE:
+                self.asked.append(("close", *given[:3]))
+            case self.EXEC:
+                path, argv = machine.text(given[0]), machine.texts(given[1])
+                self.asked.append(("exec", path, argv, machine.texts(given[2])))
+                if path not in self.answers:
+                    raise EndedError
+                answer = -self.answers[path]
+            case self.WRITE:
+                self.asked.append(("write", given[0], machine.read(given[1], given[2]).decode()))
+            case self.EXIT:
+                self.asked.append(("exit", given[0]))
+                raise EndedError
+            case _:
+                raise AssertionError(f"system call {number}")
+        return -errno.EPERM if number == self.failing else answer
+
+
+def test_s1_the_program_for_aarch64_restricts_itself_before_it_runs_anything() -> None:
+    rules = (("/granted", WRITE), ("/missing", WRITE), ("/dev/null", WRITE))
+    program = starter("aarch64", rules, WRITE, 7, name="ls")
+    asked = Kernel({"/granted": 4, "/dev/null": 5}, {"/a/ls": errno.ENOENT}).start(
+        program, "ls", "-l"
+    )
+    flags, here = os.O_PATH | os.O_CLOEXEC, -100
+    assert asked == [
+        ("create", struct.pack("<QQQ", WRITE, 0, 0b11), 0),
+        ("open", here, "/granted", flags),
+        ("add", Kernel.RULESET, 1, WRITE, 4, 0),
+        ("open", here, "/missing", flags),
+        ("open", here, "/dev/null", flags),
+        ("add", Kernel.RULESET, 1, WRITE & FILE_RIGHTS, 5, 0),
+        ("restrict", Kernel.RULESET, 0),
+        ("close", 3, 0xFFFF_FFFF, 0),
+        ("exec", "/a/ls", ["ls", "-l"], ["HOME=/h"]),
+        ("exec", "/b/ls", ["ls", "-l"], ["HOME=/h"]),
+    ]
+
+
+def test_s1_where_landlock_fails_on_aarch64_nothing_is_run() -> None:
+    program = starter("aarch64", (("/granted", WRITE),), WRITE, 7, name="ls")
+    steps = {Kernel.CREATE: "create", Kernel.ADD: "add", Kernel.RESTRICT: "restrict"}
+    for number, last in (steps | {Kernel.CLOSE: "close"}).items():
+        asked = Kernel({"/granted": 4}, failing=number).start(program, "ls")
+        assert asked[-3][0] == last
+        assert asked[-2:] == [
+            ("write", 2, "Landlock cannot be put in force\n"),
+            ("exit", NOT_RESTRICTED),
+        ]
+        assert "exec" not in {each[0] for each in asked}
+
+
+def test_s1_on_aarch64_programs_are_found_and_refused_as_execvp_does() -> None:
+    program = starter("aarch64", (), WRITE, 7, name="x")
+    missing, denied = "x: No such file or directory\n", "x: Permission denied, or no program"
+    denied += " of this machine\n"
+    table: dict[tuple[int, int], list[tuple[object, ...]]] = {
+        (errno.ENOENT, errno.ENOTDIR): [("write", 2, missing), ("exit", 127)],
+        (errno.EACCES, errno.ENOENT): [("write", 2, denied), ("exit", 126)],
+        (errno.ENOENT, errno.EACCES): [("write", 2, denied), ("exit", 126)],
+        (errno.ENOEXEC, 0): [("exec", "/bin/sh", ["/bin/sh", "/a/x", "1"], ["HOME=/h"])],
+    }
+    for (first, second), expected in table.items():
+        answers = {"/a/x": first, "/b/x": second}
+        asked = Kernel(answers=answers).start(program, "x", "1")
+        assert asked[-len(expected) :] == expected, (first, second)

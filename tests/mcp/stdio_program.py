@@ -46,6 +46,41 @@ def text(words: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": words}]}
 
 
+def fetched(words: str) -> str:
+    """Do what words say: `get URL`, or `keep HOST:PORT` a tunnel and send some bytes through it."""
+    import socket
+    import urllib.request
+
+    what, _, where = words.partition(" ")
+    try:
+        if what == "get":
+            with urllib.request.urlopen(where, timeout=30) as got:
+                return str(got.read().decode())
+        if what == "direct":
+            host, _, port = where.rpartition(":")
+            socket.create_connection((host, int(port)), 5)
+            return "out"
+        if where not in tunnels:
+            tunnels[where] = socket.create_connection(("127.0.0.1", 3128), 30)
+            tunnels[where].sendall(f"CONNECT {where} HTTP/1.1\r\n\r\n".encode())
+            tunnels[where].recv(1000)
+        tunnels[where].sendall(b"x" * 1000)
+        return f"{len(tunnels[where].recv(1000))} bytes"
+    except OSError as error:
+        return f"failed: {error}"
+
+
+tunnels: dict[str, Any] = {}
+
+
+def looked(words: str) -> str:
+    """Run a line of shell, as programs that a server starts do."""
+    import subprocess
+
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
 def on_initialize(number: Any, params: dict[str, Any]) -> bool:
     if HOW == "hang-at-connect":
         time.sleep(300)
@@ -66,8 +101,9 @@ def on_initialize(number: Any, params: dict[str, Any]) -> bool:
 
 def on_discover(number: Any) -> bool:
     """Answer late, the first time or always; a file says that this is not the first."""
-    if HOW == "slow-newest-always" or not pathlib.Path("started").exists():
-        pathlib.Path("started").touch()
+    started = pathlib.Path(f"{HOW}.started")
+    if HOW == "slow-newest-always" or not started.exists():
+        started.touch()
         time.sleep(2.0)
     return answer(
         number,
@@ -139,6 +175,10 @@ def on_call(number: Any, params: dict[str, Any]) -> bool:
         return True
     if HOW == "stops-reading":
         time.sleep(300)
+    if HOW == "reaches-out":
+        return answer(number, text(fetched(words)))
+    if HOW == "looks-around":
+        return answer(number, text(looked(words)))
     if HOW == "null-is-error":
         return answer(number, text(words) | {"isError": None})
     if HOW == "no-content":

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.mcp.contents import MAX_BLOCKS, read_result
+from clawd.mcp.message_filter import MAX_BLOCKS, read_result
 from clawd.mcp.model import Content, RemoteResult
 from tests.mcp.test_repair import JSON
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -142,6 +143,37 @@ async def test_a_tool_is_found_by_both_of_its_names_and_missing_ones_are_explain
         directory.tool("files", "bad")
     with pytest.raises(NotFoundError, match="files has no tool 'none'; it has: read"):
         directory.tool("files", "none")
+
+
+class HeldPins(Pins):
+    """Its disk takes until it is let go."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def save(self) -> None:
+        self.is_unsaved = False  # as `save` says before it writes
+        self.begun.set()
+        assert self.let_go.wait(LIMIT_S)
+        super().save()
+
+
+async def test_what_was_seen_is_on_disk_when_it_has_closed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    held = desk.pins = HeldPins(tmp_path / "mcp_tools.json")
+    desk.directory = ServerDirectory(desk.servers, held)
+    await desk.open("files")
+    await desk.news()
+    assert await asyncio.to_thread(held.begun.wait, LIMIT_S)
+    closing = asyncio.create_task(desk.directory.close())
+    done, _ = await asyncio.wait([closing], timeout=0.05)
+    held.let_go.set()
+    await closing
+    assert not done, "it was being written"
+    known = Pins(tmp_path / "mcp_tools.json")
+    known.load()
+    assert "read" in known._servers["files"].tools
 
 
 async def test_a_changed_tool_is_logged_once_and_known_after_a_restart(

@@ -19,11 +19,10 @@ from clawd.channels.rpc.connection import Connection, Identity
 from clawd.kernel.pacing import Allowance, Pace
 from clawd.mcp.http import GuardedTransport
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.stderr_log import StderrLog
 from clawd.mcp.stdio import FLOOD_BYTES, _Noise, _Reader
-from clawd.mcp.trouble import Trouble
-from clawd.providers.http_server import Answer, Connections, HttpServer, HttpSettings
-from clawd.providers.retry import RetrySettings
+from clawd.mcp.trouble import StderrLog, Trouble
+from clawd.providers.http import Answer, Connections, HttpServer, HttpSettings
+from clawd.providers.reliable import RetrySettings
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_open import OpenChild

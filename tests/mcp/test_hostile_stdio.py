@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clawd.mcp.tap import _PROGRESS_EVERY_S
+from clawd.mcp.message_filter import _PROGRESS_EVERY_S
 from clawd.security.sandbox_result import Level
 from tests.mcp.world import PATIENT, World, told
 from tests.security.test_sandbox_process import processes_with
@@ -370,12 +370,16 @@ async def test_p11_a_program_that_cannot_run_is_reported_with_what_to_do(
     world.start(
         replace(good, alias="nosuch", command=("no-such-program",)),
         replace(good, alias="hidden", command=("uvx", "mcp-server-time")),
-        replace(good, alias="slow", command=(str(fetcher),), connect_timeout_s=1.0),
+        replace(good, alias="slow", command=(str(fetcher),), connect_timeout_s=4.0),
     )
     expected = {
         "nosuch": ["no program no-such-program on this machine's PATH", "[mcp.servers.nosuch]"],
         "hidden": [f"{hidden} is there, and the sandbox hides it", "readonly_paths"],
-        "slow": ["did not answer within 1 s", "last words: fetching", "set network = true"],
+        "slow": [
+            "did not answer within 4 s",
+            "last words: fetching",
+            "hosts in [mcp.servers.slow]",
+        ],
     }
     await world.until(lambda: all(world.state(each).link == "waiting" for each in expected))
     for alias, words in expected.items():

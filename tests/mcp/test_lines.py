@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from clawd.channels.rpc.handlers import serving
+from clawd.channels.rpc.handlers import mcp
 from clawd.mcp.lines import MAX_OPEN, serve_lines
 from clawd.mcp.server import make_server
 from clawd.tools.offer import McpTool
@@ -117,8 +117,8 @@ async def test_a_number_that_is_under_way_is_not_taken_again() -> None:
 async def test_short_messages_that_nobody_reads_are_counted_as_they_lie_in_memory(
     monkeypatch: Any,
 ) -> None:
-    monkeypatch.setattr(serving, "MAX_WAITING_BYTES", 100_000)
-    lines = serving._Lines()
+    monkeypatch.setattr(mcp, "MAX_WAITING_BYTES", 100_000)
+    lines = mcp._Lines()
     for number in range(100_000):
         lines.take(Answer(id=1, question=LINE, value=f"{number}"))
     assert lines._lines.qsize() < 2_500

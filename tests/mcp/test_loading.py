@@ -9,7 +9,7 @@ HEAVY = "{'mcp', 'mcp_types', 'httpx2', 'anyio', 'pydantic'}"
 
 IMPORTED = f"""
 import sys
-import clawd.mcp.servers
+import clawd.mcp.supervisor
 print(sorted({HEAVY} & sys.modules.keys()))
 """
 
@@ -17,7 +17,7 @@ CONFIGURED = f"""
 import asyncio, sys, tempfile
 from pathlib import Path
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.servers import Servers
+from clawd.mcp.supervisor import Servers
 from clawd.security.sandbox import Sandbox, SandboxSettings
 
 async def main():
@@ -86,7 +86,7 @@ def test_it_is_loaded_beside_the_loop_that_answers_others(how: str) -> None:
 
 AT_ONCE = """
 import asyncio
-from clawd.mcp.loading import load
+from clawd.mcp.mount import load
 from clawd.mcp.mount import load_sdk
 
 async def main():

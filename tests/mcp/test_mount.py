@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.channels.http.request_counts import COUNTS
+from clawd.channels.http.app import COUNTS
 from clawd.mcp import mount
 from tests.channels.http.rig import LIMIT_S, served
 

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.mcp.naming import alias_of, approval_of, is_matched, names_of, prefix_of
+from clawd.mcp.catalogue import alias_of, approval_of, is_matched, names_of, prefix_of
 from clawd.tools.base import NAME_PATTERN
 from tests.support.rows import each_row
 

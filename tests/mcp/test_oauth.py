@@ -155,9 +155,9 @@ async def test_who_was_registered_by_hand_does_not_register(
 async def test_a_person_may_take_longer_than_a_server_that_is_asked_for_its_revision(
     world: World, server: SignInServer
 ) -> None:
-    world.start(msgspec.structs.replace(settings_of(server), connect_timeout_s=4.0))
+    world.start(msgspec.structs.replace(settings_of(server), connect_timeout_s=8.0))
     asked = await address_told(world)
-    await asyncio.sleep(2.0)  # longer than the share of the limit that the question has
+    await asyncio.sleep(4.0)  # longer than the share of the limit that the question has
     assert await address_told(world) == asked
     await visit(f"{asked['redirect_uri']}?code=abc&state={asked['state']}")
     await world.ready("books")

@@ -13,7 +13,7 @@ from clawd.providers.base import ChatRequest
 from clawd.providers.ledger import estimated, tokens_by_kind
 from clawd.runtime.prompt import PromptSettings, system_prompt
 from clawd.tools.lookup import ToolLookup
-from clawd.tools.offer import WRITE_RULE, Offer, descriptors, specs
+from clawd.tools.offer import WRITE_RULE, Offer, Told, descriptors, specs
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool
 from tests.support.dispatching import Bench, Probe, request
@@ -53,12 +53,9 @@ async def test_a_schema_beyond_the_budget_is_left_to_tool_lookup(shop: Shop) -> 
     assert cost <= 200
 
 
-async def test_the_three_channels_say_the_same_of_deferred_tools(shop: Shop) -> None:
+async def test_both_channels_say_the_same_of_deferred_tools(shop: Shop) -> None:
     offer = Offer([*await stocked(shop, 0, large("write"), a_tool("read")), Probe()])
-    prompt = system_prompt(PromptSettings(), offer.shown, workspace="/w")
-    inline = prompt.partition("[tools]\n")[2].partition("\n\n")[0].splitlines()
     block = specs(offer.shown)
-    assert inline == [f"- {spec.name}: {spec.description}" for spec in block]
     assert [
         (each.name, each.description, each.input_schema) for each in descriptors(offer.shown)
     ] == [(spec.name, spec.description, spec.parameters) for spec in block]
@@ -159,5 +156,5 @@ async def test_a_running_call_goes_on_when_the_server_takes_its_tool_away(
 
 def test_m3_the_rule_about_writing_is_told_to_mcp_clients_and_in_the_prompt() -> None:
     assert WRITE_RULE in INSTRUCTIONS
-    prompt = system_prompt(PromptSettings(), [Probe("file_write")], workspace="/w")
+    prompt = system_prompt(PromptSettings(), Told(tools=(Probe("file_write"),)), workspace="/w")
     assert WRITE_RULE in prompt

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from clawd.errors import StorageError
-from clawd.mcp.contents import read_result
+from clawd.mcp.message_filter import read_result
 from clawd.mcp.model import Content, Progress, RemoteResult, ServerSettings
 from clawd.mcp.tools import fingerprint_of, identity_of, schema_of
 from clawd.security.policy import PolicySettings
@@ -99,7 +99,7 @@ async def test_what_a_server_says_of_effects_counts_where_it_is_trusted(shop: Sh
     [
         (HTTP, True, False),
         (LOCAL, False, True),
-        (replaced(LOCAL, network=True), True, True),
+        (replaced(LOCAL, hosts=("a.test:443",)), True, True),
     ],
     fresh=["shop"],
 )
@@ -256,7 +256,7 @@ def test_an_identity_is_of_the_settings_and_of_all_that_the_server_says() -> Non
     changes: list[dict[str, Any]] = [
         {"command": ("other",)},
         {"env": {"A": "b"}},
-        {"network": True},
+        {"hosts": ("a.test:443",)},
         {"workspace_access": "write"},
         {"readonly_paths": ("/notes",)},
         {"trusted": True},
@@ -386,7 +386,7 @@ async def test_a_server_that_is_away_says_so_and_keeps_its_tools(shop: Shop, ben
         (HTTP, ("mcp files",)),
         (replaced(HTTP, trusted=True), ("mcp files",)),
         (LOCAL, ("mcp files",)),
-        (replaced(LOCAL, network=True, trusted=True), ("mcp files",)),
+        (replaced(LOCAL, hosts=("a.test:443",), trusted=True), ("mcp files",)),
         (replaced(LOCAL, trusted=True), ()),
     ],
     fresh=["shop", "bench"],

@@ -95,7 +95,6 @@ async def test_a_tool_that_comes_in_mid_turn_is_in_the_next_request_and_can_be_c
     first, second, third = rooms.requests()
     assert names(first) == ["files__read", "probe"]
     assert names(second) == names(third) == ["files__read", "files__write", "probe"]
-    assert "files__write" in second.system
     ended = [(each.tool, each.status) for each in events if isinstance(each, ToolFinished)]
     # The turn did not begin with the second tool, and yet it may be called: the first result, text
     # of strangers, makes it ask, and nobody is there.
@@ -186,7 +185,7 @@ async def test_a_turn_waits_for_a_hanging_server_no_longer_than_its_limits(
 MANY = tuple(a_tool(f"t{i}", f"Does the thing number {i} with much care. " * 3) for i in range(500))
 
 
-async def test_p11_five_hundred_tools_stay_within_the_budget_and_are_found_and_called(
+async def test_p11_five_hundred_tools_stay_within_the_budget_and_the_prefix_when_one_is_found(
     shop: Shop, bench: Bench
 ) -> None:
     rooms = Rooms(shop, bench)
@@ -196,8 +195,6 @@ async def test_p11_five_hundred_tools_stay_within_the_budget_and_are_found_and_c
     rooms.house = House(
         bench, calls(look), calls(wanted), says("done"), tools=[ToolLookup(), *found]
     )
-    registry = rooms.house.inbox.preparation._registry
-    shop.maker.on_look = lambda: registry.replace([ToolLookup(), *shop.tools()])
     await rooms.finished()
     first, second, _ = rooms.requests()
     tokens = [
@@ -208,6 +205,8 @@ async def test_p11_five_hundred_tools_stay_within_the_budget_and_are_found_and_c
     assert min(tokens) > shop.rules.budget_tokens / 2
     assert "files__t499" not in names(first)
     assert "tool_lookup finds them" in next(each.description for each in first.tools if each.group)
-    (carried,) = [each for each in second.tools if each.name == "files__t499"]
+    assert (second.system, second.tools) == (first.system, first.tools)
+    (carried,) = second.found
+    assert carried.name == "files__t499"
     assert carried.parameters["required"] == ["text"]
     assert shop.servers.calls == [("files", "t499", {"text": "a"})]

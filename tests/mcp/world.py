@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from clawd.mcp.model import RemoteResult, ServerSettings, ServerState
-from clawd.mcp.servers import Servers
-from clawd.mcp.supervisor import Timing
+from clawd.mcp.supervisor import Servers, Timing
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_result import Level
+from clawd.tools.reach import ReachSettings
 from tests.security.test_sandbox_process import Registry
 
 PROGRAM = (Path(__file__).parent / "stdio_program.py").read_text(encoding="utf-8")
@@ -51,6 +51,7 @@ class World:
             levels=() if level == "none" else (level,),
         )
         self.sandbox = Sandbox(settings, registry=self.registry)
+        self.ways = ReachSettings()
         self.servers = self.made(())
 
     def made(self, settings: tuple[ServerSettings, ...]) -> Servers:
@@ -61,6 +62,7 @@ class World:
             folder=self.folder,
             is_stopped=lambda: self.is_stopped,
             timing=self.timing,
+            ways=self.ways,
         )
         servers.on_change(self._heard)
         return servers

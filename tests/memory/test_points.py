@@ -2,8 +2,8 @@
 
 import pytest
 
-from clawd.memory import points
-from clawd.memory.points import Point
+from clawd.memory import checkpoints
+from clawd.memory.checkpoints import Point
 from clawd.memory.rows import Conversation, NewMessage
 from clawd.memory.store import Memory
 from clawd.providers.base import Message
@@ -63,7 +63,7 @@ async def test_a_place_goes_with_its_conversation(memory: Memory) -> None:
 async def test_of_each_owner_the_oldest_places_go(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(points, "MAX_POINTS", 3)
+    monkeypatch.setattr(checkpoints, "MAX_POINTS", 3)
     theirs = await talked(memory, BOB)
     await memory.points.add(theirs, owner=BOB, history="h0", system="")
     name = await talked(memory)

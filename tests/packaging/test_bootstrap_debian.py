@@ -1,14 +1,18 @@
 """The parts of `make deb`: system, lock, the engine's wheel, copyright, compiled modules."""
 
+import hashlib
 import re
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
-from bootstrap import debian, lock, package_copyright, package_site, portable
+from bootstrap import debian, lock, models, package_copyright, package_site, portable
 from bootstrap.environment import engine_requirement, read_project, satisfies
 from bootstrap.steps import SetupError
+
+from clawd.engine.assistant import BASE_FILE, SHARED_MODELS
 
 HASHED = re.compile(r"[a-z0-9-]+==\S+( +--hash=sha256:[0-9a-f]{64})+")
 
@@ -49,6 +53,33 @@ def test_a_change_of_a_source_asks_for_a_new_package(
     assert debian.sources_key() == first
     (tmp_path / "clawd" / "a.py").write_text("2", encoding="utf-8")
     assert debian.sources_key() != first
+
+
+@pytest.mark.skipif(
+    not (shutil.which("dpkg-deb") and shutil.which("dpkg-parsechangelog")), reason="no dpkg-dev"
+)
+def test_the_model_package_holds_the_base_where_clawd_looks_and_nothing_else_is_packed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    base = tmp_path / "base.gguf"
+    base.write_bytes(b"GGUF weights")
+    with pytest.raises(SetupError, match="SHA-256"):
+        debian.build_model_package(base, tmp_path)
+    assert list(tmp_path.iterdir()) == [base]
+
+    monkeypatch.setattr(models, "SHA256", hashlib.sha256(b"GGUF weights").hexdigest())
+    package = debian.build_model_package(base, tmp_path)
+    first = package.read_bytes()
+    assert debian.build_model_package(base, tmp_path).read_bytes() == first
+    assert sorted(tmp_path.iterdir()) == [base, package]
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path / "root"], check=True, timeout=100)
+    found = {str(path.relative_to(tmp_path / "root")) for path in (tmp_path / "root").rglob("*")}
+    assert {each for each in found if "." in each or each.endswith("copyright")} == {
+        "usr/share/clawd/models/assistant.gguf",
+        "usr/share/doc/clawd-model-small/changelog.Debian.gz",
+        "usr/share/doc/clawd-model-small/copyright",
+    }
+    assert Path("/usr/share/clawd/models/assistant.gguf") == SHARED_MODELS / BASE_FILE
 
 
 @pytest.fixture
@@ -110,6 +141,16 @@ def test_a_paragraph_names_the_owner_and_carries_the_licence(
     text = package_copyright.paragraph(portable.write_wheel(*build, tmp_path))
     assert "Copyright: 2024 Others\n 2023 Somebody\n" in text
     assert "\nLicense: MIT~llama-cpp\n" in text
+
+
+def test_what_is_compiled_into_a_wheel_is_named_with_it(tmp_path: Path) -> None:
+    wheel = tmp_path / "llguidance-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        metadata = "Metadata-Version: 2.1\nName: llguidance\nVersion: 1\nLicense: MIT\n"
+        archive.writestr("llguidance-1.dist-info/METADATA", metadata)
+    text = package_copyright.paragraph(wheel)
+    assert "2015 The Fancy Regex Authors" in text
+    assert "tokenizers" in text and "Permission is hereby granted" in text
 
 
 def test_a_licence_that_debian_has_is_named_and_not_copied() -> None:

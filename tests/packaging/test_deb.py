@@ -18,7 +18,7 @@ import pytest
 from bootstrap import debian, lock, manpages
 from bootstrap.package_site import PREFIX, SITE
 
-from clawctl.completion_scripts import SCRIPTS
+from clawctl.commands.completion import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[2]
 UNCHECKED_HASH = b"\x01\x00\x00\x00"

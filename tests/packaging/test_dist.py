@@ -43,6 +43,13 @@ NEEDED = (
     "training/README.md",
     ".ci/run",
 )
+PACKAGE_DATA = (
+    "py.typed",
+    "engine/embedded/clawd-tiny.gguf",
+    "engine/embedded/assistant.jinja",
+    "engine/embedded/assistant-adapter.gguf",
+    "engine/embedded/assistant-card.toml",
+)
 TOP_LEVEL = {
     ".ci", ".editorconfig", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
     "MANIFEST.in", "Makefile", "PKG-INFO", "README.md", "SECURITY.md", "clawctl", "clawd",
@@ -122,7 +129,7 @@ def test_every_module_of_the_checkout_is_in_the_wheel(built: tuple[Path, Path]) 
         for path in (ROOT / package).rglob("*.py")
     }
     assert modules - names == set()
-    assert {"clawd/py.typed", "clawd/engine/embedded/clawd-tiny.gguf"} <= names
+    assert {f"clawd/{path}" for path in PACKAGE_DATA} <= names
     units = {
         f"clawctl/units/{path.relative_to(ROOT / 'systemd').as_posix()}"
         for path in (ROOT / "systemd").rglob("*")

@@ -8,7 +8,7 @@ from clawd.errors import InvalidRequestError
 from clawd.plugins.files import Tree, read_tree
 from clawd.plugins.manifest import PluginManifest, manifest_of
 from clawd.plugins.scan import reach_of, secrets_in
-from clawd.tools.schema import Form, fit_arguments
+from clawd.tools.arguments import Form, fit_arguments
 from tests.plugins.plugin_files import manifest_text, plugin
 from tests.support.rows import each_row
 
@@ -55,6 +55,14 @@ def test_a_sound_manifest_is_taken(tmp_path: Path, text: str) -> None:
         (manifest_text(version="1 0"), "version '1 0' must match"),
         (manifest_text(capabilities=("root",)), "capabilities"),
         (manifest_text(capabilities=("network", "network")), "named twice"),
+        ('hosts = ["a.test:443"]\n' + manifest_text(), "lacks the capability network"),
+        *(
+            (f"hosts = {hosts}\n" + manifest_text(capabilities=("network",)), reason)
+            for hosts, reason in (
+                ('["a.test"]', "is no host: expected host:port"),
+                ([f"a{n}.test:1" for n in range(65)], "65 hosts, expected at most 64"),
+            )
+        ),
         (manifest_text(tool="a b"), "letters, digits"),
         (manifest_text(more='surprise = "x"'), "surprise"),
         (manifest_text(more='risk = "none"'), "risk"),
@@ -101,6 +109,14 @@ def test_the_reach_says_what_a_plugin_may_do(tmp_path: Path) -> None:
         tmp_path, manifest_text(capabilities=("workspace-read", "workspace-write", "network"))
     )
     assert len(reach_of(everything)) == 3
+    assert "it reaches every public host, by name and through the egress proxy" in reach_of(
+        everything
+    )
+    some = 'hosts = ["A.test:443"]\n'
+    text = manifest_text(capabilities=("network",)).replace("\n[[", f"{some}\n[[")
+    manifest = read(tmp_path / "s", text)
+    assert manifest.reached == ("a.test:443",)
+    assert reach_of(manifest)[0] == "it reaches a.test:443 and no other host unasked"
     nothing = read(tmp_path / "n", manifest_text(more='risk = "low"'))
     assert reach_of(nothing) == (
         "it has no network",

@@ -57,7 +57,7 @@ class Bench:
         source = plugin(self.base / f"source{number}", program, text)
         self.store.install(source, digest=self.store.inspect(source).digest, by=1)
         (installed,) = self.store.installed()
-        (tool,) = plugin_tools(installed, sandbox=self.sandbox)
+        (tool,) = plugin_tools(installed, sandbox=self.sandbox, most_s=300.0)
         return tool
 
     def context(self) -> ToolContext:
@@ -119,10 +119,12 @@ async def test_without_capabilities_it_sees_no_file_and_no_network(bench: Bench)
     program = SH + (
         f"ls {bench.workspace} {bench.home} 2>&1 | head -c 300 > /tmp/o; wc -l < /proc/net/dev\n"
     )
-    result = await bench.call(bench.tool(program))
+    tool = bench.tool(program)
+    result = await bench.call(tool)
     assert "answered no JSON object" in result.error
     (command,) = bench.sandbox.commands
-    assert (command.workspace_writable, command.network) == (False, False)
+    assert not command.workspace_writable
+    assert not tool.reaches_hosts
     assert bench.workspace not in (command.workspace, *command.readonly_paths)
 
 
@@ -246,7 +248,7 @@ async def test_the_example_shows_headings(bench: Bench) -> None:
     source = Path(__file__).parents[2] / "etc/plugins/outline"
     bench.store.install(source, digest=bench.store.inspect(source).digest, by=1)
     (installed,) = bench.store.installed()
-    (tool,) = plugin_tools(installed, sandbox=bench.sandbox)
+    (tool,) = plugin_tools(installed, sandbox=bench.sandbox, most_s=300.0)
     (bench.workspace / "a.md").write_text("# One\n## Two\n```\n# code\n```\n### Three\n")
     assert (await bench.call(tool, path="a.md", depth=2)).output == "One\n  Two"
     missing = await bench.call(tool, path="none.md")
@@ -262,7 +264,7 @@ async def test_m7_the_echo_plugin_runs_as_it_is_written(bench: Bench) -> None:
     (source / "run").rename(source / "echo-plugin")
     bench.store.install(source, digest=bench.store.inspect(source).digest, by=1)
     (installed,) = bench.store.installed()
-    (tool,) = plugin_tools(installed, sandbox=bench.sandbox)
+    (tool,) = plugin_tools(installed, sandbox=bench.sandbox, most_s=300.0)
     result = await bench.call(tool, text="hi", more=[1])
     assert result.success
     told = {"tool": "echo", "arguments": {"text": "hi", "more": [1]}, "workspace": None}

@@ -17,12 +17,12 @@ from clawd.errors import ConfigError, ProviderError
 from clawd.providers.anthropic import (
     MAX_KEPT_ANSWERS,
     MAX_PAUSES,
+    AnthropicAnswer,
     AnthropicProvider,
     AnthropicSettings,
+    Dialect,
     KeptAnswers,
 )
-from clawd.providers.anthropic_answer import AnthropicAnswer
-from clawd.providers.anthropic_request import Dialect
 from clawd.providers.base import (
     CallAssembler,
     CallDelta,
@@ -38,11 +38,10 @@ from clawd.providers.base import (
     Usage,
     collect,
 )
-from clawd.providers.reliable import ReliableProvider
-from clawd.providers.retry import RetrySettings
+from clawd.providers.http import SseParser
+from clawd.providers.reliable import ReliableProvider, RetrySettings
 from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.scripted import ScriptedProvider
-from clawd.providers.sse import SseParser
 from tests.support.chat_server import Answer, ChatServer
 from tests.support.message_server import (
     HELLO,

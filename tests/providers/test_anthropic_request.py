@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
-from clawd.providers.anthropic_request import Block, Dialect, build_body
+from clawd.providers.anthropic import Block, Dialect, build_body
 from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
 from tests.support.rows import each_row
 

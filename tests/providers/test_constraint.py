@@ -2,12 +2,20 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from clawd.engine.protocol import Grammar
+from clawd.engine.protocol import Grammar, SamplingConfig
 from clawd.errors import InvalidRequestError
+from clawd.providers import openai
 from clawd.providers.base import ChatRequest, Message, ToolSpec
-from clawd.providers.constraint import grammar_for, offered_tools
+from clawd.providers.local_request import (
+    LocalOptions,
+    callable_tools,
+    generate_for,
+    grammar_for,
+    offered_tools,
+)
 from clawd.providers.toolcalls.detect import habits_of
 from tests.support.rows import each_row
 
@@ -27,6 +35,16 @@ def request(**more: Any) -> ChatRequest:
 def test_nothing_asked_for_holds_nothing() -> None:
     assert grammar_for(request(), MISTRAL) == Grammar()
     assert grammar_for(request(tools=TOOLS, tool_choice="none"), MISTRAL) == Grammar()
+
+
+def test_r10_tools_that_may_not_be_called_stay_in_the_prompt_where_it_is_to_go_on() -> None:
+    wanted = request(tools=TOOLS, found=TOOLS[:1], tool_choice="none", keeps_tools=True)
+    assert grammar_for(wanted, MISTRAL) == Grammar()
+    told = generate_for(wanted, SamplingConfig(), LocalOptions()).tools
+    called = msgspec.structs.replace(wanted, tool_choice="auto")
+    assert told == generate_for(called, SamplingConfig(), LocalOptions()).tools != ()
+    body = openai.build_body(wanted, model="m", stream=True)
+    assert body["tool_choice"] == "none"
 
 
 def test_offered_tools_are_held_once_the_model_begins_a_call() -> None:
@@ -82,8 +100,10 @@ def test_what_cannot_be_is_refused(wanted: dict[str, Any]) -> None:
         grammar_for(request(tools=TOOLS, **wanted), MISTRAL)
 
 
-def test_a_named_tool_is_the_only_one_offered() -> None:
-    assert offered_tools(request(tools=TOOLS, tool_choice="time")) == TOOLS[1:]
+def test_a_named_tool_is_the_only_one_that_may_be_called_and_the_prompt_begins_as_ever() -> None:
+    named = request(tools=TOOLS, tool_choice="time")
+    assert callable_tools(named) == TOOLS[1:]
+    assert offered_tools(named) == offered_tools(request(tools=TOOLS)) == TOOLS
 
 
 def test_one_call_at_most_is_what_no_parallel_calls_means() -> None:
@@ -98,3 +118,16 @@ def test_several_calls_where_one_is_required_only_when_asked_for() -> None:
     assert (asked.single, asked.parallel) == (False, True)
     silent = grammar_for(request(tools=TOOLS, tool_choice="required"), MISTRAL)
     assert (silent.single, silent.parallel) == (False, False)
+
+
+def test_r4_a_tool_that_the_prompt_does_not_list_may_be_called_and_nothing_is_rendered() -> None:
+    plan, undo = (ToolSpec(name=name, description="", parameters=OPEN) for name in ("plan", "undo"))
+    wanted = request(tools=TOOLS, found=(plan,), unlisted=(undo,))
+    assert list(grammar_for(wanted, MISTRAL).tools) == ["read", "time", "plan", "undo"]
+    generate = generate_for(wanted, SamplingConfig(), LocalOptions())
+    assert [tool["function"]["name"] for tool in generate.tools] == ["read", "time"]
+    sent = openai.build_body(wanted, model="m", stream=True)
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["read", "time", "plan"]
+    for choice, names in (("none", []), ("time", ["time"])):
+        chosen = msgspec.structs.replace(wanted, tool_choice=choice)
+        assert list(grammar_for(chosen, MISTRAL).tools) == names

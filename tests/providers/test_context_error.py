@@ -1,7 +1,7 @@
 """Refusals for the prompt's length, as servers word them."""
 
 from clawd.errors import ContextFullError, InvalidRequestError, ProviderError
-from clawd.providers.context_error import with_counts
+from clawd.providers.http import with_counts
 from tests.support.rows import each_row
 
 TOLD = [

@@ -10,7 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.engine.protocol import ModelConfig, PromptEvaluated, SamplingConfig, Tokens
+from clawd.engine.protocol import (
+    GenerationDone,
+    ModelConfig,
+    PromptEvaluated,
+    SamplingConfig,
+    Tokens,
+)
 from clawd.errors import (
     BusyError,
     ClawError,
@@ -31,6 +37,7 @@ from clawd.providers.base import (
     Finished,
     Message,
     Progress,
+    Reasoning,
     Sampling,
     Text,
     ToolCall,
@@ -39,10 +46,10 @@ from clawd.providers.base import (
     collect,
 )
 from clawd.providers.local import GREEDY, LocalModel, LocalProvider
-from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas
-from clawd.providers.local_request import LocalOptions, resolve_sampling
+from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas, StrayEnd
+from clawd.providers.local_request import LocalOptions, fitted, generate_for, resolve_sampling
 from clawd.providers.toolcalls.base import ParserOptions
-from clawd.providers.toolcalls.detect import habits_of, parser_of
+from clawd.providers.toolcalls.detect import end_of_thought, habits_of, parser_of
 from clawd.runtime.counting import ModelBook
 from tests.support.engines import LIMIT_S, Journal, eventually, fake_engine
 from tests.support.rows import each_row
@@ -122,7 +129,9 @@ async def test_of_several_calls_one_comes_where_more_are_unwelcome(tmp_path: Pat
 
 async def test_without_tools_a_call_is_text(tmp_path: Path) -> None:
     async with local(tmp_path) as (provider, _):
-        for request in (ask(f"say {CALL}"), ask(f"say {CALL}", tools=(TIME,), tool_choice="none")):
+        uncalled = ask(f"say {CALL}", tools=(TIME,), tool_choice="none")
+        kept = msgspec.structs.replace(uncalled, keeps_tools=True)
+        for request in (ask(f"say {CALL}"), uncalled, kept):
             response = await collect(provider.chat(request))
             assert response.final_text == CALL
             assert response.tool_calls == ()
@@ -135,7 +144,9 @@ async def test_reasoning_is_split_off_without_tools_too(tmp_path: Path) -> None:
     assert (response.reasoning, response.final_text) == ("hm", "yes")
 
 
-async def test_the_worker_sees_system_history_tools_and_sampling(tmp_path: Path) -> None:
+async def test_r5_the_worker_sees_system_history_tools_sampling_and_variables(
+    tmp_path: Path,
+) -> None:
     call = ToolCall(id="c1", name="time", arguments='{"a": 1}')
     request = ChatRequest(
         system="Be brief.",
@@ -148,9 +159,20 @@ async def test_the_worker_sees_system_history_tools_and_sampling(tmp_path: Path)
         tools=(TIME, NOTE),
         tool_choice="note",
         temperature=0.5,
-        sampling=Sampling(max_tokens=7, stop=("END",), temperature=0.1),
+        sampling=Sampling(
+            max_tokens=7,
+            stop=("END",),
+            temperature=0.1,
+            template_kwargs={"enable_thinking": False},
+        ),
     )
-    async with local(tmp_path) as (provider, _):
+    of_the_model = {"enable_thinking": True, "depth": 2}
+
+    def configured(name: str) -> LocalModel:
+        return msgspec.structs.replace(find(name), template_kwargs=of_the_model)
+
+    async with fake_engine(tmp_path) as (engine, _):
+        provider = LocalProvider("local", engine, configured, default_model="fake")
         deltas = await deltas_of(provider, request)
     text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
     seen = json.loads(text)
@@ -163,16 +185,19 @@ async def test_the_worker_sees_system_history_tools_and_sampling(tmp_path: Path)
             ["tool", "noon"],
             ["user", "request"],
         ],
+        "variables": {"depth": 2, "enable_thinking": False},
         "calls": [["time", '{"a": 1}']],
+        # All of them, so that the prompt begins as it does without a choice.
         "tools": [
             {
                 "type": "function",
                 "function": {
-                    "name": "note",
-                    "description": "Take a note",
-                    "parameters": {"type": "object"},
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
                 },
             }
+            for tool in (TIME, NOTE)
         ],
         "max_tokens": 7,
         "temperature": 0.5,
@@ -449,9 +474,7 @@ def test_p12_a_schema_that_cannot_be_held_is_logged_once(
 
 
 @pytest.mark.parametrize("fallback", ["ids must have 9 characters", ""])
-def test_r3_what_a_fallback_of_the_chat_template_asked_for_is_read_and_said_in_the_log(
-    caplog: pytest.LogCaptureFixture, fallback: str
-) -> None:
+def test_r3_what_a_fallback_of_the_chat_template_asked_for_is_read(fallback: str) -> None:
     template = "[TOOL_CALLS][ARGS]"
     said: list[Delta] = []
     for _ in range(2):
@@ -464,6 +487,134 @@ def test_r3_what_a_fallback_of_the_chat_template_asked_for_is_read_and_said_in_t
         said = [*answer.take(evaluated), *answer.take(Tokens(id=1, text=f"So: {CALL}", count=9))]
     calls = [each.name for each in said if isinstance(each, CallDelta)]
     assert calls == (["time"] if fallback else [])
-    own = [each.getMessage() for each in caplog.records if "chat template" in each.getMessage()]
-    assert len(own) == (1 if fallback else 0)
-    assert not fallback or fallback in own[0]
+
+
+def test_r2_an_answer_that_was_held_for_a_part_of_it_only_says_so() -> None:
+    for lifted in ("the grammar became too complex", ""):
+        answer = LocalAnswer("local", "m", ask("x"), LooseSchemas())
+        done = GenerationDone(
+            id=1,
+            reason="stop",
+            prompt_tokens=9,
+            cached_tokens=0,
+            completion_tokens=6,
+            elapsed_ms=1.0,
+            lifted=lifted,
+        )
+        (finished,) = answer.take(done)
+        assert isinstance(finished, Finished)
+        assert finished.note.endswith(lifted) and bool(finished.note) is bool(lifted)
+
+
+def test_r10_an_answer_that_was_ended_as_a_loop_says_so() -> None:
+    for is_loop in (True, False):
+        answer = LocalAnswer("local", "m", ask("x"), LooseSchemas())
+        done = GenerationDone(
+            id=1,
+            reason="stop",
+            prompt_tokens=9,
+            cached_tokens=0,
+            completion_tokens=600,
+            elapsed_ms=1.0,
+            is_loop=is_loop,
+        )
+        (finished,) = answer.take(done)
+        assert isinstance(finished, Finished)
+        assert (finished.reason, "repeat itself" in finished.note) == ("stop", is_loop)
+
+
+def test_r5_whether_an_answer_begins_in_reasoning_is_told_by_the_prompt_as_rendered() -> None:
+    template = (
+        "<tool_call>{% if add_generation_prompt %}<think>"
+        "{% if enable_thinking is false %}</think>{% endif %}{% endif %}"
+    )
+    variables = {"enable_thinking": False}
+    request = msgspec.structs.replace(
+        ask("x", tools=(TIME,)), sampling=Sampling(template_kwargs=variables)
+    )
+    generate = generate_for(request, GREEDY, LocalOptions())
+    assert generate.template_kwargs == variables
+    for end, expected in (("<think>", Reasoning), ("<think></think>", Text)):
+        answer = LocalAnswer("local", "m", request, LooseSchemas())
+        held, answer.parser, answer.parser_after = fitted(generate, request, template)
+        assert not held.grammar.in_reasoning  # the worker sees where the prompt ends
+        evaluated = PromptEvaluated(
+            id=1, tokens=9, cached=0, elapsed_ms=1.0, n_ctx=512, prompt_end=end
+        )
+        answer.take(evaluated)
+        (said,) = answer.take(Tokens(id=1, text="So", count=1))
+        assert isinstance(said, expected)
+
+
+async def test_r5_reasoning_that_passes_its_limit_is_ended_and_the_answer_goes_on_behind_it(
+    tmp_path: Path,
+) -> None:
+    async with local(tmp_path) as (provider, journal):
+        wishes = Sampling(reasoning_tokens=5, max_tokens=500)
+        deltas = await deltas_of(provider, ask("ponder", sampling=wishes))
+        started = journal.having("generate")
+    thought = "".join(each.text for each in deltas if isinstance(each, Reasoning))
+    text = "".join(each.text for each in deltas if isinstance(each, Text))
+    assert set(thought.split()) == {"on"}
+    assert text == f"[<think>{thought} </think>\n\n]"
+    assert sum(isinstance(each, Evaluated) for each in deltas) == 1
+    assert started[0]["max_tokens"] == 500
+    spent = 500 - started[1]["max_tokens"]
+    assert spent >= 5 and spent == 1 + len(thought.split())
+    last = deltas[-1]
+    assert isinstance(last, Finished) and last.reason == "stop"
+    assert last.usage == Usage(prompt_tokens=10, cached_tokens=2, completion_tokens=spent + 1)
+
+
+async def test_r5_a_limit_of_reasoning_leaves_other_answers_alone(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, journal):
+        for said, limit in (
+            ("tokens 20", 5),
+            ("chars <think>hm</think>so it is", 30),
+            ("chars <think>hm", None),
+        ):
+            wishes = Sampling(reasoning_tokens=limit)
+            with_limit = await deltas_of(provider, ask(said, sampling=wishes))
+            assert "".join(e.text for e in with_limit if isinstance(e, Text)) in {
+                "".join(f"t{n} " for n in range(20)),
+                "so it is",
+                "",
+            }
+        assert len(journal.having("generate")) == 3
+
+
+@each_row(
+    ("template", "prompt_end", "written", "expected"),
+    [
+        ("<tool_call>", "assistant\n<think>\n", "hm", "</think>"),
+        ("<tool_call>", "assistant\n", "<think>hm", "</think>"),
+        ("<tool_call>", "assistant\n<think>\n\n</think>\n\n", "hm", ""),
+        ("<tool_call>", "assistant\n", "hm", ""),
+        ("[TOOL_CALLS][ARGS]", "", "[THINK]hm", "[/THINK]"),
+        ("<|start|><|channel|><|message|>", "", "<|channel|>analysis<|message|>hm", ""),
+    ],
+)
+def test_r5_what_ends_the_reasoning_of_an_answer_is_its_familys(
+    template: str, prompt_end: str, written: str, expected: str
+) -> None:
+    assert end_of_thought(template, prompt_end, written) == expected
+
+
+@each_row(
+    ("said", "shown"),
+    [
+        ("42</tool_call>", "42"),
+        ("42\n</tool_call>\n</tool_call>\n", "42\n"),
+        ("</tool_call>", ""),
+        ("The mark is </tool_call>.", "The mark is </tool_call>."),
+        ("It ends with `</tool_call>`", "It ends with `</tool_call>`"),
+        ("a < b", "a < b"),
+        ("a </tool", "a </tool"),
+        ("<tool_call>oops</tool_call>", "<tool_call>oops</tool_call>"),
+    ],
+)
+def test_r7_a_mark_that_closes_no_call_is_no_end_of_an_answer(said: str, shown: str) -> None:
+    for step in (1, 3, len(said)):
+        end = StrayEnd()
+        pieces = [end.feed(said[at : at + step]) for at in range(0, len(said), step)]
+        assert "".join([*pieces, end.finish()]).rstrip("\n") == shown.rstrip("\n"), step

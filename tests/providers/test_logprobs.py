@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.providers.base import TokenLogprob
-from clawd.providers.logprobs import TokenTrail
+from clawd.providers.local_answer import TokenTrail
 
 
 def token(piece: bytes) -> TokenLogprob:

@@ -11,7 +11,7 @@ import pytest
 from clawd.errors import ContextFullError, ProviderError
 from clawd.providers.abilities import Embedding, Vectors
 from clawd.providers.base import ChatRequest, Failed, Finished, Message, RawPrompt, Text, Usage
-from clawd.providers.openai_embeddings import vectors_of
+from clawd.providers.openai import vectors_of
 from tests.providers.test_openai_compatible import LIMIT_S, deltas_of, provider_for
 from tests.support.chat_server import DONE, Answer, ChatServer, event, streamed
 from tests.support.rows import each_row

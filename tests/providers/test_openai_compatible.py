@@ -27,8 +27,8 @@ from clawd.providers.base import (
     Usage,
     collect,
 )
-from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
-from clawd.providers.retry import RetrySettings, parse_retry_after
+from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.reliable import RetrySettings, parse_retry_after
 from tests.support.chat_server import (
     DONE,
     HELLO,
@@ -581,7 +581,7 @@ async def test_m2_the_log_names_provider_and_address_without_what_may_be_secret(
     with caplog.at_level(logging.WARNING), pytest.raises(ProviderError):
         await collect(provider.chat(ASK))
     await provider.close()
-    told = next(r.getMessage() for r in caplog.records if r.name == "clawd.providers.retry")
+    told = next(r.getMessage() for r in caplog.records if r.name == "clawd.providers.reliable")
     assert told == (
         "provider far at http://127.0.0.1:1/[redacted]/v1 failed (network), retry 1 of 1"
     )

@@ -4,10 +4,20 @@ import itertools
 from typing import Any
 
 import msgspec
+import pytest
 
-from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
-from clawd.providers.openai_request import build_body
-from clawd.providers.tool_text import without_tool_role
+from clawd.errors import InvalidRequestError
+from clawd.providers.base import (
+    ChatRequest,
+    Infill,
+    InfillFile,
+    Message,
+    Sampling,
+    ToolCall,
+    ToolSpec,
+    without_tool_role,
+)
+from clawd.providers.openai import build_body
 from tests.support.rows import each_row
 
 CALL = {"id": "c", "name": "f", "arguments": "{}"}
@@ -67,6 +77,16 @@ def test_a_raw_prompt_is_a_body_of_completions() -> None:
     body = build_body(ChatRequest(prompt=(1, 2)), model="m", stream=True)
     assert body["prompt"] == [1, 2]
     assert body["stream_options"] == {"include_usage": True}
+
+
+def test_h7_a_gap_is_a_prompt_with_a_suffix_for_a_server_and_no_more_than_that() -> None:
+    gap = Infill(prefix="def f", suffix="end")
+    body = build_body(ChatRequest(prompt=gap), model="m", stream=False)
+    assert body == {"model": "m", "prompt": "def f", "suffix": "end", "stream": False}
+    for more in ({"files": (InfillFile(name="a", text="b"),)}, {"begun": "x"}):
+        asked = ChatRequest(prompt=msgspec.structs.replace(gap, **more))
+        with pytest.raises(InvalidRequestError, match="this machine"):
+            build_body(asked, model="m", stream=False)
 
 
 @each_row("wanted", [True, False, None])

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.providers.base import Sampling
-from clawd.providers.preset_words import PresetWord, preset_word
-from clawd.providers.presets import PRESETS
+from clawd.providers.presets import PRESETS, PresetWord, preset_word
 from tests.support.rows import each_row
 
 

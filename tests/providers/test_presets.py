@@ -5,11 +5,11 @@ import pytest
 from clawd.engine.protocol import SamplingConfig
 from clawd.engine.worker.sampling import plan_stages
 from clawd.errors import InvalidRequestError
-from clawd.providers.anthropic_request import Dialect
-from clawd.providers.anthropic_request import build_body as anthropic_body
+from clawd.providers.anthropic import Dialect
+from clawd.providers.anthropic import build_body as anthropic_body
 from clawd.providers.base import ChatRequest, Message, Sampling
 from clawd.providers.local_request import LocalOptions, generate_for, resolve_sampling
-from clawd.providers.openai_request import build_body
+from clawd.providers.openai import build_body
 from clawd.providers.presets import PRESETS, check_preset, preset_values, with_preset
 from tests.support.rows import each_row
 

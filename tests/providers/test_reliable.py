@@ -22,11 +22,9 @@ from clawd.providers.base import (
     Text,
     collect,
 )
-from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
-from clawd.providers.reliable import ReliableProvider
-from clawd.providers.retry import RetrySettings
-from clawd.providers.script import parse_script
-from clawd.providers.scripted import ScriptedProvider
+from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.reliable import ReliableProvider, RetrySettings
+from clawd.providers.scripted import ScriptedProvider, parse_script
 from tests.support.chat_server import HELLO, Answer, ChatServer, serving, streamed
 from tests.support.rows import each_row
 

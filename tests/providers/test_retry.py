@@ -10,7 +10,7 @@ import stamina.instrumentation
 from stamina.instrumentation import RetryDetails
 
 from clawd.errors import ProviderError, ProviderErrorKind
-from clawd.providers.retry import RetrySettings, retrying
+from clawd.providers.reliable import RetrySettings, retrying
 from tests.support.rows import each_row
 
 WHO = "provider a at http://a/v1"
@@ -116,7 +116,7 @@ async def test_m2_each_retry_is_logged_with_who_and_how_many_are_left(
     two = msgspec.structs.replace(SHORT, extra_attempts=2)
     with caplog.at_level(logging.WARNING), pytest.raises(ProviderError):
         await retrying(two, Failing("http", 503), who=WHO)
-    own = [record for record in caplog.records if record.name == "clawd.providers.retry"]
+    own = [record for record in caplog.records if record.name == "clawd.providers.reliable"]
     assert [record.getMessage() for record in own] == [
         f"{WHO} failed (http, status 503), retry {number} of 2" for number in (1, 2)
     ]

@@ -22,8 +22,7 @@ from clawd.providers.base import (
     collect,
 )
 from clawd.providers.reliable import ReliableProvider
-from clawd.providers.router import Backend, RouterProvider
-from clawd.providers.routing import Labels, RouterSettings
+from clawd.providers.router import Backend, Labels, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider
 
 LIMIT_S = 60.0

@@ -11,9 +11,8 @@ import pytest
 
 from clawd.errors import ProviderError
 from clawd.providers.base import ChatRequest, Failed, Message, Text, collect
-from clawd.providers.openai_compatible import OpenAICompatibleProvider, OpenAISettings
-from clawd.providers.router import Backend, RouterProvider
-from clawd.providers.routing import RouterSettings
+from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.router import Backend, RouterProvider, RouterSettings
 
 LIMIT_S = 60.0
 SETTINGS = RouterSettings(

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import BusyError, EngineError, ProviderError
 from clawd.providers.base import ChatRequest
-from clawd.providers.routing import (
+from clawd.providers.router import (
     Health,
     Homes,
     Labels,

@@ -22,8 +22,14 @@ from clawd.providers.base import (
     collect,
     strip_context_block,
 )
-from clawd.providers.script import Reply, Script, ScriptedCall, load_script, parse_script
-from clawd.providers.scripted import ScriptedProvider
+from clawd.providers.scripted import (
+    Reply,
+    Script,
+    ScriptedCall,
+    ScriptedProvider,
+    load_script,
+    parse_script,
+)
 from tests.support.rows import each_row
 
 BLOCK = "<context>\nIt is Monday.\n</context>\n\n"

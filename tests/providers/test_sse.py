@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import ProviderError
-from clawd.providers.sse import MAX_EVENT_BYTES, SseEvent, SseParser
+from clawd.providers.http import MAX_EVENT_BYTES, SseEvent, SseParser
 from tests.support.rows import each_row
 
 STREAM = (

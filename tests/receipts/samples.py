@@ -1,7 +1,9 @@
 """Drafts, receipts and whole logs to test with."""
 
 import hashlib
+import resource
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +102,14 @@ def write(path: Path, lines: Iterable[Receipt | Checkpoint | bytes]) -> Path:
 def forged(receipt: Receipt, **fields: Any) -> Receipt:
     """Return the receipt with other fields and a hash that fits them."""
     return sealed(msgspec.structs.replace(receipt, **fields))
+
+
+@contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    """Let every write beyond the size fail half-way, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -2,14 +2,11 @@
 
 import asyncio
 import os
-import resource
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ from clawd.receipts.ending import Head
 from clawd.receipts.logfiles import rotated_files
 from clawd.receipts.record import GENESIS_HASH, canonical, seal
 from clawd.receipts.verify import BadLine, read_receipts, verify
-from tests.receipts.samples import draft, forged, line, receipts, write
+from tests.receipts.samples import draft, files_no_longer_than, forged, line, receipts, write
 from tests.support.rows import each_row
 
 
@@ -29,17 +26,6 @@ async def _append(path: Path, count: int) -> None:
     for number in range(count):
         await chain.append(draft(reason=f"call {number}"))
     await chain.close()
-
-
-@contextmanager
-def _files_no_longer_than(size: int) -> Iterator[None]:
-    """Let every write beyond the size fail half-way, as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_a_receipt_is_in_the_file_when_append_returns(tmp_path: Path) -> None:
@@ -175,7 +161,7 @@ async def test_a_full_disk_fails_every_waiter_and_leaves_no_half_line(tmp_path: 
     chain = await ReceiptChain.open(path)
     await chain.append(draft())
     before = path.read_bytes()
-    with _files_no_longer_than(len(before) + 100):
+    with files_no_longer_than(len(before) + 100):
         answers = await asyncio.gather(
             *(chain.append(draft()) for _ in range(5)), return_exceptions=True
         )

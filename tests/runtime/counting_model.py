@@ -53,7 +53,7 @@ class CountingModel(PlannedModel):
     @override
     async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
         self.requests.append(request)
-        if request.system in {SUMMARISER, TITLER}:
+        if request.system in {SUMMARISER, TITLER} or request.keeps_tools:
             hop = self.summaries[min(len(self.side), len(self.summaries) - 1)]
             self.side.append(request)
         else:
@@ -76,6 +76,27 @@ class CountingModel(PlannedModel):
                 usage = Usage(prompt_tokens=size, completion_tokens=said + PER_MESSAGE)
                 delta = msgspec.structs.replace(delta, usage=usage)
             yield delta
+
+
+class LocalModel(CountingModel):
+    """The same on this machine, where what was read stays in memory.
+
+    `reads` says whether its prompts hold more of tools than names.
+    """
+
+    reads = True
+
+    @override
+    def capabilities(self) -> Capabilities:
+        return Capabilities(context_size=self.context_size, local=True)
+
+    def reads_tools(self, model: str) -> bool:
+        del model
+        return True
+
+    def reads_schemas(self, model: str) -> bool:
+        del model
+        return self.reads
 
 
 def tokens_of(request: ChatRequest) -> int:

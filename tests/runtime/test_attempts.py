@@ -228,11 +228,38 @@ async def test_a_call_that_stays_unreadable_is_never_the_answer(bench: Bench) ->
     assert roles(table.context) == ["user", "assistant"]
 
 
+async def test_r1_what_could_not_be_read_is_told_by_its_beginning_and_kept_in_the_log(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrote = '<tool_call>\n{"name": "probe", "arguments": {"text": "' + "x" * 300
+    table = Table(bench, [Text(text=wrote), DONE])
+    with caplog.at_level("DEBUG", logger="clawd.runtime.turn"):
+        await table.turn().run()
+    told = [e.text for e in bench.events if isinstance(e, Notice) and "wrote" in e.text]
+    beginning = '<tool_call> {"name": "probe", "arguments": {"text": "'
+    assert told == [f"the model wrote: {beginning.ljust(200, 'x')}… ({len(wrote)} characters)"]
+    logged = [vars(r)["text"] for r in caplog.records if "could not be read" in r.message]
+    assert logged == [wrote, wrote]  # the attempt and its repair
+
+
 async def test_a_call_cut_at_the_models_limit_is_repaired_too(bench: Bench) -> None:
     cut: Hop = [*HALF_A_CALL[:-1], Finished(reason="length")]
     table = Table(bench, cut, says("in words"))
     finished = await table.turn().run()
     assert (finished.text, finished.stop_reason) == ("in words", "stop")
+
+
+async def test_an_answer_that_must_be_a_call_and_is_cut_before_its_name_is_never_text(
+    bench: Bench,
+) -> None:
+    cut: Hop = [Text(text='{\n  "name": "pro'), Finished(reason="length")]
+    table = Table(bench, cut)
+    table.tool_choice = "required"
+    finished = await table.turn().run()
+    assert finished.text.startswith("I stopped: a tool call could not be read and was not run: ")
+    assert "cut at its limit of tokens (max_tokens)" in finished.text
+    free = await Table(bench, cut).turn().run()
+    assert free.text == '{\n  "name": "pro'
 
 
 async def test_an_endless_unreadable_call_is_not_asked_for_again_nor_shown(bench: Bench) -> None:

@@ -10,6 +10,7 @@ from clawd.wire.events import (
     PromptProgress,
     ReasoningDelta,
     TextDelta,
+    ToolDraft,
     ToolProgress,
     ToolStarted,
 )
@@ -114,6 +115,12 @@ async def test_a_slow_reader_that_takes_something_is_not_cut_off() -> None:
             ToolProgress(call_id="1", text="ab"),
         ),
         (ToolProgress(call_id="1", text="a"), ToolProgress(call_id="2", text="b"), None),
+        (
+            ToolDraft(tool="t", text="a", index=1),
+            ToolDraft(tool="t", text="b", index=1),
+            ToolDraft(tool="t", text="ab", index=1),
+        ),
+        (ToolDraft(tool="t", text="a"), ToolDraft(tool="t", text="b", index=1), None),
         (text("a"), ReasoningDelta(text="b"), None),
         (ReasoningDelta(text="a"), text("b"), None),
         (note(1), note(1), None),

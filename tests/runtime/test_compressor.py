@@ -7,17 +7,17 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from clawd.errors import BusyError, InvalidRequestError, ProviderError
+from clawd.errors import BusyError, ContextFullError, InvalidRequestError, ProviderError
 from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.rows import NewMessage
 from clawd.providers.base import ChatRequest, Message, ToolCall
 from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.shown import ACKNOWLEDGEMENT
 from clawd.runtime.summariser import NoTextError
-from clawd.runtime.transcript import OPENING, SUMMARISER
+from clawd.runtime.transcript import OPENING, PAUSED, SUMMARISER
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.wire.events import ContextCompressed, Notice, TurnStarted
-from tests.runtime.counting_model import CountingModel, is_whole, tokens_of
+from tests.runtime.counting_model import CountingModel, LocalModel, is_whole, tokens_of
 from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, Pause, calls, fails, says
 from tests.security.fakes import ADA, BOB
@@ -427,6 +427,155 @@ async def test_taint_stays_with_a_compressed_conversation(bench: Bench) -> None:
     house.restart()
     await house.book.load(conversation_id, ADA)
     assert house.bench.taint.sources(conversation_id) == ("http://evil.example",)
+
+
+# --- asked for at the end of the conversation itself
+
+
+def on_this_machine(bench: Bench, answer: Answer, *summaries: Hop, size: int = CONTEXT) -> House:
+    house = counting(bench, answer)
+    house.model = LocalModel(size, answer, *(summaries or (SUMMARY,)))
+    return house
+
+
+def _at_the_end(model: CountingModel) -> list[ChatRequest]:
+    return [asked for asked in model.side if asked.keeps_tools]
+
+
+def continued(house: House) -> list[int]:
+    """Return for each summary that goes on with a prompt before it how many messages are new."""
+    model = model_of(house)
+    found = []
+    for asked in _at_the_end(model):
+        before = model.requests[: model.requests.index(asked)]
+        last = next(r for r in reversed(before) if not r.keeps_tools)
+        same = itertools.takewhile(
+            lambda pair: pair[0] == pair[1], zip(last.messages, asked.messages, strict=False)
+        )
+        kept = sum(1 for _ in same)
+        # All that a prompt begins with is as it was, and so are the messages up to the cut.
+        assert (asked.system, asked.tools, asked.found) == (last.system, last.tools, last.found)
+        found.append(len(asked.messages) - kept)
+    return found
+
+
+async def test_r10_a_summary_of_a_local_model_goes_on_with_the_prompt_that_it_has_read(
+    bench: Bench,
+) -> None:
+    house = on_this_machine(bench, mixed)
+    conversation_id = await talk(house, 60)
+    model = model_of(house)
+    # Few are shown a transcript: where the wish would not fit behind a huge result.
+    assert len(_at_the_end(model)) >= 3
+    assert len(_at_the_end(model)) > len(model.side) // 2
+    assert set(continued(house)) <= {1, 2}
+    assert 1 in continued(house)
+    for asked in _at_the_end(model):
+        assert (asked.tool_choice, asked.keeps_tools) == ("none", True)
+        assert asked.metadata["conversation_id"] == conversation_id
+        assert is_whole(asked.messages)
+        assert tokens_of(asked) <= CONTEXT
+        # Between the user's messages stands an answer: templates insist on it.
+        roles = [m.role for m in asked.messages if m.role != "tool"]
+        assert ("user", "user") not in itertools.pairwise(roles)
+        assert asked.messages[-2].role == "assistant"
+        assert "Write a summary of our conversation up to here" in (
+            asked.messages[-1].content or ""
+        )
+    assert max(model.sizes) <= BUDGET
+    assert all(each.is_summary for each in await made(house, conversation_id))
+    # The wish is nowhere in what is kept or shown.
+    told = [*await originals(house, conversation_id), *await shown(house, conversation_id)]
+    assert not [m for m in told if "Do not go on yet" in (m.content or "")]
+
+
+async def test_r10_within_a_turn_the_wish_follows_an_answer_never_a_result(bench: Bench) -> None:
+    rounds = itertools.count(1)
+
+    def answer(_request: ChatRequest) -> Hop:
+        number = next(rounds)
+        if number > 30:
+            return says("done")
+        arguments = f'{{"text":"{number}","number":{190 + number}}}'
+        return calls(("probe", arguments), ids=[f"r{number}"])
+
+    house = on_this_machine(bench, answer)
+    house.change(limits=msgspec.structs.replace(house.settings.limits, max_tool_rounds=40))
+    assert (await house.say("please read it all")).text == "done"
+    model = model_of(house)
+    assert [asked.messages[-2].content for asked in model.side] == [PAUSED] * len(model.side)
+    assert set(continued(house)) == {2}
+    assert max(model.sizes) <= BUDGET
+
+
+async def test_r10_a_model_elsewhere_and_one_that_leaves_messages_out_are_shown_a_transcript(
+    bench: Bench,
+) -> None:
+    away = counting(bench, lambda _: says(words(600)))
+    toy = on_this_machine(bench, lambda _: says(words(600)))
+    assert isinstance(toy.model, LocalModel)
+    toy.model.reads = False
+    for house in (away, toy):
+        await talk(house, 6)
+        (asked,) = model_of(house).side
+        assert (asked.system, asked.tools, asked.keeps_tools) == (SUMMARISER, (), False)
+        assert asked.metadata["conversation_id"].endswith("/summary")
+
+
+async def test_r10_where_the_wish_does_not_fit_behind_them_the_messages_are_shown_shortened(
+    bench: Bench,
+) -> None:
+    house = on_this_machine(bench, lambda _: says(words(600)))
+    conversation_id = await talk(house, 4)
+    # Nearly all of a nearly full context is to go: nothing fits behind it.
+    house.change(compression=CompressionSettings(at_context_percent=95, keep_most=2))
+    await talk(house, 3, conversation_id)
+    assert {asked.system == SUMMARISER for asked in model_of(house).side} == {True}
+    full = ContextFullError("the prompt is too long")
+    house = on_this_machine(bench, lambda _: says(words(600)), fails(full), SUMMARY)
+    conversation_id = await talk(house, 6)
+    first, second = model_of(house).side
+    assert (first.keeps_tools, second.system) == (True, SUMMARISER)
+    (checkpoint,) = await made(house, conversation_id)
+    assert checkpoint.is_summary
+
+
+async def test_r10_after_a_start_a_long_conversation_is_not_read_again_for_its_summary(
+    bench: Bench,
+) -> None:
+    for is_fresh in (False, True):
+        house = on_this_machine(bench, lambda _: says(words(2_700)), size=60_000)
+        house.change(compression=CompressionSettings(keep_least=2, keep_most=4))
+        conversation_id = await talk(house, 15)
+        if is_fresh:
+            house.restart()
+        ticket = await house.send(words(9_000), conversation_id=conversation_id, door="http")
+        await ticket.finished()
+        assert [asked.keeps_tools for asked in model_of(house).side] == [not is_fresh]
+
+
+async def test_r8_what_is_refused_is_asked_for_again_at_the_same_place(bench: Bench) -> None:
+    called = says('<tool_call>{"name": "probe"}</tool_call>')
+    for refused, why in ((GARBAGE, "it says the same again"), (called, "it holds '<tool_call>'")):
+        house = on_this_machine(bench, lambda _: says(words(600)), refused, SUMMARY)
+        conversation_id = await talk(house, 6)
+        first, second = model_of(house).side
+        assert second.messages[:-1] == first.messages[:-1]
+        assert f"An answer was refused: {why}" in (second.messages[-1].content or "")
+        (checkpoint,) = await made(house, conversation_id)
+        assert checkpoint.text.endswith("They talked about adapters.")
+
+
+async def test_of_a_summary_at_the_end_secrets_are_taken_out_and_taint_stays(bench: Bench) -> None:
+    house = on_this_machine(
+        bench, lambda _: says(words(600)), says(f"The password is {SECRET}, words were w w.")
+    )
+    conversation_id = await talk(house, 1)
+    bench.taint.mark(conversation_id, "http://evil.example")
+    await talk(house, 5, conversation_id)
+    (checkpoint,) = await made(house, conversation_id)
+    assert SECRET not in checkpoint.text
+    assert bench.taint.sources(conversation_id) == ("http://evil.example",)
 
 
 # --- by hand

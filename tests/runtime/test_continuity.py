@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawd.memory.messages import Messages
+from clawd.memory.conversations import Messages
 from clawd.memory.rows import TAINT, NewMessage
 from clawd.memory.store import Memory
 from clawd.providers.base import Message, ToolCall

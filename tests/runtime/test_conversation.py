@@ -328,6 +328,5 @@ async def test_a_unified_session_is_offered_the_facades_and_calls_the_flat_tools
     offered = house.model.requests[0].tools
     assert [spec.name for spec in offered] == ["fs", "other"]
     assert offered[0].parameters["properties"]["action"]["enum"] == ["read"]
-    assert "\n- fs: Work with files: read.\n" in house.model.requests[0].system
     assert (reader.calls, writer.calls) == (1, 0)
     assert [receipt.tool for receipt in bench.receipts()] == ["file_read"]

@@ -6,8 +6,7 @@ from typing_extensions import override
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Capabilities
 from clawd.providers.reliable import ReliableProvider
-from clawd.providers.router import Backend, RouterProvider
-from clawd.providers.routing import Labels
+from clawd.providers.router import Backend, Labels, RouterProvider
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.support.dispatching import Bench

@@ -6,6 +6,7 @@ from typing import Any
 from clawd.errors import ProviderError
 from clawd.providers.base import (
     CallDelta,
+    CallDraft,
     ChatRequest,
     Evaluated,
     Failed,
@@ -17,7 +18,15 @@ from clawd.providers.base import (
     Usage,
 )
 from clawd.runtime.hop import HopResult, new_tokens, run_hop
-from clawd.wire.events import Event, HopFinished, HopUsage, ModelLoading, PromptEvaluated
+from clawd.wire.events import (
+    Event,
+    HopFinished,
+    HopUsage,
+    ModelLoading,
+    Notice,
+    PromptEvaluated,
+    ToolDraft,
+)
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.security.fakes import ADA
@@ -46,9 +55,37 @@ async def test_calls_without_end_are_cut_though_they_have_no_arguments() -> None
     assert len(few.calls) == 5
 
 
+async def test_h4_a_call_is_shown_while_it_is_written_and_counts_when_it_is_whole() -> None:
+    pieces = [CallDelta(index=0, arguments=piece) for piece in ('{"a":', " 1}")]
+    drafts = [CallDraft(index=1, name="look", text=piece) for piece in ("{", "}")]
+    whole = CallDelta(index=1, id="c2", name="look", arguments="{}")
+    begun = CallDelta(index=0, id="c1", name="time")
+    result, events = await hop(begun, *pieces, *drafts, whole, END)
+    assert [each for each in events if isinstance(each, ToolDraft)] == [
+        ToolDraft(tool="time", text=""),
+        ToolDraft(tool="time", text='{"a":'),
+        ToolDraft(tool="time", text=" 1}"),
+        ToolDraft(tool="look", text="{", index=1),
+        ToolDraft(tool="look", text="}", index=1),
+    ]
+    assert [(each.name, each.arguments) for each in result.calls] == [
+        ("time", '{"a": 1}'),
+        ("look", "{}"),
+    ]
+    none, _ = await hop(*drafts, END)
+    assert none.calls == () and not none.has_begun
+
+
 async def test_the_load_of_a_model_is_told() -> None:
     _, events = await hop(Loading(model="m", loaded_bytes=1, total_bytes=2), END)
     assert events[0] == ModelLoading(model="m", loaded_bytes=1, total_bytes=2)
+
+
+async def test_r10_what_is_to_be_known_of_an_answers_end_is_a_notice() -> None:
+    end = Finished(reason="stop", usage=USAGE, note="it was a loop")
+    result, events = await hop(Text(text="ok"), end)
+    assert events[-1] == Notice(level="warning", text="it was a loop")
+    assert (result.text, result.is_cut) == ("ok", False)
 
 
 @each_row(

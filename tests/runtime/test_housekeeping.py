@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, ProviderError
-from clawd.memory.checkpoints import Checkpoint
-from clawd.memory.forks import FORKED_FROM
+from clawd.memory.checkpoints import FORKED_FROM, Checkpoint
 from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Capabilities, ChatRequest, Message, ToolCall
 from clawd.runtime.export import checkpoint_text, head_text, message_text

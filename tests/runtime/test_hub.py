@@ -4,8 +4,7 @@ import asyncio
 
 from clawd.runtime.hub import DaemonEvent, Hub, HubSubscription
 from clawd.security.principal import Principal
-from clawd.wire.daemon_events import EstopChanged
-from clawd.wire.events import Notice, TextDelta
+from clawd.wire.events import EstopChanged, Notice, TextDelta
 
 ADA = Principal(uid=1, gid=1, pid=1)
 BOB = Principal(uid=2, gid=2, pid=2)

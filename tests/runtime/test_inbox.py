@@ -18,6 +18,7 @@ from clawd.errors import (
 )
 from clawd.providers.base import Sampling, Text
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
+from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -263,8 +264,6 @@ async def test_a_cancelled_turn_withdraws_its_question(bench: Bench) -> None:
 
 
 async def test_a_tool_can_ask_the_person_where_there_is_one(bench: Bench) -> None:
-    from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
-
     async def act(_arguments: Arguments, context: ToolContext) -> ToolResult:
         if context.ask is None:
             return failed("nobody is there")
@@ -278,6 +277,67 @@ async def test_a_tool_can_ask_the_person_where_there_is_one(bench: Bench) -> Non
     assert house.model.seen(1)[-1].content == "they said b"
     await house.say("ask nobody", ticket.conversation_id)
     assert house.model.seen()[-1].content == "error: nobody is there"
+
+
+def _rounds(count: int) -> list[Hop]:
+    return [calls(("probe", f'{{"text":"{n}"}}')) for n in range(count)]
+
+
+async def _echo(arguments: Arguments, _context: ToolContext) -> ToolResult:
+    return succeeded(str(arguments["text"]))
+
+
+async def test_a_person_who_is_there_is_asked_at_their_limit_of_rounds(bench: Bench) -> None:
+    house = House(bench, *_rounds(60), tools=[Probe(act=_echo)])
+    ticket = await house.send("work", interactive=True)
+    asked: list[QuestionAsked] = []
+    async for event in ticket.events:
+        if isinstance(event, QuestionAsked):
+            asked.append(event)
+            word = "yes" if len(asked) == 1 else ""
+            assert house.person.questions.answer(event.question_id, word, ADA)
+    told = [(each.text, each.options, each.default) for each in asked]
+    assert told == [
+        ("25 rounds of tool calls are done. Go on, for up to 25 more?", ("yes", "no"), "yes"),
+        ("50 rounds of tool calls are done. Go on, for up to 25 more?", ("yes", "no"), "yes"),
+    ]
+    finished = await ticket.finished()
+    assert (finished.stop_reason, finished.usage.rounds) == ("cap", 50)
+    assert finished.text.endswith("is reached (max_tool_rounds_attended in [agent]).")
+
+
+@each_row(
+    ("fields", "configured", "rounds", "key"),
+    [
+        ({}, {}, 8, "max_tool_rounds in [agent]"),
+        ({"detach": True}, {}, 8, "max_tool_rounds in [agent]"),
+        ({"interactive": True, "detach": True}, {}, 8, "max_tool_rounds in [agent]"),
+        ({"interactive": True, "door": "http"}, {}, 8, "max_tool_rounds in [agent]"),
+        ({"max_rounds": 11}, {}, 11, "max_rounds of the message"),
+        ({"max_rounds": 2, "interactive": True}, {}, 2, "max_rounds of the message"),
+        ({"max_rounds": 2, "door": "http"}, {}, 2, "max_rounds of the message"),
+        ({}, {"attended_rounds": 3}, 8, "max_tool_rounds in [agent]"),
+    ],
+    fresh=["bench"],
+)
+async def test_a_turn_that_nobody_attends_ends_at_its_limit_of_rounds_unasked(
+    bench: Bench, fields: dict[str, Any], configured: dict[str, Any], rounds: int, key: str
+) -> None:
+    house = House(bench, *_rounds(30), tools=[Probe(act=_echo)])
+    house.change(**configured)
+    ticket = await house.send("work", **fields)
+    events = await events_of(ticket)
+    assert not [event for event in events if isinstance(event, QuestionAsked)]
+    finished = await ticket.finished()
+    assert (finished.stop_reason, finished.usage.rounds) == ("cap", rounds)
+    assert finished.text == f"I stopped: the limit of {rounds} tool rounds is reached ({key})."
+
+
+async def test_a_person_is_never_asked_before_the_limit_that_holds_alone(bench: Bench) -> None:
+    house = House(bench, *_rounds(5), says("done"), tools=[Probe(act=_echo)])
+    house.change(attended_rounds=3)
+    finished = await house.say("work", interactive=True)
+    assert (finished.text, finished.usage.rounds) == ("done", 5)
 
 
 async def test_the_emergency_stop_ends_answers_and_later_ones_still_come(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """The system prompt: its order, its options, its sanitizers, and when it is computed anew."""
 
+import itertools
 from typing import Any, ClassVar
 
 import msgspec
@@ -20,9 +21,12 @@ from clawd.runtime.prompt import (
     system_prompt,
 )
 from clawd.tools.base import Tool
-from clawd.tools.facades import Facade
-from clawd.tools.registry import specs
-from tests.support.dispatching import Probe
+from clawd.tools.lookup import ToolLookup
+from clawd.tools.offer import OfferRules, Told
+from clawd.tools.registry import Facade
+from tests.runtime.inboxes import House
+from tests.runtime.models import calls, says
+from tests.support.dispatching import Bench, Probe
 from tests.support.rows import each_row
 
 
@@ -39,11 +43,12 @@ FULL = PromptSettings(
 
 
 def prompt(settings: PromptSettings = FULL, *tools: Tool, workspace: str = "/w") -> str:
-    return system_prompt(settings, tools, workspace=workspace)
+    return system_prompt(settings, Told(tools=tools), workspace=workspace)
 
 
 def test_the_sections_come_in_their_order() -> None:
-    text = prompt(FULL, Added("added"), Probe("file_write"))
+    told = Told(tools=(Added("added"), Probe("file_write")), others=(Probe("plan"),))
+    text = system_prompt(FULL, told, workspace="/w")
     marks = [
         "THE BASE",
         "ADDENDUM of a tool",
@@ -51,7 +56,7 @@ def test_the_sections_come_in_their_order() -> None:
         "[rules]",
         "Write files only when",
         "ends in 2026-03",
-        "[tools]\n- added: Probes.\n- file_write: Probes.",
+        "[tools]\nThere are more; tool_lookup(name) shows how to call one: plan",
         "THE AGENT",
         "[environment]\nworkspace: /w",
         "[guidance]",
@@ -78,10 +83,14 @@ def test_the_rule_about_writing_stands_only_where_something_writes() -> None:
     assert "Write files only" in prompt(FULL, Probe("file_edit"))
 
 
-def test_the_catalogue_and_what_the_model_is_offered_are_the_same() -> None:
-    tools = [Probe("alpha"), Probe("beta")]
-    lines = prompt(FULL, *tools).partition("[tools]\n")[2].partition("\n\n")[0].splitlines()
-    assert lines == [f"- {spec.name}: {spec.description}" for spec in specs(tools)]
+def test_r4_a_tool_that_requests_describe_is_not_described_in_the_prompt_as_well() -> None:
+    tools = (Probe("alpha"), Probe("beta"))
+    assert "alpha" not in prompt(FULL, *tools)
+    assert "tool_lookup" not in prompt(FULL, *tools)
+    text = system_prompt(FULL, Told(tools=tools[:1], others=tools[1:]), workspace="/w")
+    assert "alpha" not in text
+    assert "beta" in text.partition("[tools]\n")[2].partition("\n\n")[0]
+    assert "and those that tool_lookup shows" in text
 
 
 def test_spliced_text_cannot_leave_its_line_or_drive_a_terminal() -> None:
@@ -92,13 +101,13 @@ def test_spliced_text_cannot_leave_its_line_or_drive_a_terminal() -> None:
     hostile = PromptSettings(
         base="b\x1bb", operator="o\x08o", agent="a\x00a", knowledge_cutoff="2\n3"
     )
-    text = prompt(hostile, Hostile(), workspace="/w\n[rules]\x1b")
+    told = Told(tools=(Hostile(),), others=(Hostile("other"),))
+    text = system_prompt(hostile, told, workspace="/w\n[rules]\x1b")
     assert not set(text) & set(map(chr, [*range(9), *range(11, 32), 127]))
     assert text.count("\n[rules]\n") == 1
     assert "workspace: /w [rules]" in text
     catalogue = text.partition("[tools]\n")[2].partition("\n\n")[0]
     assert len(catalogue.splitlines()) == 1
-    assert len(catalogue) <= len("- probe: ") + 200
     assert "line\n\ttab[31m" in text
 
 
@@ -121,8 +130,11 @@ def test_a_clipped_text_fits_and_marks_the_cut(text: str, limit: int) -> None:
         assert text.startswith(short.removesuffix("\n[cut]"))
 
 
+TOLD = Told(tools=(Added("added"),), others=(Probe("plan"),))
+
+
 def inputs(**changes: Any) -> PromptInputs:
-    made = PromptInputs(settings=FULL, tools=(Added("added"),), workspace="/w")
+    made = PromptInputs(settings=FULL, told=TOLD, workspace="/w")
     return msgspec.structs.replace(made, **changes)
 
 
@@ -144,10 +156,7 @@ def test_each_fragment_can_be_left_out_alone(off: str) -> None:
     options = PreambleOptions(**{off: False})
     left = dict(Preamble(own(options=options)).fragments())
     assert list(left) == [each for each in IDS if each != off]
-    # The rules speak of the list of tools only where it is shown.
-    same = [each for each in left if (off, each) != ("catalogue", "rules")]
-    assert all(left[each] == whole[each] for each in same)
-    assert ("listed below" in left.get("rules", "listed below")) == (off != "catalogue")
+    assert all(left[each] == whole[each] for each in left)
 
 
 def test_without_built_in_text_only_the_operators_and_the_agents_stay() -> None:
@@ -187,9 +196,9 @@ def test_a_copy_goes_its_own_way() -> None:
 CHANGES = [
     inputs(),
     inputs(workspace="/other"),
-    inputs(tools=(Added("added"), Probe("file_write"))),
-    inputs(tools=()),
-    inputs(tools=(Probe("knowledge_save"), Probe("knowledge_load"), Probe("web_fetch"))),
+    inputs(told=Told(tools=(Added("added"), Probe("file_write")))),
+    inputs(told=Told(tools=())),
+    inputs(told=Told(tools=(Probe("knowledge_save"), Probe("knowledge_load"), Probe("web_fetch")))),
     own(base="B"),
     own(operator="O"),
     own(agent="A"),
@@ -247,7 +256,7 @@ RULES = {
 
 def test_m3_each_rule_can_be_switched_off_by_itself() -> None:
     assert list(RuleOptions.__struct_fields__) == list(RULES)
-    offered = (Probe("file_write"), Probe("memory_search"), Probe("web_search"))
+    offered = Told(tools=(Probe("file_write"), Probe("memory_search"), Probe("web_search")))
     settings = PromptSettings(knowledge_cutoff="2026-01")
     for off, text in RULES.items():
         rules = RuleOptions(**{off: False})
@@ -262,9 +271,31 @@ def test_m3_each_rule_can_be_switched_off_by_itself() -> None:
 
 
 def test_m3_a_rule_that_is_switched_off_is_gone_from_a_prompt_that_stood() -> None:
-    inputs = PromptInputs(settings=PromptSettings(), tools=(), workspace="/w")
+    inputs = PromptInputs(settings=PromptSettings(), told=Told(tools=()), workspace="/w")
     preamble = Preamble(inputs)
     assert "Name your sources" in preamble.render()
     quiet = PromptSettings(rules=RuleOptions(sources=False))
     preamble.adopt(msgspec.structs.replace(inputs, settings=quiet))
     assert "Name your sources" not in preamble.render()
+
+
+async def test_r4_a_tool_is_looked_up_and_called_and_the_prefix_stays(bench: Bench) -> None:
+    tools = [Probe(name) for name in ("alpha", "beta", *(f"gamma{n}" for n in range(40)))]
+    look, call = ("tool_lookup", '{"name":"beta"}'), ("beta", '{"text":"a"}')
+    house = House(bench, calls(look), calls(call), says("done"), tools=[ToolLookup(), *tools])
+    house.change(offer=OfferRules(kind="core", core=("alpha",)))
+    await house.say("hi")
+    requests = house.model.requests
+    told = [[spec.name for spec in each.tools] for each in requests]
+    assert told == [["alpha", "tool_lookup"]] * 3
+    assert [[spec.name for spec in each.found] for each in requests] == [[], ["beta"], ["beta"]]
+    assert [len(each.unlisted) for each in requests] == [41, 40, 40]
+    assert len({each.system for each in requests}) == 1
+    assert all(
+        later.messages[: len(earlier.messages)] == earlier.messages
+        for earlier, later in itertools.pairwise(requests)
+    )
+    assert [(each.tool, each.status) for each in bench.receipts()] == [
+        ("tool_lookup", "allowed"),
+        ("beta", "allowed"),
+    ]

@@ -7,13 +7,17 @@ from clawd.wire.events import Event, QuestionAsked
 from tests.security.fakes import ADA, BOB, ROOT
 
 
+def question_of(text: str, *options: str) -> QuestionAsked:
+    return QuestionAsked(question_id="", text=text, options=options)
+
+
 class Asked:
     """A question under way."""
 
     def __init__(self, questions: Questions) -> None:
         self.events: list[Event] = []
         self.task = asyncio.create_task(
-            questions.ask("Which?", ("a", "b"), asker=ADA, emit=self.events.append)
+            questions.ask(question_of("Which?", "a", "b"), asker=ADA, emit=self.events.append)
         )
 
     async def id(self) -> str:
@@ -75,8 +79,11 @@ async def test_too_many_questions_are_not_asked() -> None:
     waiting = [Asked(questions) for _ in range(MAX_PENDING)]
     for asked in waiting:
         await asked.id()
-    assert await questions.ask("more?", (), asker=ADA, emit=lambda _event: None) is None
+    assert await questions.ask(question_of("more?"), asker=ADA, emit=lambda _event: None) is None
     for asked in waiting:
         asked.task.cancel()
     await asyncio.wait([asked.task for asked in waiting])
-    assert await Questions(timeout_s=0.001).ask("?", (), asker=ADA, emit=lambda _e: None) is None
+    assert (
+        await Questions(timeout_s=0.001).ask(question_of("?"), asker=ADA, emit=lambda _e: None)
+        is None
+    )

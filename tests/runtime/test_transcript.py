@@ -185,6 +185,10 @@ REFUSED = {
     "You summarise the beginning of a conversation about adapters.": "it holds 'You summ",
     "<transcript> adapters to Berlin </transcript>": "it holds '<transcript>'",
     "[user] Please move the adapters\n[assistant] The adapters are moved": "it copies",
+    "(no more of it)": "it has 10 letters",
+    "I pause here. The adapters go to Berlin.": "it holds 'I pause here.'",
+    "<tool_response>\nThe adapters went to Berlin.": "it holds '<tool_response>'",
+    "move the adapters\nin src/plugs.py to Berlin, order 4711.": "it only repeats a message",
     "Photosynthesis converts sunlight within chloroplasts of plants.": "no word of it",
 }
 TAKEN = (

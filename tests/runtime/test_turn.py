@@ -7,11 +7,12 @@ import pytest
 
 from clawd.errors import ProviderError, StoppedError, StorageError
 from clawd.providers.base import CallDelta, Finished, Message, Reasoning, Text, ToolCall
-from clawd.runtime.context import Context
+from clawd.runtime.context import UNSAID, Context
 from clawd.runtime.turn import Turn
-from clawd.runtime.turn_plan import TurnLimits, TurnPlan
+from clawd.runtime.turn_plan import GoOn, TurnLimits, TurnPlan
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.dispatch import Dispatcher
+from clawd.tools.offer import Told
 from clawd.wire.events import (
     HopFinished,
     Notice,
@@ -27,6 +28,7 @@ from tests.support.dispatching import LIMIT_S, Bench, Held, Probe
 from tests.support.rows import each_row
 
 USER = Message(role="user", content="go")
+BUDGET_S = 0.4
 
 
 class Table:
@@ -41,17 +43,21 @@ class Table:
         self.dispatcher: Dispatcher = bench.dispatcher(self.tools)
         self.disk_error: Exception | None = None
         self.storing: Pause | None = None
+        self.tool_choice = "auto"
+        self.go_on: GoOn | None = None
 
     def turn(self, **limits: float) -> Turn:
         plan = TurnPlan(
             turn_id="turn-1",
             message=USER,
             system="be good",
-            tools=tuple(self.tools),
+            told=Told(tools=tuple(self.tools)),
             provider=self.model,
             model="m",
             limits=TurnLimits(**limits),  # type: ignore[arg-type]
             scope=self.bench.scope(),
+            tool_choice=self.tool_choice,
+            go_on=self.go_on,
         )
         return Turn(
             plan,
@@ -95,7 +101,8 @@ async def test_a_text_is_the_answer(bench: Bench) -> None:
     usage = finished.usage
     assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (3, 1, 2)
     assert (usage.context_used, usage.context_size, usage.rounds) == (12, 100, 0)
-    assert table.stored == [((USER, Message(role="assistant", content="hello")), "")]
+    said = Message(role="assistant", content="hello", reasoning="hm")
+    assert table.stored == [((USER, said), "")]
     assert table.in_step()
     assert table.model.requests[0].system == "be good"
     assert table.model.requests[0].metadata == {"conversation_id": "conv-1"}
@@ -186,14 +193,60 @@ async def test_at_the_cap_the_last_text_is_kept_and_the_reason_told(bench: Bench
     table = Table(bench, *hops, tools=[tool])
     finished = await table.turn(max_tool_rounds=2).run()
     assert (finished.stop_reason, finished.usage.rounds, tool.calls) == ("cap", 2, 2)
-    assert finished.text == "text 2\nI stopped: the limit of 2 tool rounds is reached."
-    assert texts(bench).endswith("text 2\nI stopped: the limit of 2 tool rounds is reached.")
-    assert bench.events[-2] == Notice(
-        level="warning", text="stopped: the limit of 2 tool rounds is reached"
+    assert (
+        finished.text
+        == "text 2\nI stopped: the limit of 2 tool rounds is reached (max_tool_rounds in [agent])."
     )
+    assert texts(bench).endswith(
+        "text 2\nI stopped: the limit of 2 tool rounds is reached (max_tool_rounds in [agent])."
+    )
+    assert not [event for event in bench.events if isinstance(event, Notice)], "it is said once"
     assert roles(table.context) == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert not table.context.messages[-1].tool_calls
     assert table.in_step()
+
+
+async def test_at_the_cap_a_person_who_is_there_says_whether_it_goes_on(bench: Bench) -> None:
+    hops = [calls(("probe", f'{{"text":"{n}"}}'), text=f"text {n}") for n in range(9)]
+    tool, asked = Probe(), []
+
+    async def go_on(rounds: int, more: int) -> bool:
+        asked.append((rounds, more, tool.calls))
+        return len(asked) < 3
+
+    table = Table(bench, *hops, tools=[tool])
+    table.go_on = go_on
+    finished = await table.turn(max_tool_rounds=2).run()
+    assert asked == [(2, 2, 2), (4, 2, 4), (6, 2, 6)]
+    assert (finished.stop_reason, finished.usage.rounds, tool.calls) == ("cap", 6, 6)
+    assert "text 6\nI stopped: the limit of 6 tool rounds is reached" in finished.text
+    assert not table.context.messages[-1].tool_calls
+    assert table.in_step()
+
+
+async def test_a_turn_that_ends_before_the_cap_asks_nobody(bench: Bench) -> None:
+    async def go_on(_rounds: int, _more: int) -> bool:
+        raise AssertionError
+
+    table = Table(bench, calls(("probe", '{"text":"a"}')), says("done"))
+    table.go_on = go_on
+    assert (await table.turn(max_tool_rounds=1).run()).text == "done"
+
+
+async def test_the_time_for_which_a_person_thinks_about_going_on_is_not_the_turns(
+    bench: Bench,
+) -> None:
+    hops = [calls(("probe", f'{{"text":"{n}"}}')) for n in range(2)]
+    budget_s = 2.0  # what the turn does beside takes milliseconds, on a busy machine more
+
+    async def go_on(_rounds: int, _more: int) -> bool:
+        await asyncio.sleep(1.2 * budget_s)
+        return True
+
+    table = Table(bench, *hops, says("done"))
+    table.go_on = go_on
+    finished = await table.turn(max_tool_rounds=1, wall_clock_budget_s=budget_s).run()
+    assert (finished.text, finished.stop_reason) == ("done", "stop")
 
 
 async def test_no_rounds_at_all_means_no_calls(bench: Bench) -> None:
@@ -202,7 +255,10 @@ async def test_no_rounds_at_all_means_no_calls(bench: Bench) -> None:
         await Table(bench, calls(("probe", "{}")), tools=[tool]).turn(max_tool_rounds=0).run()
     )
     assert (finished.stop_reason, tool.calls) == ("cap", 0)
-    assert finished.text == "I stopped: the limit of 0 tool rounds is reached."
+    assert (
+        finished.text
+        == "I stopped: the limit of 0 tool rounds is reached (max_tool_rounds in [agent])."
+    )
 
 
 async def test_a_loop_is_stopped_with_its_reason(bench: Bench) -> None:
@@ -217,6 +273,31 @@ async def test_a_loop_is_stopped_with_its_reason(bench: Bench) -> None:
 async def test_an_answer_cut_by_the_model_says_so(bench: Bench) -> None:
     finished = await Table(bench, [Text(text="abc"), Finished(reason="length")]).turn().run()
     assert (finished.text, finished.stop_reason) == ("abc", "length")
+    cut = "the answer was cut at its limit of tokens (max_tokens)"
+    assert Notice(level="warning", text=cut) in bench.events
+
+
+@each_row(
+    ("answer", "told"),
+    [
+        ("<tool_response>\nno such file\n</tool_response>", "the form of a tool's result"),
+        ("Here: <tool_response>42</tool_response>", "the form of a tool's result"),
+        ("<context>\ndate: today\n</context>\nHello!", "the facts that clawd puts before"),
+        ("I stopped: the limit of 8 tool rounds is reached.", "repeats a notice of clawd"),
+        (f" {UNSAID}\n", "repeats a notice of clawd"),
+        (f"{UNSAID} is what stands there.", ""),
+        ("Results stand in `<tool_response>` tags.", ""),
+        ("He said: I stopped: it was red.", ""),
+    ],
+    fresh=["bench"],
+)
+async def test_an_answer_in_which_the_model_speaks_for_others_is_named(
+    bench: Bench, answer: str, told: str
+) -> None:
+    finished = await Table(bench, says(answer)).turn().run()
+    assert (finished.text, finished.stop_reason) == (answer, "stop")
+    (*notices,) = (event.text for event in bench.events if isinstance(event, Notice))
+    assert [told in text for text in notices] == [True] * bool(told)
 
 
 @each_row("pieces", [["é" * 4] * 10, ["é" * 40]], fresh=["bench"])

@@ -1,21 +1,26 @@
 """How a turn ends when its time is up or something fails: in every state, nothing is left half."""
 
 import asyncio
+import itertools
 from typing import Any, ClassVar
 
 import pytest
 
 from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
 from clawd.providers.base import CallDelta, Finished, Message, Reasoning, Text
-from clawd.runtime.context import open_calls
+from clawd.runtime.context import UNSAID, open_calls, told_text
 from clawd.runtime.turn import Turn
+from clawd.runtime.turn_plan import TurnLimits
+from clawd.runtime.unreadable import STOPPED
 from clawd.security.approvals import Approvals
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
-from clawd.wire.events import HopReset, Notice, TextDelta, TurnFinished
+from clawd.wire.events import HopReset, Notice, TextDelta, ToolRequested, TurnFinished
+from tests.runtime.inboxes import House
 from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
 from tests.runtime.test_turn import USER, Table, roles, texts
+from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench, Held, Probe
 from tests.support.passing import pass_time
 from tests.support.rows import each_row
@@ -74,7 +79,7 @@ async def test_time_that_is_up_in_mid_answer_keeps_what_was_said(bench: Bench) -
     finished = await out_of_time(table, pause.reached)
     assert (finished.text, finished.stop_reason) == (f"half an answer\n{SPENT}", "cap")
     assert texts(bench) == finished.text
-    assert Notice(level="warning", text="stopped: 60 s are used up") in bench.events
+    assert not [event for event in bench.events if isinstance(event, Notice)], "it is said once"
     assert table.model.closed_streams == 1
     assert whole(table)
 
@@ -111,7 +116,7 @@ async def test_time_that_is_up_in_a_call_ends_it_and_tells_every_call(bench: Ben
     table = Table(bench, calls(ONE, SLOW, ONE, text="I act."), says("never"), tools=tools)
     finished = await out_of_time(table, held.begun)
     assert held.is_cancelled
-    assert (finished.text, finished.stop_reason) == (f"I act.\n{SPENT}", "cap")
+    assert (finished.text, finished.stop_reason) == (SPENT, "cap")
     late = "error: 60 s are used up, the call was not completed"
     assert [m.content for m in table.context.messages if m.role == "tool"] == ["ok a", late, late]
     first, second = bench.receipts()
@@ -166,6 +171,9 @@ class BrokenDispatcher:
             raise self._error
         self._left -= 1
         return await self._real.call(request, scope)
+
+    def may_run_beside(self, request: CallRequest, scope: CallScope) -> bool:
+        return self._real.may_run_beside(request, scope)
 
 
 @each_row("number", [0, 1, 2])
@@ -289,8 +297,71 @@ async def test_the_next_turn_extends_whatever_a_failed_one_left(bench: Bench) ->
     assert after[len(before) :] == (USER,)
 
 
-async def test_the_text_before_a_cap_is_the_newest_there_is(bench: Bench) -> None:
-    hops = [calls(ONE, text="first"), calls(("probe", '{"text":"b"}'))]
-    finished = await within_limit(Table(bench, *hops).turn(max_tool_rounds=1))
-    assert finished.text == "first\nI stopped: the limit of 1 tool rounds is reached."
-    assert bench.events[-1] == TextDelta(text="\nI stopped: the limit of 1 tool rounds is reached.")
+TWO = ("probe", '{"text":"b"}')
+ENDLESS: Hop = [CallDelta(index=0, name="probe", arguments="x" * 200), DONE]
+LOST = '<tool_call>\n{"name": "probe"'
+
+
+def streamed(bench: Bench) -> str:
+    """Return the text of the last answer, as somebody saw it come."""
+    text = ""
+    for event in bench.events:
+        if isinstance(event, HopReset | ToolRequested):
+            text = ""
+        elif isinstance(event, TextDelta):
+            text += event.text
+    return text
+
+
+@each_row(
+    ("hops", "limits", "said"),
+    [
+        ([calls(ONE, text="first"), calls(TWO)], {"max_tool_rounds": 1}, ""),
+        ([calls(ONE, text="a"), calls(TWO, text="second")], {"max_tool_rounds": 1}, "second"),
+        ([calls(ONE, text="<tool_response>"), calls(TWO)], {"max_tool_rounds": 1}, ""),
+        ([calls(ONE, text="again")], {}, ""),
+        ([calls(ONE, text="first"), says(LOST)], {}, ""),
+        ([calls(ONE, text="first"), says("x" * 200)], {"max_response_bytes": 150}, "x" * 150),
+        ([calls(ONE, text="first"), ENDLESS], {"max_response_bytes": 150}, ""),
+    ],
+    fresh=["bench"],
+)
+async def test_what_is_kept_of_the_last_answer_is_what_was_streamed_of_it(
+    bench: Bench, hops: list[Hop], limits: dict[str, int], said: str
+) -> None:
+    table = Table(bench, *hops)
+    finished = await within_limit(table.turn(**limits))
+    last = table.context.messages[-1]
+    assert [finished.text] * 2 == [streamed(bench), told_text(last)]
+    assert last.content == (said or UNSAID)
+    assert (STOPPED in last.note) is (len(said) < 150)
+    assert table.in_step()
+
+
+async def test_why_a_turn_was_stopped_is_kept_for_people_and_no_model_reads_it(
+    bench: Bench,
+) -> None:
+    looped = [calls(ONE, text="Again.")] * 3
+    cut = [calls(ONE), calls(TWO, text="One more.")]
+    hops = [*looped, says("a"), *cut, says("b"), says("c")]
+    house = House(bench, *hops, tools=[Probe()])
+    first = await house.say("go")
+    await house.say("and now?", first.conversation_id)
+    house.change(limits=TurnLimits(max_tool_rounds=1))
+    second = await house.say("on", first.conversation_id)
+    await house.say("well?", first.conversation_id)
+    house.restart()
+    await house.say("again?", first.conversation_id)
+
+    assert [STOPPED in each.text for each in (first, second)] == [True, True]
+    rows = await bench.memory.messages.history(first.conversation_id, owner=ADA.uid)
+    kept = [row.message.content for row in rows if row.message.role == "assistant"]
+    assert [kept[3], kept[6]] == [first.text, second.text]
+    requests = [each.messages for each in house.model.requests]
+    shown = [message.content or "" for messages in requests for message in messages]
+    assert not [text for text in shown if STOPPED.strip() in text]
+    answers = [m.content for m in requests[-1] if m.role == "assistant"]
+    assert answers == ["Again.", "Again.", "Again.", UNSAID, "a", "", "One more.", "b"]
+    # Nothing of it moves or changes, also where it is loaded anew: what was read stays read.
+    for before, after in itertools.pairwise(requests):
+        assert after[: len(before)] == before

@@ -13,6 +13,7 @@ from clawd.runtime.context import Context, open_calls
 from clawd.runtime.turn import Turn
 from clawd.runtime.turn_plan import TurnLimits, TurnPlan
 from clawd.runtime.unreadable import REMARK
+from clawd.tools.offer import Told
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event
@@ -53,6 +54,9 @@ class FlakyDispatcher:
             duration_ms=1,
         )  # fmt: skip
 
+    def may_run_beside(self, request: CallRequest, _scope: CallScope) -> bool:
+        return sum(request.id.encode()) % 3 > 0
+
 
 async def nobody(_pending: object) -> bool:
     return False
@@ -79,7 +83,7 @@ async def run_turns(
             turn_id=f"turn-{number}",
             message=USER,
             system="be good",
-            tools=(Probe(),),
+            told=Told(tools=(Probe(),)),
             provider=model,
             model="m",
             limits=TurnLimits(max_tool_rounds=3),

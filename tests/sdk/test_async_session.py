@@ -168,7 +168,7 @@ async def test_m1_sampling_is_said_for_one_message_or_for_all_that_follow(tmp_pa
         AsyncSession.remote(url, "m", home=tmp_path / "home") as session,
     ):
         await session.chat("a", temperature=0.25, model="other")
-        session.set_sampling(temperature=0.5, max_tokens=9)
+        session.set_sampling(temperature=0.5, max_tokens=9, frequency_penalty=0.75)
         await session.chat("b")
         await session.chat("c", temperature=1.5, tools_allow=["file_*", "-file_write"])
         session.set_sampling(temperature=None)
@@ -179,9 +179,17 @@ async def test_m1_sampling_is_said_for_one_message_or_for_all_that_follow(tmp_pa
             with pytest.raises(InvalidRequestError):
                 await session.chat("e", **wrong)
     asked = [
-        (each["model"], each.get("temperature"), each.get("max_tokens")) for each in server.requests
+        tuple(
+            each.get(name) for name in ("model", "temperature", "max_tokens", "frequency_penalty")
+        )
+        for each in server.requests
     ]
-    assert asked == [("other", 0.25, None), ("m", 0.5, 9), ("m", 1.5, 9), ("m", None, 9)]
+    assert asked == [
+        ("other", 0.25, None, None),
+        ("m", 0.5, 9, 0.75),
+        ("m", 1.5, 9, 0.75),
+        ("m", None, 9, 0.75),
+    ]
     names = {tool["function"]["name"] for tool in server.requests[2]["tools"]}
     assert "file_read" in names
     assert not names & {"file_write", "shell"}

@@ -170,7 +170,9 @@ def test_a_daemon_is_refused_in_the_home_of_a_session(tmp_path: Path) -> None:
     with Session.local(**scripted(tmp_path)) as session:
         session.chat("hello")
         # It waits for as long as a daemon that ends may take: the session has no socket either.
-        impatient = "from clawd.service import main, sockets; sockets.LOCK_PATIENCE_S = 0.1"
+        impatient = (
+            "from clawd.service import control_socket, main; control_socket.LOCK_PATIENCE_S = 0.1"
+        )
         done = run_program(f"{impatient}; main.main([])", CLAWD_HOME=str(home))
         assert "a clawd runs already" in done.stderr
         assert list(home.glob("run/*")) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk.schema import schema_of, takes_none
-from clawd.tools.schema import decode_arguments
+from clawd.tools.arguments import decode_arguments
 from tests.support.rows import each_row
 
 

@@ -13,6 +13,7 @@ from clawd.sdk import ApprovalRequested, QuestionAsked, Session
 from clawd.sdk.results import Said
 from clawd.wire.events import TextDelta, ToolFinished, TurnFinished
 from clawd.wire.methods import Reload, ShowConfig, Status
+from clawd.wire.prompt_methods import ShowPrompt
 from clawd.wire.receipt_methods import ShowReceipt
 from tests.sdk.rig import ECHO, calling, error_of, receipt_lines, scripted
 from tests.support.rows import each_row
@@ -39,6 +40,15 @@ def test_a_message_brings_its_answer_and_every_call_with_its_receipt(tmp_path: P
     assert [line["id"] for line in receipt_lines(tmp_path)] == [call.receipt_id]
     assert (result.stop_reason, result.provider, result.usage.rounds) == ("stop", "mock", 1)
     assert result.conversation_id == session.conversation_id
+
+
+def test_a_message_says_after_how_many_rounds_of_calls_it_ends(tmp_path: Path) -> None:
+    time = calling("time", {})[0]
+    with local(tmp_path, time, time, {"text": "never"}) as session:
+        result = session.chat("what time is it?", max_rounds=1)
+        assert (result.stop_reason, result.usage.rounds, len(result.calls)) == ("cap", 1, 1)
+        assert "max_rounds of the message" in result.text
+        assert "max_rounds" in error_of(lambda: session.chat("again", max_rounds=-1)).message
 
 
 def test_an_answer_comes_in_pieces(tmp_path: Path) -> None:
@@ -194,6 +204,10 @@ def test_the_prompt_is_what_was_said(tmp_path: Path) -> None:
     assert "[guidance]" in text
 
 
+def offered(session: Session) -> tuple[str, ...]:
+    return session.call(ShowPrompt()).tools
+
+
 def test_no_builtin_system_leaves_the_programs_own_text_alone(tmp_path: Path) -> None:
     with local(tmp_path) as session:
         session.no_builtin_system()
@@ -292,11 +306,11 @@ def test_a_tool_added_on_the_way_is_offered_and_the_history_stays(tmp_path: Path
     replies = [{"text": "hello"}, *calling("area", {"width": "2", "height": 3.5})]
     with local(tmp_path, *replies) as session:
         session.chat("hi")
-        before = session.render_system()
+        before = offered(session)
         session.add_tool(area)
         assert session.chat("how large?").text == "7.0"
-        assert "- area: Compute an area." in session.render_system()
-        assert "area:" not in before
+        assert "area" in offered(session)
+        assert "area" not in before
         assert [said.role for said in session.history()][:2] == ["user", "assistant"]
         assert len(session.history()) == 6
 
@@ -305,22 +319,18 @@ def test_without_default_tools_only_those_of_the_program_are_there(tmp_path: Pat
     replies = [*calling("file_list", {}), *calling("area", {"width": 1, "height": 2})]
     with local(tmp_path, *replies) as session:
         session.with_default_tools(False).add_tool(area)
-        assert "- area:" in session.render_system()
-        assert "- file_list:" not in session.render_system()
+        assert "area" in offered(session)
+        assert "file_list" not in offered(session)
         (call,) = session.chat("list").calls
         assert (call.status, call.output.startswith("error: there is no tool")) == ("failed", True)
         session.with_default_tools(True)
-        assert "- file_list:" in session.render_system()
+        assert "file_list" in offered(session)
 
 
 def test_tools_allow_of_the_config_does_not_hide_the_programs_own(tmp_path: Path) -> None:
     with local(tmp_path, channels__cli__tools_allow=["time"]) as session:
         session.add_tool(area)
-        lines = session.render_system().splitlines()
-    assert [line.partition(":")[0] for line in lines if line.startswith("- ")] == [
-        "- area",
-        "- time",
-    ]
+        assert offered(session) == ("area", "time")
 
 
 def test_the_tools_of_one_session_are_not_anothers(tmp_path: Path) -> None:
@@ -331,8 +341,8 @@ def test_the_tools_of_one_session_are_not_anothers(tmp_path: Path) -> None:
         local(tmp_path / "two", *calling("area", {"width": 1, "height": 2})) as two,
     ):
         one.add_tool(area).init()
-        assert "- area:" in one.render_system()
-        assert "- area:" not in two.render_system()
+        assert "area" in offered(one)
+        assert "area" not in offered(two)
         assert two.chat("go").calls[0].status == "failed"
 
 
@@ -352,7 +362,7 @@ def test_a_config_with_problems_is_told_whole(tmp_path: Path) -> None:
     session = local(tmp_path, security__autonomy="godmode")
     error = error_of(lambda: session.chat("hello"))
     assert error.code == "config_invalid"
-    assert "readonly, supervised, full" in error.message
+    assert "readonly, supervised, edits, full" in error.message
     session.close()
 
 
@@ -453,7 +463,7 @@ def test_turning_clawds_tools_on_again_over_a_name_that_is_taken_changes_nothing
         session.with_default_tools(True)
         assert "two tools are called 'shell'" in error_of(lambda: session.chat("x")).message
         session.chat("x")
-        assert "- file_list:" not in session.render_system()
+        assert "file_list" not in offered(session)
 
 
 def test_a_reload_keeps_what_the_program_said(tmp_path: Path) -> None:

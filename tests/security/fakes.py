@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.errors import StorageError
+from clawd.errors import ReceiptError, StorageError
 from clawd.security.action import Action
-from clawd.security.approval_rules import ApprovalRule
+from clawd.security.approval_rules import ApprovalRule, RuleAct
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment, Risk
 
@@ -44,6 +44,20 @@ class BrokenStop:
 
     def is_set(self) -> bool:
         raise OSError("the disk is on fire")
+
+
+class RuleReceipts:
+    """Writes receipts of rules into a list; fails when told."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[RuleAct, str, str]] = []
+        self.failing = False
+
+    async def __call__(self, act: RuleAct, rule: ApprovalRule, by: str) -> str:
+        if self.failing:
+            raise ReceiptError("no disk")
+        self.written.append((act, rule.id, by))
+        return f"receipt-{len(self.written)}"
 
 
 class MemoryRuleStore:

@@ -12,11 +12,13 @@ from clawd.security.approvals import (
     Answer,
     ApprovalQuestion,
     Approvals,
+    Attendance,
     PendingApproval,
     Resolution,
 )
 from clawd.security.principal import Principal
 from tests.security import fakes
+from tests.support.passing import pass_time
 from tests.support.rows import each_row
 
 LIMIT_S = 60.0
@@ -29,7 +31,7 @@ class Desk:
         self.stop = fakes.Stop()
         self.store = fakes.MemoryRuleStore()
         self.clock = fakes.Clock()
-        self.rules = RuleBook(self.store, clock=self.clock)
+        self.rules = RuleBook(self.store, record=fakes.RuleReceipts(), clock=self.clock)
         self.approvals = Approvals(self.rules, estop=self.stop, timeout_s=timeout_s)
         self.shown: asyncio.Queue[PendingApproval] = asyncio.Queue()
 
@@ -341,3 +343,64 @@ async def test_a_denial_by_time_is_told_to_the_late() -> None:
     await task
     with pytest.raises(NotFoundError, match="it was denied: no answer within"):
         desk.answer(pending, "once")
+
+
+async def test_while_somebody_is_there_silence_ends_nothing() -> None:
+    desk, followers = Desk(timeout_s=100.0), Attendance()
+    there = Attendance(followers)
+    question = ApprovalQuestion(action=fakes.action(), reason="writes a file")
+
+    def ask() -> asyncio.Task[Resolution]:
+        asking = desk.approvals.ask(question, deliver=desk.deliver, attendance=there)
+        return asyncio.create_task(asking)
+
+    def left() -> float:
+        (pending,) = desk.approvals.pending(fakes.ADA)
+        return pending.expires_in_s
+
+    with there.attended():
+        task = ask()
+        assert (await desk.next()).expires_in_s == 0
+        with followers.attended():
+            pass_time(1_000.0)
+        pass_time(1_000.0)
+        await asyncio.sleep(0)
+        assert left() == 0
+    assert left() == 100
+    pass_time(60.0)
+    assert left() == 40
+    with followers.attended():
+        pass_time(1_000.0)
+    assert left() == 100, "whoever leaves starts the clock anew"
+    pass_time(101.0)
+    resolution = await task
+    assert (resolution.granted, resolution.reason) == (False, "no answer within 100 s")
+    assert resolution.lapsed is not None
+
+
+async def test_when_the_daemon_ends_every_question_lapses_and_so_do_those_that_come() -> None:
+    desk = Desk()
+    task = desk.ask()
+    pending = await desk.next()
+    desk.approvals.close()
+    late = await desk.ask()
+    for resolution in (await task, late):
+        assert (resolution.granted, resolution.reason) == (
+            False, "clawd shut down before anybody answered",
+        )  # fmt: skip
+        assert resolution.lapsed is not None
+    assert not desk.approvals.is_open(pending.id)
+
+
+async def test_one_owner_cannot_take_the_room_of_another() -> None:
+    desk = Desk()
+    tasks = [desk.ask() for _ in range(MAX_PENDING)]
+    for _ in tasks:
+        await desk.next()
+    assert "are already waiting" in (await desk.ask()).reason
+    other = desk.ask(fakes.action(principal=fakes.BOB))
+    pending = await desk.next()
+    desk.answer(pending, "once", fakes.BOB)
+    assert (await other).granted
+    desk.approvals.deny_all()
+    await asyncio.gather(*tasks)

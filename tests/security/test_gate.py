@@ -22,7 +22,9 @@ class World:
         self.settings = settings or PolicySettings()
         self.stop = fakes.Stop()
         self.taint = TaintBook()
-        self.rules = RuleBook(fakes.MemoryRuleStore(), clock=fakes.Clock())
+        self.rules = RuleBook(
+            fakes.MemoryRuleStore(), record=fakes.RuleReceipts(), clock=fakes.Clock()
+        )
         self.gate = Gate(
             lambda: self.settings, estop=stop or self.stop, taint=self.taint, rules=self.rules
         )

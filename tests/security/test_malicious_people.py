@@ -89,7 +89,8 @@ async def test_an_approved_script_is_not_an_approved_run(world: World) -> None:
     ]
     hops: list[Calls] = [[write("a.sh", script)], *([each] for each in run)]
     await world.turn(calls(*hops), person=person)
-    assert [asked.tool for asked in person.asked] == ["file_write", "shell"]
+    # Only reading it runs unasked.
+    assert [asked.tool for asked in person.asked] == ["file_write", "shell", "shell", "shell"]
     assert not (world.workspace / "ran").exists()
     world.assert_unharmed()
 
@@ -110,7 +111,8 @@ async def test_a_yes_before_the_page_is_none_after_it(world: World) -> None:
     person = Person("conversation") if world.autonomy == "supervised" else Person()
     await world.turn(calls([post], [post], [("http", {"url": url})]), person=person)
     assert world.site.requests == ["POST /hostile-form"], "its answer is a page, too"
-    assert [receipt.status for receipt in world.receipts()] == ["allowed", "denied", "denied"]
+    made = [receipt for receipt in world.receipts() if receipt.tool == "http"]
+    assert [receipt.status for receipt in made] == ["allowed", "denied", "denied"]
     assert "untrusted text from 127.0.0.1" in person.asked[-1].reason
 
 
@@ -128,9 +130,9 @@ async def test_a_question_shows_nothing_but_itself(world: World) -> None:
         shown: list[str] = []
         show_request(shown.append, Palette(is_on=False), asked)
         assert not [line for line in shown if has_invisible(line) or "\n" in line]
-        headings = [line for line in shown if line.startswith("approval needed")]
+        headings = [line for line in shown if line.startswith("  ╭ ")]
         assert len(headings) == 1
-        assert not [line for line in shown if line.startswith("Approve?")]
+        assert not [line for line in shown if not line.startswith(("  ╭ ", "  │ "))]
     world.assert_unharmed()
 
 

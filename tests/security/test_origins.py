@@ -43,6 +43,19 @@ async def test_a_marked_file_is_found_by_itself_its_folder_and_a_link(tmp_path: 
     assert await origins.sources(()) == ()
 
 
+async def test_files_that_bring_nothing_new_are_not_named(tmp_path: Path) -> None:
+    origins = FileOrigins()
+    first, second = put(tmp_path, "a.txt"), put(tmp_path, "b.txt")
+    for file in (first, second):
+        await origins.mark(file, WEB)
+    assert await origins.sources((tmp_path,)) == (f"the file {first}", "example.org")
+    assert await origins.sources((tmp_path,), known=WEB) == ()
+    other = put(tmp_path, "c.txt")
+    await origins.mark(other, (*WEB, "example.net"))
+    named = (f"the file {other}", "example.org", "example.net")
+    assert await origins.sources((tmp_path,), known=WEB) == named
+
+
 async def test_a_missing_file_is_as_untrusted_as_the_names_beside_it(tmp_path: Path) -> None:
     origins = FileOrigins()
     await origins.mark(put(tmp_path, "sub/a.txt"), WEB)

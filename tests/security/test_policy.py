@@ -109,7 +109,8 @@ def test_whoever_is_asked_is_told_of_untrusted_text() -> None:
     )
     assert verdict == Ask(
         reason="writes a file; untrusted text from site0.example, site1.example, site2.example, "
-        "site3.example, site4.example and 2 more is in this conversation"
+        "site3.example, site4.example and 2 more is in this conversation",
+        in_view_of=sources,
     )
 
 

@@ -1,5 +1,6 @@
 """The table of policy cases that is shipped, and how such tables are read."""
 
+from collections import Counter
 from pathlib import Path
 from typing import cast
 
@@ -16,33 +17,36 @@ from clawd.security.policy import PolicySettings
 from clawd.security.policy_cases import PolicyCase, parse_cases, run_cases
 from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox, SandboxSettings, SandboxStatus
+from clawd.security.sandbox_result import Level
 from clawd.security.taint import TaintBook
+from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.lookup import ToolLookup
 from clawd.tools.registry import Registry
-from clawd.tools.schema import decode_arguments
 from tests.security import fakes
 from tests.support.rows import each_row
 
-TABLE = Path(__file__).parents[2] / "etc" / "policy-cases.toml"
-CASES = parse_cases(TABLE.read_text(encoding="utf-8"))
+ETC = Path(__file__).parents[2] / "etc"
+CASES = parse_cases((ETC / "policy-cases.toml").read_text(encoding="utf-8"))
+FIRST = parse_cases((ETC / "work-cases.toml").read_text(encoding="utf-8"))
+WORK = (*FIRST, *parse_cases((ETC / "work-cases-projects.toml").read_text(encoding="utf-8")))
 
 
-class FullSandbox(Sandbox):
-    """What the table is about: a machine where the best sandbox works."""
+class SandboxOf(Sandbox):
+    """A machine where this level of the sandbox works; the tables are about the full one."""
 
-    @property
-    def status(self) -> SandboxStatus:
-        return SandboxStatus(level="bwrap")
+    def __init__(self, level: Level = "bwrap") -> None:
+        super().__init__(SandboxSettings())
+        self._status = SandboxStatus(level=level)
 
 
-def by_tool(case: PolicyCase) -> Assessment:
+def by_tool(case: PolicyCase, level: Level = "bwrap") -> Assessment:
     deps = BuiltinDeps(
         policy=PolicySettings(),
         home=Path("/home/ada/.clawd"),
-        sandbox=FullSandbox(SandboxSettings()),
+        sandbox=SandboxOf(level),
         network=NetworkRules(allowed_domains=case.allowed_domains or ()),
     )
     taint = TaintBook()
@@ -66,6 +70,34 @@ def by_tool(case: PolicyCase) -> Assessment:
 def test_the_policy_answers_as_the_table_says(case: PolicyCase) -> None:
     [outcome] = run_cases((case,), PolicySettings(), by_tool)
     assert outcome.problem == "", outcome
+
+
+@each_row("case", WORK, ids=lambda case: case.name)
+def test_p1_every_command_of_everyday_work_gets_its_level(case: PolicyCase) -> None:
+    [outcome] = run_cases((case,), PolicySettings(), by_tool)
+    assert outcome.problem == "", outcome
+
+
+def test_the_tables_of_work_have_enough_of_each_level() -> None:
+    assert len(WORK) - len(FIRST) >= 200
+    counts = Counter(case.level for case in FIRST)
+    harmless = counts["low"] + counts["medium"]
+    assert harmless >= 100
+    assert counts["high"] + counts["blocked"] >= 80
+    assert len({case.name for case in WORK}) == len(WORK)
+
+
+@each_row("level", ["landlock", "none"])
+def test_without_the_full_sandbox_nothing_runs_unasked_and_work_is_refused(level: Level) -> None:
+    order = {"low": 0, "medium": 1, "high": 2, "blocked": 3}
+    milder = []
+    for case in WORK:
+        found = by_tool(case, level)
+        now = "blocked" if found.blocked else found.risk
+        wanted = {"low": "medium", "medium": "high"}.get(case.level or "", case.level or "")
+        if order[now] < order[wanted]:
+            milder.append((case.name, now))
+    assert milder == []
 
 
 def test_the_table_has_cases_with_names_of_their_own() -> None:

@@ -83,6 +83,59 @@ simple-git-hooks.json
 .windsurf/hooks.json .aider.conf.yml crush.json opencode.json opencode.jsonc
 """
 
+# Of linters, formatters and package managers: settings that can name code.
+_CHECKERS = """
+.ansible-lint .bsp/sbt.json .bundle/config .credo.exs .cspell.config.cjs .erb-lint.yml .eslintrc
+.eslintrc.cjs .eslintrc.js .eslintrc.json .eslintrc.yml .flake8 .formatter.exs .golangci.toml
+.golangci.yml .haml-lint.yml .lazy.lua .markdownlint-cli2.jsonc .markdownlint.cjs .mypy.ini
+.oxlintrc.json .phan/config.php .php-cs-fixer.dist.php .php-cs-fixer.php .php_cs.dist .phpcs.xml
+.pnpmfile.mjs .prettierrc .prettierrc.js .prettierrc.json5 .prettierrc.mjs .prettierrc.toml
+.pylintrc.toml .remarkrc.mjs .ropeproject/config.py .rubocop.yml .scalafix.conf .solargraph.yml
+.sqlfluff .standard.yml .stylelintrc .stylelintrc.cjs .stylelintrc.yaml .textlintrc.json
+.tflint.hcl .treefmt.toml .trunk/trunk.yaml .ycm_extra_conf.py .yarn/plugins/a.cjs
+.yarn/releases/yarn-4.cjs Directory/.ESLINTRC.JSON ansible.cfg app.sublime-project bunfig.toml
+cspell.config.mjs eslint.config.cjs eslint.config.js eslint.config.mjs eslint.config.mts
+eslint.config.ts gradle/wrapper/gradle-wrapper.properties hie.yaml mypy.ini omnisharp.json
+packages/a/eslint.config.js phpcs.xml.dist phpstan.neon phpstan.neon.dist prettier.config.js
+prettier.config.ts psalm.xml psalm.xml.dist pylintrc remark.config.js rust-toolchain.toml
+stylelint.config.mjs treefmt.toml xo.config.js
+"""
+
+# What an editor evaluates although it builds or tests: asked about after untrusted text only.
+_EVALUATED = """
+.mocharc .mocharc.cjs Directory.Build.props Directory.Build.targets build.gradle build.gradle.kts
+build.rs build.sbt jest.config.ts mix.exs packages/a/vite.config.mts playwright.config.ts
+settings.gradle settings.gradle.kts svelte.config.js tailwind.config.cjs vite.config.js
+vitest.config.ts vitest.workspace.json
+"""
+
+# What somebody starts to build or test: work like any other.
+_STARTED = """
+.babelrc .coveragerc .editorconfig .eslintignore .prettierignore .ruff.toml Gruntfile.js Justfile
+Makefile Rakefile Taskfile.yml babel.config.js biome.json build.py eslint.js gulpfile.js
+karma.conf.js noxfile.py package.json pom.xml prettier.js pyproject.toml pytest.ini
+rollup.config.mjs rspec.rb ruff.toml setup.cfg setup.py src/build.rs.md tox.ini tsconfig.json
+vite.js webpack.config.js wrapper/gradle-wrapper.properties yarn/releases/a.cjs
+"""
+
+
+def _beyond(paths: str, *, run_later: bool, ask_after_untrusted_text: bool) -> list[str]:
+    """Return which paths are not judged so."""
+    expected = (run_later, ask_after_untrusted_text)
+    return [
+        path
+        for path in paths.split()
+        if (is_run_later(Path(path).parts), acts_later(Path(path))) != expected
+    ]
+
+
+def test_s10_settings_of_checkers_are_guarded_and_those_of_builds_asked_about_or_left_alone() -> (
+    None
+):
+    assert _beyond(_CHECKERS, run_later=True, ask_after_untrusted_text=True) == []
+    assert _beyond(_EVALUATED, run_later=False, ask_after_untrusted_text=True) == []
+    assert _beyond(_STARTED, run_later=False, ask_after_untrusted_text=False) == []
+
 
 def test_s10_what_editors_shells_tools_and_agents_run_by_themselves_runs_later() -> None:
     assert [path for path in _KIN.split() if not is_run_later(tuple(path.split("/")))] == []

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from clawd.errors import SandboxUnavailableError
 from clawd.security import run_later_guard
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
 from clawd.security.run_later_scan import Found
@@ -479,3 +480,52 @@ async def test_the_home_of_clawd_is_not_looked_at(tmp_path: Path) -> None:
     guard = RunLaterGuard(left_out=frozenset({str(tmp_path / "home")}))
     visit = await guard.enter(tmp_path)
     assert visit.binds == ()
+
+
+async def test_what_is_there_to_fill_an_environment_may_and_nothing_else(desk: Desk) -> None:
+    desk.repository()
+    desk.put("v/pyvenv.cfg")
+    desk.put("v/lib/a.py")
+    visit = await desk.guard.enter(desk.workspace, opens=("environments",))
+    bound = {os.path.relpath(path, desk.workspace) for _, path in visit.binds}
+    assert bound == {".git", ".git/config", ".git/hooks"}
+    for path in ("v/lib/b.py", "v/bin/tool", ".venv/pyvenv.cfg", ".venv/bin/python"):
+        desk.put(path)
+    for path in ("conftest.py", ".local/bin/tool"):
+        desk.put(path)
+    held = (".local/bin", "conftest.py")
+    assert await desk.guard.leave(visit) == PutAside(held=held)
+    assert "v/lib" in await desk.bound()
+
+
+async def test_a_clone_keeps_what_its_repository_holds_but_no_hook_of_its_own(desk: Desk) -> None:
+    desk.put("conftest.py")
+    visit = await desk.guard.enter(desk.workspace, opens=("clones",))
+    desk.repository("app")
+    for path in ("app/tests/conftest.py", "app/.vscode/tasks.json", "app/.envrc"):
+        desk.put(path)
+    desk.put("app/.git/hooks/post-checkout")
+    desk.put("conftest.py", "another")
+    put_aside = await desk.guard.leave(visit)
+    assert put_aside == PutAside(held=("app/.git/hooks",))
+    assert "conftest.py" in {os.path.relpath(path, desk.workspace) for _, path in visit.binds}
+
+
+async def test_who_may_fill_an_environment_is_alone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_later_guard, "_TURN_LIMIT_S", 0.05)
+    first = await desk.guard.enter(desk.workspace)
+    with pytest.raises(SandboxUnavailableError, match="another command"):
+        await desk.guard.enter(desk.workspace, opens=("environments",))
+    monkeypatch.setattr(run_later_guard, "_TURN_LIMIT_S", 60.0)
+    waiting = asyncio.create_task(desk.guard.enter(desk.workspace, opens=("environments",)))
+    await desk.guard.leave(first)
+    alone = await waiting
+    other = asyncio.create_task(desk.guard.enter(desk.workspace))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not other.done()
+    desk.put(".venv/bin/tool")
+    assert not await desk.guard.leave(alone)
+    assert not await desk.guard.leave(await other)

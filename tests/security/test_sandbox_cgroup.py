@@ -99,7 +99,7 @@ def test_a_command_gets_its_limits_before_it_runs(
 
     monkeypatch.setattr(Path, "mkdir", with_files)
     limits = ResourceLimits(total_memory_bytes=1_000_000, processes=7)
-    oversight = Oversight(None, limits, tools)
+    oversight = Oversight((), limits, tools)
     oversight.begin(4711)
     folder = tree.unit / "tools/1"
     said = {name: (folder / name).read_text() for name in ("memory.max", "pids.max")}
@@ -125,7 +125,7 @@ def test_a_command_whose_limits_cannot_be_set_does_not_begin(tree: Tree) -> None
     tools = tree.open()
     assert isinstance(tools, ToolsCgroup)
     with pytest.raises(OSError, match=r"memory\.max"):
-        Oversight(None, ResourceLimits(), tools).begin(4711)
+        Oversight((), ResourceLimits(), tools).begin(4711)
 
 
 @pytest.mark.sandbox

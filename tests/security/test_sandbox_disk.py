@@ -60,17 +60,17 @@ def test_a_sandbox_that_is_not_set_up_yet_is_not_taken_for_as_full_as_the_host(
     """Until it is, its init sees the host's folders, as this process does."""
     full = DiskUse(written_bytes=0, files=10**9)
     monkeypatch.setattr(sandbox_disk, "_taken", lambda _folder: full)
-    watch = DiskWatch(tmp_path, DiskUse(written_bytes=1_000, files=1_000))
+    watch = DiskWatch((tmp_path,), DiskUse(written_bytes=1_000, files=1_000))
     assert not watch.is_over(os.getpid())
 
 
 def test_only_what_was_changed_since_then_is_counted(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"x" * 100_000)
     since = time.time_ns() + 3_600 * 10**9
-    assert changed_since(tmp_path, since, 0) == DiskUse(written_bytes=0, files=0)
+    assert changed_since((tmp_path,), since, 0) == DiskUse(written_bytes=0, files=0)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/new").write_bytes(b"x" * 100_000)
-    used = changed_since(tmp_path, 0, 0)
+    used = changed_since((tmp_path,), 0, 0)
     assert used is not None
     assert used.files == 3
     assert 200_000 <= used.written_bytes <= 300_000
@@ -91,7 +91,7 @@ def test_a_file_without_a_name_is_counted_where_it_is_held(tmp_path: Path) -> No
     ) as held:
         assert held.stdout is not None
         held.stdout.readline()
-        used = changed_since(tmp_path, time.time_ns() + 10**12, held.pid)
+        used = changed_since((tmp_path,), time.time_ns() + 10**12, held.pid)
         held.kill()
     assert used is not None
     assert used.files == 1
@@ -114,7 +114,7 @@ def test_what_is_closed_while_it_is_looked_at_hides_nothing_else(
         for number in range(9):
             to = "closed by now" if number != 5 else f"/proc/self/fd/{held.fileno()}"
             (descriptors / str(number)).symlink_to(to)
-        used = changed_since(workspace, time.time_ns() + 10**12, 7)
+        used = changed_since((workspace,), time.time_ns() + 10**12, 7)
     assert used is not None
     assert used.files == 1
 
@@ -134,7 +134,7 @@ def test_what_is_removed_while_it_is_looked_at_hides_nothing_else(
         yield found
 
     monkeypatch.setattr(os, "scandir", late)
-    used = changed_since(tmp_path, 0, 0)
+    used = changed_since((tmp_path,), 0, 0)
     assert used is not None
     assert used.files == 8
 
@@ -146,7 +146,7 @@ async def test_what_others_remove_does_not_hide_what_the_command_writes(
     used = DiskUse(written_bytes=2_000, files=1)
     monkeypatch.setattr(sandbox_disk, "_taken", lambda _folder: taken)
     monkeypatch.setattr(sandbox_disk, "changed_since", lambda *_: used)
-    watch = DiskWatch(tmp_path, DiskUse(written_bytes=1_000, files=1_000))
+    watch = DiskWatch((tmp_path,), DiskUse(written_bytes=1_000, files=1_000))
     taken = DiskUse(written_bytes=500_000, files=0)
     async with asyncio.timeout(60):
         while not watch.is_over(0):
@@ -160,18 +160,18 @@ def test_who_hides_what_it_holds_is_not_believed(
         raise PermissionError
 
     monkeypatch.setattr(Path, "iterdir", refused)
-    assert changed_since(tmp_path, 0, os.getpid()) is None
+    assert changed_since((tmp_path,), 0, os.getpid()) is None
     with subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
         monkeypatch.setattr(sandbox_disk, "_descendants", lambda init: [init])
-        assert changed_since(tmp_path, 0, ended.pid) == DiskUse(written_bytes=0, files=0)
+        assert changed_since((tmp_path,), 0, ended.pid) == DiskUse(written_bytes=0, files=0)
 
 
 def test_a_file_of_many_names_counts_once(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * 100_000)
     for name in ("a", "b", "c"):
         (tmp_path / name).hardlink_to(tmp_path / "f")
-    used = changed_since(tmp_path, 0, 0)
+    used = changed_since((tmp_path,), 0, 0)
     assert used is not None
     assert used.files == 1
     assert used.written_bytes < 200_000
@@ -181,21 +181,21 @@ async def test_what_others_write_ends_nobody_and_is_walked_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = DiskUse(written_bytes=0, files=0)
-    walks: list[Path] = []
+    walks: list[tuple[Path, ...]] = []
 
-    def walked(workspace: Path, _since_ns: int, _init: int) -> DiskUse:
-        walks.append(workspace)
+    def walked(folders: tuple[Path, ...], _since_ns: int, _init: int) -> DiskUse:
+        walks.append(folders)
         return DiskUse(written_bytes=10, files=1)
 
     monkeypatch.setattr(sandbox_disk, "_taken", lambda _folder: taken)
     monkeypatch.setattr(sandbox_disk, "changed_since", walked)
-    watch = DiskWatch(tmp_path, DiskUse(written_bytes=1_000, files=1_000))
+    watch = DiskWatch((tmp_path,), DiskUse(written_bytes=1_000, files=1_000))
     taken = DiskUse(written_bytes=1_000_000, files=0)
     assert not watch.is_over(0)
     for _ in range(100):
         await asyncio.sleep(0.001)
         assert not watch.is_over(0)
-    assert walks == [tmp_path]
+    assert walks == [(tmp_path,)]
     taken = DiskUse(written_bytes=1_000_300, files=0)
     assert not watch.is_over(0)
-    assert walks == [tmp_path]
+    assert walks == [(tmp_path,)]

@@ -325,23 +325,21 @@ async def test_a_readonly_workspace_cannot_be_written_and_a_writable_one_can(fen
         assert await read_all(child) == b"ok\n"
 
 
-async def test_the_network_is_there_only_when_asked_for(fenced: Place) -> None:
+async def test_there_is_no_network(fenced: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         script = f"(exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}) && echo in || echo out"
         async with within(), fenced.open(script) as child:
             assert await read_all(child) == b"out\n"
-        async with within(), fenced.open(script, network=True) as child:
-            assert await read_all(child) == b"in\n"
 
 
-async def test_the_daemons_socket_cannot_be_reached_even_with_network(fenced: Place) -> None:
+async def test_the_daemons_socket_cannot_be_reached(fenced: Place) -> None:
     path = fenced.home / "s"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen()
         code = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
         script = f'python3 -c "{code}" 2>/dev/null && echo in || echo out'
-        async with within(), fenced.open(script, network=True) as child:
+        async with within(), fenced.open(script) as child:
             assert await read_all(child) == b"out\n"
 
 

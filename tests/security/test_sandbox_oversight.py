@@ -21,7 +21,7 @@ def test_a_namespace_of_one_that_was_reaped_just_now_is_gone_and_no_failure(
     gone.wait()
     monkeypatch.setattr(sandbox_oversight, "can_bind_numbers", lambda: True)
     monkeypatch.setattr(os, "open", refused)
-    oversight = Oversight(None, ResourceLimits(), None)
+    oversight = Oversight((), ResourceLimits(), None)
     with pytest.raises(ProcessLookupError):
         oversight.begin(gone.pid)
     with pytest.raises(PermissionError):

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from clawd.engine.worker import fence
+from clawd.kernel.numbers import NUMBERS
+from clawd.security import sandbox_landlock
+from clawd.security.compute_filter import compute_filter
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_seccomp import filter_program
@@ -37,6 +41,8 @@ def verdict(
         match code:
             case 0x20:
                 (register,) = struct.unpack_from("=I", data, value)
+            case 0x54:
+                register &= value
             case 0x06:
                 return int(value)
             case 0x15:
@@ -113,6 +119,88 @@ def test_what_is_obsolete_or_of_the_whole_machine_is_denied(
     program, architecture = filter_program(machine_name), _ARCHITECTURES[machine_name]
     for number in numbers:
         assert verdict(program, number, architecture=architecture) == denied(), number
+
+
+# Calls as asm-generic/unistd.h numbers them, which aarch64 uses.
+_GENERIC = {
+    "acct": 89, "add_key": 217, "bind": 200, "bpf": 280, "capset": 91, "chroot": 51, "clone": 220,
+    "execve": 221, "execveat": 281, "fanotify_init": 262, "fchmod": 52, "fchmodat": 53,
+    "fchown": 55, "fchownat": 54, "finit_module": 273, "init_module": 105,
+    "inotify_add_watch": 27, "ioctl": 29, "ioprio_set": 30, "kcmp": 272, "kexec_load": 104,
+    "keyctl": 219, "kill": 129, "listen": 201, "mknodat": 33, "mount": 40, "move_pages": 239,
+    "mq_open": 180, "msgget": 186, "name_to_handle_at": 264, "open_by_handle_at": 265,
+    "perf_event_open": 241, "pidfd_open": 434, "pivot_root": 41, "prlimit64": 261,
+    "process_vm_readv": 270, "process_vm_writev": 271, "ptrace": 117, "request_key": 218,
+    "rt_sigqueueinfo": 138, "sched_setaffinity": 122, "seccomp": 277, "semget": 190, "setns": 268,
+    "setpgid": 154, "setpriority": 140, "setsid": 157, "setxattr": 5, "shmget": 194,
+    "socket": 198, "socketpair": 199, "tgkill": 131, "tkill": 130, "umount2": 39, "unshare": 97,
+    "userfaultfd": 282, "utimensat": 88,
+}  # fmt: skip
+# What the table of names does not hold, as x86_64 and as aarch64 number it.
+_OTHERS = {
+    "openat": (257, 56), "mkdirat": (258, 34), "personality": (135, 92), "syslog": (103, 116),
+    "reboot": (169, 142), "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "swapon": (167, 224), "sethostname": (170, 161), "quotactl": (179, 60),
+    "openat2": (437, 437), "quotactl_fd": (443, 443), "read": (0, 63), "write": (1, 64),
+}  # fmt: skip
+_LEGACY = {
+    "fork", "vfork", "chmod", "chown", "lchown", "creat", "mknod", "open", "utime", "utimes",
+    "futimesat",
+}  # fmt: skip
+_WORLD = 4711
+
+
+def _filters(machine: str) -> dict[str, bytes]:
+    """Return every filter of the house for a machine."""
+    return {
+        "sandbox": filter_program(machine),
+        "landlock level": sandbox_landlock._filter(machine),
+        "asking": sandbox_landlock._asking(machine),
+        "computing": compute_filter(machine),
+        "engine": fence.filter_program(machine, _WORLD, is_networked=False),
+        "engine with servers": fence.filter_program(machine, _WORLD, is_networked=True),
+    }
+
+
+_ARGUMENTS = (
+    (0,), (1, 0, 0), (2, 1), (10, 2), (16, 0, 0o4755), (0x10000, 5), (0x10000000, 0o4755),
+    (_WORLD, 9), (7, 0x5412), (7, 0x40086602), (0x003D0F00, 0o755, 0o100, 0o4755),
+    (3, 4, os.O_CREAT, 0o2755), (1, 2, 0o755, 0),
+)  # fmt: skip
+
+
+def test_s1_every_filter_judges_a_call_by_its_name_alike_on_aarch64() -> None:
+    x86, arm = NUMBERS["x86_64"], NUMBERS["aarch64"]
+    calls = {name: (number, arm[name]) for name, number in x86.items() if name in arm} | _OTHERS
+    wrong, denials = [], dict.fromkeys(_filters("aarch64"), 0)
+    ours, theirs = _filters("x86_64"), _filters("aarch64")
+    for name, numbers in calls.items():
+        for given in _ARGUMENTS:
+            for about in ours:
+                found = [
+                    verdict(program, number, architecture=mark, first=given[0], rest=given[1:])
+                    for program, number, mark in zip(
+                        (ours[about], theirs[about]), numbers, _ARCHITECTURES.values(), strict=True
+                    )
+                ]
+                denials[about] += found[1] != _ALLOW
+                if found[0] != found[1]:
+                    wrong.append((about, name, given, found))
+    assert wrong == []
+    assert min(denials.values()) >= 4 * len(_ARGUMENTS), denials
+
+
+def test_s1_aarch64_has_a_number_for_every_call_that_it_knows_of_x86() -> None:
+    assert set(NUMBERS["x86_64"]) - set(NUMBERS["aarch64"]) == _LEGACY
+    assert set(NUMBERS["aarch64"]) <= set(NUMBERS["x86_64"])
+    assert {name: NUMBERS["aarch64"][name] for name in _GENERIC} == _GENERIC
+
+
+def test_s1_calls_by_numbers_of_another_machine_end_the_process_under_every_filter() -> None:
+    for machine, mark in _ARCHITECTURES.items():
+        for about, program in _filters(machine).items():
+            for other in {*_ARCHITECTURES.values(), 0x40000003, 0x40000028, 0} - {mark}:
+                assert verdict(program, 0, architecture=other) == _KILL, (about, machine)
 
 
 def test_new_namespaces_are_denied_and_threads_are_not(machine: str) -> None:

@@ -1,6 +1,7 @@
 """Forms of an address that must not be asked: each is refused, and nothing was connected to."""
 
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 import yarl
 
 from clawd.errors import ForbiddenError, InvalidRequestError
+from clawd.security.egress import Egress
+from clawd.security.egress_proxy import Refused, parse_authority
 from clawd.security.network import NetworkRules, refused_because
 from tests.security.canary import Canary, Names, canary
 from tests.support.rows import each_row
@@ -379,3 +382,26 @@ async def test_an_odd_number_is_refused_even_where_its_address_is_allowed(
     entries = tuple(f"{each}:{bird.port}" for each in (host, address))
     bench.network = NetworkRules(allowed_addresses=entries)
     await assert_refused(bench, bird, f"http://{host}:{bird.port}/")
+
+
+@each_row("form", [*THIS_MACHINE, *ODD_NUMBERS, *PRIVATE, *ANSWERS], fresh=["bird"])
+async def test_a_command_is_led_there_by_no_grant(bird: Canary, form: str) -> None:
+    """Also where every host is granted to it: what the proxy is asked for goes the same way."""
+    plain = {**THIS_MACHINE, **ODD_NUMBERS, **PRIVATE}
+    name, addresses = ANSWERS[form] if form in ANSWERS else (plain[form], [])
+    names = Names({name.rstrip(".").lower(): [addresses]} if addresses else {})
+    egress = Egress(resolve=names, connect=_never)
+
+    async def decide(_host: str, _port: int) -> None:
+        return None
+
+    way = egress.way_out(decide)
+    with pytest.raises((*_REFUSALS, Refused)):
+        host, port = parse_authority(f"{name}:{bird.port}", 0)
+        await way._connected(host, port)
+    assert bird.attempts == []
+    assert await bird.visits() == 0
+
+
+async def _never(addresses: tuple[str, ...], _port: int) -> tuple[socket.socket, str]:
+    raise AssertionError(f"connected to {addresses}")

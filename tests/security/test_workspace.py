@@ -26,6 +26,7 @@ from clawd.errors import (
 )
 from clawd.security import open_beneath as beneath
 from clawd.security.file_content import FileState, Plan
+from clawd.security.held_paths import HeldPaths
 from clawd.security.open_beneath import open_beneath, walk_beneath
 from clawd.security.paths import PathRules
 from clawd.security.workspace import Workspace
@@ -505,3 +506,68 @@ def _outcome(opener: object, folder: int, path: str) -> object:
         return os.fstat(descriptor).st_ino
     finally:
         os.close(descriptor)
+
+
+def _folder_moved(root: Path) -> None:
+    (root / "docs").rename(root / "elsewhere")
+
+
+def _folder_exchanged(root: Path) -> None:
+    (root / "docs").rename(root / "elsewhere")
+    (root / "docs").mkdir()
+    (root / "docs" / "a.txt").write_text("other")
+
+
+def _folder_made_a_link(root: Path) -> None:
+    (root / "docs").rename(root / "elsewhere")
+    (root / "docs").symlink_to(root / "sub")
+
+
+def _file_made_a_link(root: Path) -> None:
+    (root / "docs" / "a.txt").unlink()
+    (root / "docs" / "a.txt").symlink_to(root.parent / "secret")
+
+
+def _missing_folder_made_a_link(root: Path) -> None:
+    (root / "docs" / "new").symlink_to(root / "sub")
+
+
+def _opened(held: HeldPaths, path: str, rules: PathRules, *, is_parent: bool) -> Path:
+    """Open a held path, or the folder that it is in; return where that lies."""
+    act = partial(held.open_parent, make=None) if is_parent else partial(held.open, flags=0)
+    descriptor = act(path, rules)
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    finally:
+        os.close(descriptor)
+
+
+def test_s3_a_held_path_alone_refuses_what_leads_elsewhere_by_now(tmp_path: Path) -> None:
+    ways: tuple[tuple[Callable[[Path], None], str], ...] = (
+        (_folder_moved, "docs/a.txt"),
+        (_folder_exchanged, "docs/a.txt"),
+        (_folder_made_a_link, "docs/a.txt"),
+        (_file_made_a_link, "docs/a.txt"),
+        (_missing_folder_made_a_link, "docs/new/b.txt"),
+    )
+    wrong = []
+    for number, (swap, path) in enumerate(ways):
+        root = tmp_path / str(number) / "ws"
+        for name in ("docs", "sub"):
+            (root / name).mkdir(parents=True)
+        (root / "docs" / "a.txt").write_text("mine")
+        (root / "sub" / "a.txt").write_text("other")
+        (root.parent / "secret").write_text("secret")
+        held, rules = HeldPaths(), PathRules(workspace=root)
+        held.locate(path, rules)
+        if path == "docs/a.txt":
+            os.close(held.open(path, rules, os.O_RDONLY))
+        swap(root)
+        for is_parent in (False, True):
+            with contextlib.suppress(ForbiddenError):
+                opened = _opened(held, path, rules, is_parent=is_parent)
+                wrong.append((swap.__name__, str(opened)))
+        held.close()
+    # Who asks for the folder of a file asks nothing of the file.
+    assert [name for name, _ in wrong] == ["_file_made_a_link"]
+    assert wrong[0][1].endswith("/docs")

@@ -10,7 +10,7 @@ import pytest
 from clawd.memory.store import Memory
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.verify import verify
-from clawd.service.anchor import Anchor
+from clawd.service.receipts import Anchor
 from tests.receipts.samples import draft
 from tests.security.fakes import ROOT
 from tests.support.engines import eventually
@@ -174,7 +174,7 @@ async def test_news_are_logged_every_hour(
     log: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("clawd.service.anchor.NEWS_INTERVAL_S", 0.001)
+    monkeypatch.setattr("clawd.service.receipts.NEWS_INTERVAL_S", 0.001)
     async with started(log.parent) as rig:
         await rig.call()
         await eventually(lambda: len(heads(caplog)) == 2)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from clawd.channels.http.app import RequestCounts
 from clawd.channels.http.metrics import families_of
-from clawd.channels.http.request_counts import RequestCounts
 from clawd.wire.metric_reports import MetricFamily
 from tests.support.inprocess import daemon_in
 

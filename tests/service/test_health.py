@@ -10,7 +10,7 @@ from typing import cast
 from clawd.engine.slot import ModelState, ModelStatus, ModelUsage
 from clawd.engine.supervisor import Engine
 from clawd.service.build import Daemon
-from clawd.service.health import health_of
+from clawd.service.http import health_of
 from clawd.service.state import LocalModels
 from tests.channels.http.rig import Served, served
 from tests.support.rows import each_row

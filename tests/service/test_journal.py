@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clawd.service.journal import EVENTS, JournalHandler, event_of
+from clawd.service.logs import EVENTS, JournalHandler, event_of
 
 STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 

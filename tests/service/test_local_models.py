@@ -26,6 +26,7 @@ OF_LOADING: list[tuple[str, Any, str, Any]] = [
     ("cache_type_k", "q8_0", "cache_type_k", "q8_0"),
     ("cache_type_v", "bf16", "cache_type_v", "bf16"),
     ("flash_attn", "on", "flash_attn", "on"),
+    ("kv_unified", "off", "kv_unified", "off"),
     ("mlock", True, "mlock", True),
     ("mmap", False, "mmap", False),
     ("split_mode", "tensor", "split_mode", "tensor"),
@@ -45,10 +46,11 @@ OF_LOADING_ALL_ALIKE: list[tuple[str, Any, str, Any]] = [
     ("max_queue", 5, "max_queue", 5),
     ("prefill_chunk", 32, "prefill_chunk", 32),
     ("prefix_cache_ram_mb", 64, "prefix_cache_ram_mb", 64),
-    ("prefix_cache_disk_mb", 2048, "prefix_cache_disk_mb", 2048),
+    ("prefix_cache_disk_mb", 200, "prefix_cache_disk_mb", 200),
     ("fence", "off", "fence", "off"),
 ]
 OF_SAMPLING: list[tuple[str, Any]] = [
+    ("stop_loops", False),
     ("temperature", 0.3),
     ("top_k", 7),
     ("top_p", 0.5),
@@ -69,8 +71,15 @@ OF_SAMPLING: list[tuple[str, Any]] = [
     ("max_tokens", 99),
 ]
 # What only a request has, and what the daemon itself fills in.
-OF_REQUESTS = {"stop", "logit_bias", "logprobs", "top_logprobs"}
-OF_THE_DAEMON = {"path", "alias", "prefix_cache_folder"}
+# How long a loop may be is the worker's, by the size of its model.
+OF_REQUESTS = {"stop", "logit_bias", "logprobs", "top_logprobs", "loop_tokens"}
+OF_THE_DAEMON = {
+    "path",
+    "alias",
+    "template_file",
+    "prefix_cache_folder",
+    "prefix_cache_conversations",
+}
 
 
 def found(home: Path, text: str, name: str = MODEL, **environ: str) -> LocalModel:
@@ -115,6 +124,14 @@ def test_a_key_of_sampling_reaches_the_engine(
     assert getattr(sampling, key) == expected
 
 
+def test_r5_variables_of_the_chat_template_are_a_models_own_or_everybodys(tmp_path: Path) -> None:
+    everybodys = "[engine]\ntemplate_kwargs = { enable_thinking = true, depth = 2 }\n"
+    own = f'[model."{MODEL}"]\ntemplate_kwargs = {{ enable_thinking = false }}\n'
+    assert found(tmp_path, "").template_kwargs == {}
+    assert found(tmp_path, everybodys).template_kwargs == {"enable_thinking": True, "depth": 2}
+    assert found(tmp_path, everybodys + own).template_kwargs == {"enable_thinking": False}
+
+
 def test_these_tables_leave_no_setting_out() -> None:
     loading = {name for _, _, name, _ in OF_LOADING + OF_LOADING_ALL_ALIKE}
     # The seed is the requests', as the default of all samplings.
@@ -122,7 +139,7 @@ def test_these_tables_leave_no_setting_out() -> None:
     sampling = {key for key, _ in OF_SAMPLING}
     assert sampling | OF_REQUESTS == set(SamplingConfig.__struct_fields__)
     of_a_model = {key for key, *_ in OF_LOADING} | sampling
-    assert of_a_model | {"preset"} == set(ModelProfile.model_fields)
+    assert of_a_model | {"preset", "template_kwargs"} == set(ModelProfile.model_fields)
     assert set(ModelProfile.model_fields) <= set(EngineSection.model_fields)
 
 
@@ -131,13 +148,23 @@ def test_without_a_config_the_engine_gets_its_own_built_in_values(tmp_path: Path
     assert model.sampling == SamplingConfig()
     path = str(tmp_path / "models" / f"{MODEL}.gguf")
     folder = str(tmp_path / "cache" / "prefix")
-    assert model.config == ModelConfig(path=path, alias=MODEL, prefix_cache_folder=folder)
+    assert model.config == ModelConfig(
+        path=path,
+        alias=MODEL,
+        prefix_cache_disk_mb=2048,
+        prefix_cache_folder=folder,
+        prefix_cache_conversations=False,
+    )
 
 
-def test_the_prefix_cache_is_told_its_folder_and_leaves_the_disk_alone(tmp_path: Path) -> None:
+def test_conversations_are_kept_on_disk_only_where_the_config_says_how_many(
+    tmp_path: Path,
+) -> None:
     config = found(tmp_path, "", EMBEDDED).config
     assert config.prefix_cache_folder == str(tmp_path / "cache" / "prefix")
-    assert config.prefix_cache_disk_mb == 0
+    assert not config.prefix_cache_conversations
+    asked = found(tmp_path, "[engine]\nprefix_cache_disk_mb = 2048\n", EMBEDDED).config
+    assert (asked.prefix_cache_disk_mb, asked.prefix_cache_conversations) == (2048, True)
 
 
 class TestPresets:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from clawd.security.redact import Redactor
-from clawd.service.log_ring import KEPT_CHARACTERS, KEPT_LINES, LogRing, ring
-from clawd.service.logs import set_up
+from clawd.service.logs import KEPT_CHARACTERS, KEPT_LINES, LogRing, ring, set_up
 from clawd.wire.log_methods import TailLog
 from tests.support.rows import each_row
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 WRITER = """
 import logging, os, sys
 from pathlib import Path
-from clawd.service.logfile import LogFileHandler
+from clawd.service.logs import LogFileHandler
 handler = LogFileHandler(Path(sys.argv[1]), max_bytes=1000, kept=3)
 log = logging.getLogger("x")
 log.addHandler(handler)

@@ -4,23 +4,23 @@ import asyncio
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
 
 from clawd.channels.rpc.server import RpcServer
-from clawd.mcp.dialing import Surroundings
 from clawd.mcp.model import ServerSettings
+from clawd.mcp.reach import Surroundings
 from clawd.mcp.supervisor import Supervisor, Timing
 from clawd.receipts.verify import verify
-from clawd.service import chain_check, door, lifecycle, reporting
+from clawd.service import control_socket, lifecycle, receipts, systemd
 from clawd.service.background import Background
 from clawd.service.build import Daemon
-from clawd.service.chain_check import ChainCheck
-from clawd.service.door import Door
-from clawd.service.health import health_of
-from clawd.service.reporting import Reporter
-from clawd.service.systemd import Systemd
+from clawd.service.control_socket import Door
+from clawd.service.http import health_of
+from clawd.service.receipts import ChainCheck
+from clawd.service.systemd import Reporter, Systemd
 from clawd.wire.methods import RunTool
 from tests.support.engines import eventually
 from tests.support.inprocess import OWNER, daemon_in
@@ -43,7 +43,7 @@ class FakeServer:
 async def test_the_telling_of_heads_that_ends_makes_the_daemon_unhealthy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawd.service.anchor.NEWS_INTERVAL_S", 0.001)
+    monkeypatch.setattr("clawd.service.receipts.NEWS_INTERVAL_S", 0.001)
     async with daemon_in(tmp_path) as inside:
         daemon = inside.daemon
         assert daemon.anchor is not None
@@ -74,7 +74,7 @@ async def test_the_watch_over_the_socket_that_ends_is_told(
 async def test_the_reporting_to_systemd_that_ends_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setattr(systemd, "LOOK_INTERVAL_S", 0.001)
     async with daemon_in(tmp_path) as inside:
         reporter = Reporter(Systemd({"NOTIFY_SOCKET": str(tmp_path / "nobody")}), inside.daemon)
         reporter.start()
@@ -95,10 +95,10 @@ async def test_a_check_of_the_log_that_breaks_never_leaves_it_valid(
         check = ChainCheck(daemon.chain, daemon.anchor, daemon.memory.ledger)
         assert await check.is_valid() is True
         await inside.ask(RunTool(name="time"), OWNER)
-        monkeypatch.setattr(chain_check, "verify", _breaks)
+        monkeypatch.setattr(receipts, "verify", _breaks)
         assert await check.is_valid() is False
         assert "failed by a defect" in caplog.text
-        monkeypatch.setattr(chain_check, "verify", verify)
+        monkeypatch.setattr(receipts, "verify", verify)
         assert await check.is_valid() is True
         await check.close()
 
@@ -108,7 +108,7 @@ async def test_the_supervision_of_a_server_that_ends_shows_it_as_away(
 ) -> None:
     supervisor = Supervisor(
         ServerSettings(alias="hand", command=("true",)),
-        lambda _tell: cast("Surroundings", None),
+        lambda _tell: cast("Surroundings", SimpleNamespace(reach=SimpleNamespace(problem=""))),
         on_change=lambda: None,
         is_stopped=_breaks,
         timing=Timing(),
@@ -137,7 +137,7 @@ async def test_a_reload_that_breaks_is_told_as_refused(
 async def test_a_home_that_is_gone_is_not_made_again_for_its_socket(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.ERROR, door.__name__)
+    caplog.set_level(logging.ERROR, control_socket.__name__)
     home = tmp_path / "home"
     path = home / "run" / "clawd.sock"
     made = Door(cast("RpcServer", FakeServer()), path, look_interval_s=0.001)

@@ -68,7 +68,7 @@ def test_every_key_reaches_its_server(tmp_path: Path) -> None:
         env={"PLAIN": "p", "API_TOKEN": SECRET},
         workspace_access="write",
         readonly_paths=("/notes",),
-        network=True,
+        hosts=("*",),
         call_timeout_s=3,
         **common,
     )
@@ -113,6 +113,19 @@ async def test_a_token_that_crosses_the_network_unencrypted_is_warned_of(
         await tools.close()
         assert ("unencrypted" in caplog.text) is warned
         assert SECRET not in caplog.text
+
+
+async def test_the_old_key_of_the_network_is_told_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    for keys, warned in (("network = true", True), ("hosts = ['*']", False)):
+        caplog.clear()
+        loaded = loaded_from(tmp_path, f"[mcp.servers.a]\ncommand = ['x']\n{keys}")
+        tools = McpTools(FakeServers(), layout=loaded.layout, environ={}, sessions=None)
+        await tools.adopt(loaded)
+        await tools.close()
+        assert ("network = true of an MCP server is old" in caplog.text) is warned
 
 
 def test_secrets_of_servers_are_taken_out_of_what_is_kept(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from clawd.counts import Tally
 from clawd.engine.protocol import ModelInfo
 from clawd.engine.slot import ModelStatus
 from clawd.engine.supervisor import Engine
-from clawd.service import chain_check
+from clawd.service import receipts
 from clawd.service.background import Background
-from clawd.service.chain_check import ChainCheck
 from clawd.service.metrics import LOGGED_EVERY_S, DaemonMetrics, MetricsLog
+from clawd.service.receipts import ChainCheck
 from clawd.wire.methods import RunTool
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricsReport
 from tests.service.test_health import FakeEngine, status_of
@@ -68,7 +68,7 @@ async def test_what_runs_and_waits_is_told_by_model(tmp_path: Path) -> None:
 async def test_nobody_waits_for_the_verification_of_a_long_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain_check, "AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(receipts, "AT_ONCE_BYTES", 0)
     async with daemon_in(tmp_path) as inside:
         await inside.ask(RunTool(name="time"), OWNER)
         daemon = inside.daemon
@@ -85,7 +85,7 @@ async def test_nobody_waits_for_the_verification_of_a_long_log(
         os.utime(path, ns=(written_ns, written_ns + 1_000_000))
         # It was looked at a moment ago: this change waits for the next time.
         assert await check.is_valid() is True
-        monkeypatch.setattr(chain_check, "INTERVAL_S", 0.0)
+        monkeypatch.setattr(receipts, "INTERVAL_S", 0.0)
         await check.is_valid()
         await check._running
         assert await check.is_valid() is False

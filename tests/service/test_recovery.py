@@ -1,13 +1,20 @@
 """What a crash cut off gets its receipt at the next start, once."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from clawd.memory.approvals import LapsedCall
+from clawd.memory.rows import Conversation
+from clawd.providers.base import ToolCall
 from clawd.receipts.ledger import Intent
-from clawd.receipts.record import ReceiptDraft, new_id, sha256_hex
-from clawd.service.recovery import close_interrupted
+from clawd.receipts.record import Approval, ReceiptDraft, new_id, sha256_hex
+from clawd.service.receipts import close_interrupted
+from clawd.wire.events import ApprovalRequested
+from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, bench_in
 
 ARGUMENTS = b'{"path":"a.md"}'
@@ -101,3 +108,51 @@ async def test_several_are_closed_in_the_order_they_began(bench: Bench) -> None:
 async def test_nothing_open_writes_nothing(bench: Bench) -> None:
     assert await recover(bench) == 0
     assert bench.receipts() == []
+
+
+async def test_of_questions_that_were_open_those_that_nobody_answered_may_be_answered_late(
+    bench: Bench,
+) -> None:
+    lapsed = bench.memory.lapsed
+    rows: dict[str, tuple[Approval, bool, bool]] = {
+        "asked": ("none", True, True),
+        "answered": ("user", True, False),
+        "no intent and no receipt": ("none", False, False),
+    }
+    expected = []
+    for name, (approval, has_intent, stays) in rows.items():
+        record = await bench.memory.conversations.create(
+            Conversation(owner=1000, workspace="/home/ada/w")
+        )
+        each = msgspec.structs.replace(
+            intent(), approval=approval, conversation_id=record.id, approved_by=""
+        )
+        if has_intent:
+            await bench.memory.ledger.open_intent(each, ARGUMENTS)
+        await lapsed.add(question(f"approval-{name}", record.id, each.id))
+        expected += [f"approval-{name}"] if stays else []
+    assert len(await lapsed.held()) == len(rows)
+    for _ in range(2):
+        await close_interrupted(bench.chain, bench.memory.ledger, bench.log, lapsed=lapsed)
+        assert await lapsed.held() == []
+        ids = [f"approval-{name}" for name in rows]
+        assert [each for each in ids if await lapsed.find(each) is not None] == expected
+    reasons = [receipt.reason for receipt in bench.receipts()]
+    assert reasons == ["interrupted; approval-asked can still be answered", "interrupted"]
+
+
+def question(approval_id: str, conversation_id: str, receipt_id: str) -> LapsedCall:
+    now = datetime.now(UTC).isoformat()
+    return LapsedCall(
+        shown=ApprovalRequested(
+            approval_id=approval_id, digest="d", call_id="c", tool="file_write", arguments="{}",
+            risk="medium", reason="writes a file", workspace="/home/ada/w",
+        ),
+        conversation_id=conversation_id,
+        receipt_id=receipt_id,
+        call=ToolCall(id="c", name="file_write", arguments="{}"),
+        principal=ADA,
+        asked_at=now,
+        lapsed_at=now,
+        is_held=True,
+    )  # fmt: skip

@@ -13,12 +13,12 @@ from typing import IO
 import pytest
 
 from clawd.errors import ClawError, ForbiddenError
-from clawd.service.sockets import HomeLock, listen, remove, take_when_free
+from clawd.service.control_socket import HomeLock, listen, remove, take_when_free
 from tests.support.rows import each_row
 
 HOLD = """
 import sys, pathlib
-from clawd.service.sockets import HomeLock
+from clawd.service.control_socket import HomeLock
 lock = HomeLock(pathlib.Path(sys.argv[1]))
 lock.take()
 print("held", flush=True)
@@ -27,7 +27,7 @@ sys.stdin.read()
 # A child has the descriptor of the lock, as any has between its start and its exec.
 HOLD_WITH_A_CHILD = """
 import os, subprocess, sys, pathlib
-from clawd.service.sockets import HomeLock
+from clawd.service.control_socket import HomeLock
 lock = HomeLock(pathlib.Path(sys.argv[1]))
 lock.take()
 child = subprocess.Popen(["cat"], stdin=0, pass_fds=[lock._descriptor])

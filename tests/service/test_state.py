@@ -1,5 +1,6 @@
 """What the config says of providers and models, as the daemon's parts get it."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,12 +10,17 @@ import pytest
 from clawd.config.load import load
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ProviderError
+from clawd.plugins.loader import PluginStore
+from clawd.plugins.pins import Pins
 from clawd.providers.base import ChatRequest, Message, Sampling, collect
-from clawd.providers.openai_compatible import OpenAICompatibleProvider
+from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.router import RouterProvider
 from clawd.service.state import MAX_ADDRESSES, LocalModels, State, runtime_of
+from clawd.wire.methods import Reload, SamplingWishes, ShowSampling
+from tests.plugins.plugin_files import manifest_text, plugin
 from tests.support.engines import Journal, fake_engine
-from tests.support.inprocess import daemon_in
+from tests.support.inprocess import OWNER, daemon_in
+from tests.tools.external_files import entry, manifest
 
 FLEET = """
 [providers.models.fleet]
@@ -115,6 +121,22 @@ async def test_a_profile_that_changed_is_in_force_after_a_reload(tmp_path: Path)
     await engine.close()
 
 
+async def test_the_default_provider_is_checked_with_the_default_model(tmp_path: Path) -> None:
+    environ = {"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.gguf").touch()
+    async with fake_engine(tmp_path) as (engine, journal):
+        state = State(load(environ=environ), engine, environ)
+        assert (await state.providers["local"].check()).startswith("embedded ")
+        (tmp_path / "config.toml").write_text('default_model = "mine"')
+        assert state.adopt(load(environ=environ)) == ""
+        assert (await state.providers["local"].check()).startswith("mine ")
+        lines = {line.name: line.model for line in state.provider_lines()}
+        assert lines["local"] == "mine"
+        assert len(journal.having("load")) == 2
+        await state.close()
+
+
 def test_a_file_has_one_engine_name_whatever_it_is_asked_for_by(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
@@ -154,11 +176,45 @@ async def test_m2_the_limit_of_one_tool_call_reaches_every_tool(tmp_path: Path) 
         found = {tool.name: tool.timeout_s for tool in inside.daemon.registry.all()}
     others = {name: limit_s for name, limit_s in found.items() if limit_s != 7.5}
     assert set(others) <= {
-        *("shell", "evaluate", "ask_user", "open_url"),
+        *("shell", "job", "evaluate", "ask_user", "open_url"),
         *("http", "web_search", "web_fetch", "pdf_extract"),
     }
     assert (others["http"], others["web_fetch"], others["pdf_extract"]) == (8.0, 15.0, 15.0)
     assert len(found) - len(others) > 20
+
+
+async def test_m2_no_manifest_has_more_time_than_the_limit_of_a_call(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    folder = home / "tools"
+    folder.mkdir(parents=True)
+    slow, quick = entry(name="slow", timeout_ms=300_000), entry(name="quick", timeout_ms=1_500)
+    file = folder / "CLAWD-some.tools"
+    file.write_text(manifest(slow, quick))
+    file.chmod(0o600)
+    asked = plugin(tmp_path / "source", manifest=manifest_text(more="timeout_ms = 90000"))
+    store = PluginStore(home / "plugins", Pins(home / "plugin_pins.json"))
+    store.install(asked, digest=store.inspect(asked).digest, by=os.getuid())
+    grace_s, plugin_grace_s = 11.0, 21.0
+    async with daemon_in(tmp_path, "[limits]\ntool_timeout_s = 7.5") as inside:
+        daemon = inside.daemon
+        found = {tool.name: tool.timeout_s for tool in daemon.registry.all()}
+        told = [(each.tool, each.severity, each.reason) for each in daemon.toolset.problems]
+        assert {name: found[name] for name in ("slow", "quick", "probe_tool")} == {
+            "slow": 7.5 + grace_s,
+            "quick": 1.5 + grace_s,
+            "probe_tool": 7.5 + plugin_grace_s,
+        }
+        why = "calls are ended after 7.5 s, which tool_timeout_s in [limits] sets for all tools"
+        assert told == [
+            ("slow", "warning", f"timeout_ms is 300000; {why}"),
+            ("probe_tool", "warning", f"timeout_ms is 90000; {why}"),
+        ]
+        text = (home / "config.toml").read_text()
+        (home / "config.toml").write_text(text.replace("7.5", "600.0"))
+        await inside.ask(Reload(), OWNER)
+        found = {tool.name: tool.timeout_s for tool in daemon.registry.all()}
+        assert (found["slow"], found["probe_tool"]) == (300 + grace_s, 90 + plugin_grace_s)
+        assert daemon.toolset.problems == ()
 
 
 async def test_m2_retries_and_the_limit_of_a_silent_stream_are_keys(tmp_path: Path) -> None:
@@ -172,6 +228,35 @@ async def test_m2_retries_and_the_limit_of_a_silent_stream_are_keys(tmp_path: Pa
     assert (far._settings.read_timeout_s, far._settings.retry.extra_attempts) == (9.5, 0)
     await made.close()
     await engine.close()
+
+
+async def test_m1_the_sampling_in_force_is_told_with_who_set_it(tmp_path: Path) -> None:
+    wishes = SamplingWishes(temperature=0.25, presence_penalty=0.5)
+    asked = ShowSampling(provider="local", preset="precise", sampling=wishes)
+    root, ada = OWNER, msgspec.structs.replace(OWNER, role="user")
+    async with daemon_in(tmp_path, FLEET) as inside:
+        found = {who.role: await inside.ask(asked, who) for who in (root, ada)}
+        far = await inside.ask(ShowSampling(provider="far", preset="wild", sampling=wishes), root)
+    told = {
+        role: {each.name: (each.value, each.origin) for each in report.items}
+        for role, report in found.items()
+    }
+    assert found["admin"].is_whole
+    expected = {
+        "temperature": ("0.25", "message"),
+        "top_k": ("40", "preset"),
+        "repeat_penalty": ("1.0", "config"),
+        "presence_penalty": ("0.5", "message"),
+        "frequency_penalty": ("0.0", "config"),
+    }
+    assert {name: told["admin"][name] for name in expected} == expected
+    assert told["user"] == told["admin"] | {"presence_penalty": ("0.0", "config")}
+    assert not far.is_whole
+    assert {each.name: (each.value, each.origin) for each in far.items} == {
+        "temperature": ("0.25", "message"),
+        "presence_penalty": ("0.5", "message"),
+        "top_p": ("1.0", "preset"),
+    }
 
 
 async def test_m1_an_address_of_a_message_becomes_a_provider_and_only_so_many(

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.service import reporting
-from clawd.service.reporting import Reporter
-from clawd.service.systemd import Systemd
+from clawd.service.systemd import Reporter, Systemd
 from tests.support.engines import eventually
 from tests.support.inprocess import daemon_in
 from tests.support.rows import each_row
@@ -82,7 +80,7 @@ def test_what_finds_no_room_with_the_manager_is_told_later_in_order(tmp_path: Pa
 async def test_a_manager_that_was_busy_when_it_was_told_ready_learns_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setattr("clawd.service.systemd.LOOK_INTERVAL_S", 0.001)
     with manager_at(str(tmp_path / "notify")) as manager:
         systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")})
         async with daemon_in(tmp_path) as inside:

@@ -19,6 +19,7 @@ from clawd.security.taint import TaintBook
 from clawd.service.background import Background
 from clawd.service.upkeep import MemoryKeeper
 from tests.memory.samples import ANNA, begun, said
+from tests.security.fakes import RuleReceipts
 from tests.support.rows import each_row
 
 LIMIT_S = 20.0
@@ -60,7 +61,7 @@ class _House:
         self.keeper = MemoryKeeper(
             upkeep or memory.upkeep,
             book=self.book,
-            rules=RuleBook(JsonRuleStore(folder / "rules.json")),
+            rules=RuleBook(JsonRuleStore(folder / "rules.json"), record=RuleReceipts()),
             limits=lambda: self.limits,
         )
 

@@ -20,14 +20,15 @@ from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.risk import Assessment, Risk
 from clawd.security.taint import TaintBook
+from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
+from clawd.tools.reach import ReachSettings
 from clawd.tools.registry import Registry
-from clawd.tools.telling import DispatchSettings
 from clawd.wire.events import Event
-from tests.security.fakes import ADA, MemoryRuleStore, Stop
+from tests.security.fakes import ADA, MemoryRuleStore, RuleReceipts, Stop
 
 LIMIT_S = 60.0
 SECRET = "correct-horse-battery"
@@ -101,12 +102,13 @@ class Bench:
         self.stop = Stop()
         self.taint = TaintBook()
         self.policy = PolicySettings()
-        self.rules = RuleBook(MemoryRuleStore())
+        self.rules = RuleBook(MemoryRuleStore(), record=RuleReceipts())
         self.approvals = Approvals(self.rules, estop=self.stop, timeout_s=LIMIT_S)
         self.redactor = Redactor([SECRET], b"k" * 32)
         self.events: list[Event] = []
         self.asked: asyncio.Queue[PendingApproval] = asyncio.Queue()
         self.is_reachable = True
+        self.reach = ReachSettings()
 
     def dispatcher(
         self,
@@ -129,6 +131,7 @@ class Bench:
                 sandbox_level=sandbox_level,
                 output_limit_bytes=limit_bytes,
                 sessions=self.memory.session_files,
+                reach=self.reach,
             ),
         )
 

@@ -6,28 +6,32 @@ from typing import Any
 import gguf
 import numpy as np
 
-from tests.support.gguf_models import EMBEDDED, copy_tokenizer
+from tests.support.gguf_models import EMBEDDED, copy_tokenizer, copy_with
 
 MEAN = gguf.PoolingType.MEAN
 _POOLING_KEY = "llama.pooling_type"
+_SEPARATOR = 5
 
 
 def write_pooled(path: Path, pooling: gguf.PoolingType = MEAN, source: Path = EMBEDDED) -> Path:
     """Copy a llama-architecture model and say in the copy how its outputs become one vector."""
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(path, "llama")
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name != gguf.Keys.General.ARCHITECTURE:
-            inner = field.types[-1] if field.types[0] is gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
-    writer.add_key_value(_POOLING_KEY, int(pooling), gguf.GGUFValueType.UINT32)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    return _written(writer, path)
+    return copy_with(path, {_POOLING_KEY: int(pooling)}, source)
 
 
-def write_random_bert(path: Path, *, n_embd: int = 64, n_layer: int = 2, n_ctx: int = 128) -> Path:
-    """Write a BERT with random weights: a model that makes embeddings and nothing else."""
+def write_random_bert(
+    path: Path,
+    *,
+    n_embd: int = 64,
+    n_layer: int = 2,
+    n_ctx: int = 128,
+    ranks: bool = False,
+    rank_template: str = "",
+) -> Path:
+    """Write a BERT with random weights: a model that makes embeddings and nothing else.
+
+    One that `ranks` has a head that makes one number of a query and a document instead, and may
+    have a template of its own for the two.
+    """
     writer = gguf.GGUFWriter(path, "bert")
     kinds = copy_tokenizer(gguf.GGUFReader(EMBEDDED), writer)
     n_ff = n_embd * 2
@@ -39,7 +43,13 @@ def write_random_bert(path: Path, *, n_embd: int = 64, n_layer: int = 2, n_ctx: 
     writer.add_head_count(4)
     writer.add_layer_norm_eps(1e-5)
     writer.add_causal_attention(False)
-    writer.add_pooling_type(MEAN)
+    writer.add_pooling_type(gguf.PoolingType.RANK if ranks else MEAN)
+    if ranks:
+        writer.add_sep_token_id(_SEPARATOR)
+        writer.add_add_sep_token(True)
+        writer.add_add_eos_token(True)
+    if rank_template:
+        writer.add_string("tokenizer.chat_template.rerank", rank_template)
     writer.add_vocab_size(len(kinds))
     writer.add_token_type_count(1)
     random = np.random.default_rng(1)
@@ -51,6 +61,9 @@ def write_random_bert(path: Path, *, n_embd: int = 64, n_layer: int = 2, n_ctx: 
     add("token_embd.weight", len(kinds), n_embd)
     add("position_embd.weight", n_ctx, n_embd)
     add("token_types.weight", 1, n_embd)
+    if ranks:
+        add("cls.weight", n_embd, n_embd)
+        add("cls.output.weight", 1, n_embd)
     norms = ["token_embd_norm"]
     for layer in range(n_layer):
         block = f"blk.{layer}."

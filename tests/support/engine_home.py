@@ -11,6 +11,7 @@ import msgspec
 import psutil
 
 from clawctl.client import Client, connect
+from clawd.engine.worker.statefile import BadStateError, read_header
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import Event, PromptEvaluated, TextDelta, TurnFailed, TurnStarted
@@ -123,8 +124,20 @@ class EngineHome:
         return found
 
     def states(self) -> list[Path]:
-        """Return the files of kept conversations."""
+        """Return the files of kept sequences: of conversations, and of what they begin with."""
         return sorted(self.home.path.rglob("*.kv"))
+
+    def conversation_states(self) -> list[Path]:
+        """Return the whole files of kept conversations.
+
+        What several begin with is kept beside them, once the daemon had a quiet moment for it.
+        """
+        found = []
+        for path in self.states():
+            with contextlib.suppress(BadStateError):
+                if read_header(path).parts:
+                    found.append(path)
+        return found
 
 
 def send(text: str, model: str, conversation: str = "", agent: str = "plain") -> SendMessage:

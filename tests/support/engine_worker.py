@@ -30,8 +30,10 @@ from clawd.engine.protocol import (
     PromptEvaluated,
     Quit,
     SamplingConfig,
+    TemplateNotes,
     Tokens,
     ToWorker,
+    Warmth,
     decode_from_worker,
     encode,
 )
@@ -176,7 +178,9 @@ class WorkerClient:
         waiting = self._waiting.setdefault(number, deque())
         while not waiting:
             at, event = self._receive(deadline)
-            assert not isinstance(event, Loaded | LoadFailed), event
+            if isinstance(event, TemplateNotes):
+                continue
+            assert not isinstance(event, Loaded | LoadFailed | Warmth), event
             self._waiting.setdefault(event.id, deque()).append((at, event))
         return waiting.popleft()
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from clawd.engine.client import EngineSettings
 from clawd.engine.mailbox import GenerationEvent
 from clawd.engine.protocol import ChatMessage, Generate, ModelConfig, Tokens
-from clawd.engine.settings import EngineSettings
 from clawd.engine.supervisor import Engine
 
 FAKE_WORKER = Path(__file__).parent / "fake_worker.py"

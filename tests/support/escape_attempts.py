@@ -1,7 +1,8 @@
 """The attempts to get out of the sandbox, as data: what each runs, and whether it bites outside.
 
-Each runs with these variables: KEY (a secret file), CANARY (a folder), DAEMON (the home of the
-stand-in daemon), SOCK, ABSTRACT, TCP, UDP (where that listens) and DPID (its process). An attempt
+Each runs with these variables: KEY (a secret file), CANARY (a folder), TOOL (a toolchain that is
+shown, with credentials in it), DAEMON (the home of the stand-in daemon), SOCK, ABSTRACT, TCP, UDP
+(where that listens) and DPID (its process). An attempt
 has escaped when it prints the secret or the word that `escaped` prints, when anything outside its
 workspace changed, when the stand-in was told something or died, or when `survived` appears in the
 workspace later.
@@ -282,6 +283,30 @@ _SOCKETS = (
         " && escaped", control=False),
 )  # fmt: skip
 
+_TOOLCHAINS = (
+    _sh("toolchain-credentials", 'cat "$TOOL/.npmrc" "$TOOL/etc/credentials.toml" "$TOOL"/.aws/*'),
+    _sh("toolchain-credentials-by-link", 'ln -s "$TOOL/.npmrc" l; ln -s "$TOOL" d; cat l d/.npmrc'),
+    _sh("toolchain-credentials-by-its-link", 'cat "$TOOL/share/linked" "$TOOL/share/.pypirc"'),
+    _sh("toolchain-credentials-by-dots", 'cd "$TOOL/bin"; cat ../.npmrc ../etc/../etc/*.toml'),
+    _sh("toolchain-credentials-by-second-name", 'ln "$TOOL/.npmrc" l; ln "$TOOL/.npmrc" ~/l\n'
+        'cat l ~/l'),
+    _sh("toolchain-credentials-by-proc", 'cat "/proc/self/root$TOOL/.npmrc"; cd "$TOOL"\n'
+        'cat /proc/self/cwd/.npmrc'),
+    _sh("toolchain-credentials-found", 'find -L "$TOOL" ~/.tool -type f -exec cat {} +'),
+    _sh("toolchain-credentials-moved", 'mv "$TOOL/etc" ~/e; cat ~/e/*; cp -r "$TOOL" c\n'
+        'cat c/.npmrc'),
+    _sh("toolchain-credentials-at-home", "cat ~/.tool/.npmrc ~/.tool/etc/*", control=False),
+    _sh("toolchain-mask-taken-off", 'umount -l "$TOOL/.npmrc"; rm -f "$TOOL/.npmrc"\n'
+        'cat "$TOOL/.npmrc"'),
+    _sh("toolchain-write", 'echo x >> "$TOOL/bin/hello"; echo x > "$TOOL/bin/new"'),
+    _sh("toolchain-delete", 'rm -rf "$TOOL/bin" ~/.tool/*'),
+    _sh("toolchain-move", 'mv "$TOOL" t; mv "$TOOL/bin/hello" "$TOOL/bin/ls"'),
+    _sh("toolchain-modes", 'chmod -R 777 "$TOOL"; touch -d 2001-01-01 "$TOOL/bin/hello"'),
+    _sh("toolchain-beside", 'cat "$TOOL/../.bashrc" "$(dirname "$TOOL")/.ssh/id"'),
+    _sh("cache-link", 'rm -rf ~/.kept/.npm ~/.kept/.cargo; ln -s "$CANARY" ~/.kept/.npm\n'
+        'ln -s "$CANARY" ~/.kept/.cargo; echo broken > ~/.npm/one', control=False),
+)  # fmt: skip
+
 _IF_SET = "\nif os.path.exists('s') and os.stat('s').st_mode & 0o6000: escaped()"
 
 # A file that is set-user-ID runs as the daemon's user outside: root's, if the daemon is root's.
@@ -306,4 +331,6 @@ _SET_ID = (
         "os.link(f'/proc/self/fd/{f}', 's', follow_symlinks=True)" + _IF_SET, control=False),
 )  # fmt: skip
 
-ESCAPES = (*_PATHS, *_PROC, *_PROCESSES, *_KERNEL, *_DEVICES, *_SOCKETS, *_SET_ID)
+ESCAPES = (
+    *_PATHS, *_PROC, *_PROCESSES, *_KERNEL, *_DEVICES, *_SOCKETS, *_SET_ID, *_TOOLCHAINS,
+)  # fmt: skip

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawd.errors import SandboxUnavailableError
+from clawd.security.egress import Denial, Egress, WayOut
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_result import Level
@@ -94,12 +95,15 @@ class _Place:
         (self.canary / ".hidden").write_text("alive as well")
         (self.home / "receipts.key").write_text(SECRET)
         (self.home / "ESTOP").write_text("stopped")
+        self.tool = folder / "person" / ".tool"
+        _make_toolchain(self.tool)
         self.abstract = f"stand-in-{secrets.token_hex(8)}"
 
     def variables(self, pid: int, ports: tuple[str, str]) -> dict[str, str]:
         return {
             "KEY": str(self.home / "receipts.key"),
             "CANARY": str(self.canary),
+            "TOOL": str(self.tool),
             "DAEMON": str(self.home),
             "SOCK": str(self.home / "control.sock"),
             "ABSTRACT": self.abstract,
@@ -111,6 +115,19 @@ class _Place:
     def state(self) -> list[str]:
         """Everything outside the workspace but what is in the home's inbox: names, modes, bytes."""
         return sorted(_described(self.folder, self.workspace)) + sorted(_described(self.home, None))
+
+
+def _make_toolchain(tool: Path) -> None:
+    """Make a toolchain with credentials in it, in a home with more of them."""
+    for name in (".npmrc", "etc/credentials.toml", ".aws/config", "share/.netrc", "../.ssh/id"):
+        (tool / name).parent.mkdir(parents=True, exist_ok=True)
+        (tool / name).write_text(SECRET)
+    (tool.parent / ".bashrc").write_text(f"export PASSWORD={SECRET}")
+    (tool / "share" / "linked").symlink_to("../.npmrc")
+    (tool / "share" / ".pypirc").symlink_to("../../.ssh/id")
+    (tool / "bin").mkdir()
+    (tool / "bin" / "hello").write_text("#!/bin/sh\necho hello\n")
+    (tool / "bin" / "hello").chmod(0o755)
 
 
 def _described(folder: Path, left_out: Path | None) -> Iterator[str]:
@@ -162,8 +179,26 @@ async def _probed(level: Level, base: Path) -> Sandbox:
     return sandbox
 
 
-async def _judged(attempt: Attempt, folder: Path, sandbox: Sandbox | None) -> Verdict:
+class _Guard:
+    """A sandbox, and a way out of it that leads nowhere: every host is refused."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self._egress = Egress(python=_PYTHON)
+
+    def way_out(self) -> WayOut:
+        async def decide(host: str, port: int) -> Denial | None:
+            return Denial(reason=f"{host}:{port} is not granted")
+
+        return self._egress.way_out(decide)
+
+    async def close(self) -> None:
+        await self._egress.close()
+
+
+async def _judged(attempt: Attempt, folder: Path, guard: _Guard | None) -> Verdict:
     """Run one; None is without a sandbox."""
+    way_out = guard.way_out() if guard is not None else None
     place = _Place(folder, attempt)
     with _stand_in(place) as (process, ports), (place.home / "receipts.key").open() as leaked:
         os.set_inheritable(leaked.fileno(), True)
@@ -171,18 +206,27 @@ async def _judged(attempt: Attempt, folder: Path, sandbox: Sandbox | None) -> Ve
         if attempt.before:
             await asyncio.to_thread(_as_owner, attempt.before, place, env)
         before = place.state()
-        if sandbox is not None:
+        if guard is not None:
             # A sandbox keeps the home that it was made with; no command sees this one either.
-            sandbox.adopt(
+            guard.sandbox.adopt(
                 SandboxSettings(
-                    forbidden_paths=(place.home,), limits=attempt.limits, python=_PYTHON
+                    forbidden_paths=(place.home,),
+                    limits=attempt.limits,
+                    python=_PYTHON,
+                    toolchains=(place.tool,),
+                    person=place.tool.parent,
+                    caches=folder.parent.parent / "caches",
                 )
             )
             command = ChildCommand(
-                argv=attempt.argv, workspace=place.workspace, env=env, timeout_s=_LIMIT_S
+                argv=attempt.argv,
+                workspace=place.workspace,
+                env=env,
+                timeout_s=_LIMIT_S,
+                toolchains=True,
             )
             try:
-                output = (await sandbox.run(command)).output
+                output = (await guard.sandbox.run(command, way_out=way_out)).output
             except SandboxUnavailableError as error:  # refused, not run
                 output = error.message
         else:
@@ -200,6 +244,7 @@ async def _judged(attempt: Attempt, folder: Path, sandbox: Sandbox | None) -> Ve
             "outside was changed": place.state() != before,
             "the stand-in was told": (place.home / "inbox").exists(),
             "the stand-in is dead": process.poll() is not None,
+            "it reached a host": way_out is not None and bool(way_out.contacts),
             "it lives on": (place.workspace / "survived").exists(),
         }
         return Verdict([sign for sign, seen in signs.items() if seen], output[-300:])
@@ -257,20 +302,20 @@ async def run_all(
     controls = 3 if few else 1
     # Named here, because a module that is found only later may be out of the new user's reach.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(AT_ONCE))
-    lanes: asyncio.Queue[Sandbox] = asyncio.Queue()
+    lanes: asyncio.Queue[_Guard] = asyncio.Queue()
     for _ in range(AT_ONCE):
-        lanes.put_nowait(await _probed(level, base))
+        lanes.put_nowait(_Guard(await _probed(level, base)))
     results: dict[str, dict[str, Verdict]] = {"sandbox": {}, "control": {}}
 
     async def one(kind: str, attempt: Attempt) -> None:
-        sandbox = await lanes.get()
+        guard = await lanes.get()
         try:
             folder = base / kind / attempt.name
             results[kind][attempt.name] = await _judged(
-                attempt, folder, sandbox if kind == "sandbox" else None
+                attempt, folder, guard if kind == "sandbox" else None
             )
         finally:
-            lanes.put_nowait(sandbox)
+            lanes.put_nowait(guard)
 
     async with asyncio.TaskGroup() as group:
         chosen = attempts(landlock=level == "landlock", few=few and level == "landlock")
@@ -278,6 +323,8 @@ async def run_all(
             group.create_task(one("sandbox", attempt))
             if attempt.control and level == "bwrap" and number % controls == 0:
                 group.create_task(one("control", attempt))
+    while not lanes.empty():
+        await lanes.get_nowait().close()
     return results
 
 

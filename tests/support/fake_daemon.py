@@ -29,6 +29,7 @@ from clawd.wire.messages import (
 )
 from clawd.wire.method import Method
 from clawd.wire.methods import METHODS
+from clawd.wire.policy_reports import PolicyBoundary
 from clawd.wire.reports import Done, StatusReport, ToolList
 
 LIMIT_S = 60.0
@@ -84,6 +85,13 @@ class FakeDaemon:
             "list_tools": ToolList(items=()),
             "list_keys": KeyList(items=()),
             "list_mcp_servers": McpServerList(items=()),
+            # Nobody is asked whether this folder is trusted: it is the configured one.
+            "show_policy": PolicyBoundary(
+                autonomy="supervised",
+                sandbox="full",
+                workspace=str(Path.cwd()),
+                workspace_only=True,
+            ),
             **handlers,
         }
         self.requests: list[Method[Any]] = []

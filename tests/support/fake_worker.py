@@ -7,7 +7,7 @@ file for loading, and the first word of the last message for a generation:
                  lingers.gguf takes its time to quit, grows.gguf becomes larger meanwhile,
                  fills.gguf fills its memory in part, and waits for one byte in fills.go; then
                  fills the rest, and waits for another
-    generation   say TEXT | tokens N | endless | die | abort | silent | deaf | template |
+    generation   say TEXT | tokens N | endless | die | abort | silent | deaf | template | ponder |
                  fail CODE | garbage | noisy | quiet | chars TEXT | env | request |
                  leaves FILE, which closes the socket and ends when the file is there
 
@@ -55,6 +55,8 @@ from clawd.engine.protocol import (
     TokenPieces,
     Tokens,
     TokenText,
+    Warm,
+    Warmth,
     decode_to_worker,
     encode,
 )
@@ -91,6 +93,9 @@ class FakeWorker:
                         self.note(cancel=frame.id)
                         if frame.id in self._cancelled:
                             self._cancelled[frame.id].set()
+                    case Warm():
+                        self.note(warm=len(frame.request.messages))
+                        self.send(Warmth(tokens=100, ready=100))
                     case CountTokens():
                         counts = tuple(len(text.split()) for text in frame.texts)
                         self.send(TokenCounts(id=frame.id, counts=counts))
@@ -191,6 +196,8 @@ class FakeWorker:
             self.answer(frame, "raw", f"{frame.prompt}")
             return
         word, _, rest = frame.messages[-1].content.partition(" ")
+        if frame.appended:
+            word, rest = "say", f"\n[{frame.messages[-1].content}{frame.appended}]"
         sampling = msgspec.to_builtins(frame.sampling)
         self.note(generate=frame.id, word=word, **sampling)
         self._cancelled[frame.id] = threading.Event()
@@ -224,8 +231,9 @@ class FakeWorker:
                 self.prefill(frame.id)
             case "leaves":
                 self.leave(Path(rest))
-            case "endless":
-                threading.Thread(target=self.endless, args=(frame.id,), daemon=True).start()
+            case "endless" | "ponder":
+                begun = "<think>" if word == "ponder" else ""
+                threading.Thread(target=self.endless, args=(frame.id, begun), daemon=True).start()
             case _:
                 self.prefill(frame.id)
                 self.answer(frame, word, rest)
@@ -258,6 +266,7 @@ class FakeWorker:
                 json.dumps(
                     {
                         "messages": [[m.role, m.content] for m in frame.messages],
+                        "variables": frame.template_kwargs,
                         "calls": [
                             [c.name, c.arguments] for m in frame.messages for c in m.tool_calls
                         ],
@@ -273,8 +282,10 @@ class FakeWorker:
             self.send(Tokens(id=frame.id, text=text, count=1))
         self.done(frame.id, len(texts))
 
-    def endless(self, generation: int) -> None:
+    def endless(self, generation: int, begun: str) -> None:
         self.prefill(generation)
+        if begun:
+            self.send(Tokens(id=generation, text=begun, count=1))
         while not self._cancelled[generation].wait(0.005):
             self.send(Tokens(id=generation, text="on ", count=1))
         self.done(generation, 1, cancelled=True)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 EMBEDDED = Path(__file__).parents[2] / "clawd" / "engine" / "embedded" / "clawd-tiny.gguf"
+FIM = {"pre": 1508, "suf": 1509, "mid": 1510, "rep": 1511, "sep": 1512}
 _NORMAL_TOKEN = 1
 _TOKENIZER_KEYS = ("model", "pre", "tokens", "token_type", "scores", "merges")
 _TOKEN_IDS = ("bos", "eos", "eot", "padding")
@@ -31,6 +32,7 @@ def write_random_gguf(
     chat_template: str | None = None,
     seed: int = 1,
     tensors_per_file: int = 0,
+    vocabulary: int = 0,
 ) -> Path:
     """Write a llama-architecture model and return its path.
 
@@ -53,11 +55,12 @@ def write_random_gguf(
             piece of the answer is whole text; the tokenizer must be a byte-level one.
         chat_template: a Jinja template instead of the other model's.
         seed: of all weights.
+        vocabulary: fill the vocabulary up to so many tokens, which no text has.
         tensors_per_file: split the model, `name-00001-of-00003.gguf`; the first is returned.
     """
     reader = gguf.GGUFReader(tokenizer_from)
     writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_per_file)
-    kinds = copy_tokenizer(reader, writer)
+    kinds = copy_tokenizer(reader, writer, fill_to=vocabulary)
     template = chat_template
     if template is None:
         template = _field(reader, "tokenizer.chat_template")
@@ -94,6 +97,32 @@ def write_random_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return min(path.parent.glob(f"{path.stem}-*")) if tensors_per_file else path
+
+
+def copy_with(path: Path, numbers: dict[str, int], source: Path = EMBEDDED) -> Path:
+    """Copy a llama-architecture model with more numbers in its metadata; return the copy."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(path, "llama")
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != gguf.Keys.General.ARCHITECTURE:
+            inner = field.types[-1] if field.types[0] is gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
+    for name, number in numbers.items():
+        writer.add_key_value(name, number, gguf.GGUFValueType.UINT32)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_infilling(path: Path) -> Path:
+    """Copy the embedded model and let tokens that it has no use for stand around a gap."""
+    return copy_with(
+        path, {f"tokenizer.ggml.fim_{mark}_token_id": token for mark, token in FIM.items()}
+    )
 
 
 def write_random_lora(
@@ -222,9 +251,20 @@ def _add_layer(weights: _Weights, layer: int, sizes: tuple[int, int, int], scale
         weights.add(f"{prefix}{name}.weight", values)
 
 
-def copy_tokenizer(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> list[int]:
-    """Copy the vocabulary and return the kinds of its tokens."""
-    values = {key: _field(reader, f"tokenizer.ggml.{key}") for key in _TOKENIZER_KEYS}
+def copy_tokenizer(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, fill_to: int = 0) -> list[int]:
+    """Copy the vocabulary, filled up to a number, and return the kinds of its tokens."""
+    values: dict[str, Any] = {
+        key: _field(reader, f"tokenizer.ggml.{key}") for key in _TOKENIZER_KEYS
+    }
+    more = range(max(fill_to - len(values["tokens"]), 0))
+    fillers: dict[str, list[Any]] = {
+        "tokens": [f"filler{n}" for n in more],
+        "token_type": [_NORMAL_TOKEN] * len(more),
+        "scores": [0.0] * len(more),
+    }
+    for key, filler in fillers.items():
+        if values[key] is not None:
+            values[key] = [*values[key], *filler]
     writer.add_tokenizer_model(values["model"])
     if values["pre"] is not None:
         writer.add_tokenizer_pre(values["pre"])

@@ -7,14 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.fork_server import INTERPRETERS, Forked, fork_daemon, may_fork
+from tests.support.fork_server import INTERPRETERS, Forked, fork_program, may_fork
 
 DEADLINE_S = 60.0
+_PIPED_CHARACTERS = 16_000
 
 
 class Home:
@@ -30,6 +32,8 @@ class Home:
             "CLAWD_HOME": str(self.path),
             "LANG": "C.UTF-8",
             "NO_COLOR": "1",
+            # What is not asked anything computes nothing: many daemons run side by side here.
+            "CLAWD_ENGINE__PRELOAD": "false",
             **INTERPRETERS,
         }
         self.daemon: subprocess.Popen[str] | Forked | None = None
@@ -68,20 +72,11 @@ class Home:
         stdin: str | None = None,
         timeout_s: float = 60.0,
         before: Sequence[str] = (),
+        cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run clawctl to its end, away from any terminal; `before` are words that start it."""
-        return subprocess.run(
-            [*before, sys.executable, "-m", "clawctl", *arguments],
-            env=self.environ,
-            cwd=self.workspace,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            start_new_session=True,
-            check=False,
-        )
+        folder = cwd or self.workspace
+        return run_clawctl(arguments, stdin, self.environ, folder, timeout_s, before=before)
 
     def json(self, *arguments: str) -> Any:
         """Run clawctl with --json and return what it printed."""
@@ -93,7 +88,10 @@ class Home:
         """Start the daemon, by other arguments of Python if given, and wait for nothing."""
         with (self.path / "daemon.log").open("a") as log:
             if not how and may_fork(self.environ):
-                self.daemon = fork_daemon(self.environ, self.workspace, log)
+                output = log.fileno()
+                with Path(os.devnull).open("rb") as nothing:
+                    standard = (nothing.fileno(), output, output)
+                    self.daemon = fork_program("clawd", (), self.environ, self.workspace, standard)
                 return
             self.daemon = subprocess.Popen(
                 [sys.executable, *(how or ("-m", "clawd"))],
@@ -180,6 +178,61 @@ class Home:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
+
+
+def run_clawctl(
+    arguments: Sequence[str],
+    stdin: str | None,
+    environ: Mapping[str, str],
+    folder: Path,
+    timeout_s: float = DEADLINE_S,
+    *,
+    before: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Run clawctl in a session of its own, so that no terminal can be asked.
+
+    A short input is in the pipe before anybody reads it: whoever may get a text waits but a moment
+    for its first letter.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer; it is killed.
+    """
+    words = [*before, sys.executable, "-m", "clawctl", *arguments]
+    if before or not may_fork(environ) or len(stdin or "") > _PIPED_CHARACTERS:
+        return subprocess.run(
+            words,
+            env=environ,
+            cwd=folder,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            start_new_session=True,
+            check=False,
+        )
+    with contextlib.ExitStack() as kept:
+        out, err = (kept.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        if stdin is None:
+            source = kept.enter_context(Path(os.devnull).open("rb")).fileno()
+        else:
+            source, into = os.pipe()
+            kept.callback(os.close, source)
+            os.write(into, stdin.encode())  # what a pipe takes without a reader
+            os.close(into)
+        standard = (source, out.fileno(), err.fileno())
+        process = fork_program("clawctl", arguments, environ, folder, standard)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    return subprocess.CompletedProcess(words, code, *texts)
 
 
 def is_alive(pid: int) -> bool:

@@ -17,7 +17,7 @@ from clawd.receipts.verify import BadLine, read_receipts
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.service.build import Daemon
-from clawd.service.sockets import listen
+from clawd.service.control_socket import listen
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door
 
 T = TypeVar("T")

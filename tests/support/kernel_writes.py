@@ -22,12 +22,13 @@ import msgspec
 
 from clawd.errors import SandboxUnavailableError
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.stderr_log import StderrLog
+from clawd.mcp.reach import ServerReach, Surroundings
 from clawd.mcp.stdio import stdio_transport
-from clawd.mcp.trouble import Trouble
+from clawd.mcp.trouble import StderrLog, Trouble
 from clawd.plugins.loader import PluginStore
 from clawd.plugins.pins import Pins
 from clawd.plugins.process import plugin_tools
+from clawd.security.egress import WayOut
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
@@ -39,6 +40,7 @@ from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.reader import Reader
 from clawd.tools.external import external_tool
+from clawd.tools.reach import ReachSettings
 from tests.plugins.plugin_files import plugin
 from tests.tools.external_files import entry, manifest, read
 
@@ -102,10 +104,15 @@ class Swapping(Sandbox):
 
     @contextlib.asynccontextmanager
     async def open(
-        self, command: ChildCommand, *, on_errors: Callable[[bytes], None]
+        self,
+        command: ChildCommand,
+        *,
+        on_errors: Callable[[bytes], None],
+        way_out: WayOut | None = None,
     ) -> AsyncIterator[OpenChild]:
         """Run the probe to its end in the place of what would stay, which does not come up."""
-        async with super().open(self._swapped(command), on_errors=on_errors) as child:
+        swapped = self._swapped(command)
+        async with super().open(swapped, on_errors=on_errors, way_out=way_out) as child:
             while data := await child.read():
                 self.said += data.decode()
         raise SandboxUnavailableError("this was the probe")
@@ -173,14 +180,16 @@ async def _serve(sandbox: Sandbox, home: Path, workspace: Path) -> None:
         alias="a", command=("server",), workspace=str(workspace), workspace_access="none"
     )
     log = StderrLog(home / "log", redact=lambda text: text)
+    reach = ServerReach(settings, ReachSettings())
+    around = Surroundings(sandbox, home, log, lambda _address: None, reach)
     with contextlib.suppress(SandboxUnavailableError):
-        async with stdio_transport(settings, sandbox, log, Trouble(), lambda _id: False):
+        async with stdio_transport(settings, around, Trouble(), lambda _id: False):
             pass
 
 
 def _external(sandbox: Sandbox) -> Tool:
     (spec,) = read(manifest(entry()))
-    return external_tool(spec, sandbox=sandbox, environ={})
+    return external_tool(spec, sandbox=sandbox, environ={}, most_s=300.0)
 
 
 def _plugin(sandbox: Sandbox, home: Path, folder: Path) -> Tool:
@@ -188,7 +197,7 @@ def _plugin(sandbox: Sandbox, home: Path, folder: Path) -> Tool:
     source = plugin(folder / "source")
     store.install(source, digest=store.inspect(source).digest, by=os.getuid())
     (installed,) = store.installed()
-    (tool,) = plugin_tools(installed, sandbox=sandbox)
+    (tool,) = plugin_tools(installed, sandbox=sandbox, most_s=300.0)
     return tool
 
 

@@ -311,7 +311,10 @@ class World:
             assert not [text for text in (*self.results, *self.model.seen) if secret in text]
         assert API_KEY.encode() not in (self.home / "tool_receipts.log").read_bytes()
         receipts = self.receipts()
-        assert len(receipts) == self.model.made
+        # A command that goes on after its call has a receipt of its end, too.
+        ends = [r for r in receipts if r.tool == "job" and r.reason.startswith("the end of job")]
+        calls = [r for r in receipts if r.tool != "approval_rule" and r not in ends]
+        assert len(calls) == self.model.made
         assert self.daemon.estop.is_set() is False
         assert self.daemon.approvals.pending(OWNER) == []
         if self.autonomy != "full":

@@ -19,7 +19,9 @@ import re
 import select
 import signal
 import sys
+import termios
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +29,10 @@ from typing import Any
 
 import pexpect
 import psutil
+import ptyprocess
 import pyte
+
+from tests.support.fork_server import Forked, fork_program, may_fork
 
 LIMIT_S = 60.0
 SETTLED_S = 0.3
@@ -60,6 +65,52 @@ KEYS = {
 Awaited = str | re.Pattern[str] | Callable[["TerminalScreen"], bool]
 
 
+class _ForkedPty(ptyprocess.PtyProcess):  # type: ignore[misc]
+    """A program on a terminal that another process started, which also collects its status."""
+
+    def __init__(self, forked: Forked, master: int) -> None:
+        super().__init__(forked.pid, master)
+        self._forked = forked
+
+    def isalive(self) -> bool:
+        if not self.terminated:
+            self._note(self._forked.wait() if self.flag_eof else self._forked.poll())
+        return not self.terminated
+
+    def wait(self) -> int | None:
+        self._note(self._forked.wait())
+        return self.exitstatus
+
+    def _note(self, code: int | None) -> None:
+        if code is None:
+            return
+        self.terminated = True
+        self.exitstatus: int | None = code if code >= 0 else None
+        self.signalstatus: int | None = -code if code < 0 else None
+        self.status = code << 8 if code >= 0 else -code  # as waitpid has it
+
+
+class _ForkedClawctl(pexpect.spawn):  # type: ignore[misc]
+    def _spawnpty(self, args: list[Any], **options: Any) -> _ForkedPty:
+        master, slave = os.openpty()
+        try:
+            termios.tcsetwinsize(slave, options["dimensions"])
+            words = [os.fsdecode(each) for each in args[3:]]
+            standard = (slave, slave, slave)
+            folder = Path(options["cwd"] or Path.cwd())
+            forked = fork_program("clawctl", words, options["env"], folder, standard)
+        finally:
+            os.close(slave)
+        return _ForkedPty(forked, master)
+
+
+def spawn_on_terminal(argv: Sequence[str], environ: dict[str, str], **options: Any) -> Any:
+    """Start a program on a terminal as pexpect does; clawctl is forked where that is the same."""
+    is_clawctl = list(argv[:3]) == [sys.executable, "-m", "clawctl"]
+    kind = _ForkedClawctl if is_clawctl and may_fork(environ) else pexpect.spawn
+    return kind(argv[0], list(argv[1:]), env=environ, timeout=LIMIT_S, **options)
+
+
 class TerminalScreen:
     """One program on a terminal, from its start to its end.
 
@@ -79,14 +130,8 @@ class TerminalScreen:
         self.raw = bytearray()
         self._screen = _Screen(columns, lines, self._answer)
         self._stream = pyte.ByteStream(self._screen)
-        self._child: Any = pexpect.spawn(
-            argv[0],
-            list(argv[1:]),
-            env={"TERM": "xterm-256color", **environ},
-            cwd=cwd,
-            timeout=LIMIT_S,
-            dimensions=(lines, columns),
-        )
+        whole = {"TERM": "xterm-256color", **environ}
+        self._child = spawn_on_terminal(argv, whole, cwd=cwd, dimensions=(lines, columns))
         self._child.ptyproc.delayafterclose = 0  # whoever closes it has waited for its end
         self._has_ended = False
 
@@ -288,6 +333,7 @@ def clawctl_screen(
     lines: int = 24,
     columns: int = 80,
     how: Sequence[str] = ("-m", "clawctl"),
+    cwd: Path | None = None,
 ) -> TerminalScreen:
     """Start clawctl on a terminal; the place of its cursor is told, as a real one does.
 
@@ -297,10 +343,21 @@ def clawctl_screen(
         lines: how high the terminal is.
         columns: how wide it is.
         how: the words that let Python run it.
+        cwd: where it runs; by default in the workspace.
     """
     told = {name: value for name, value in environ.items() if name != "PROMPT_TOOLKIT_NO_CPR"}
     argv = [sys.executable, *how, *arguments]
-    return TerminalScreen(argv, told, lines=lines, columns=columns)
+    place = cwd or workspace_of(environ)
+    return TerminalScreen(argv, told, lines=lines, columns=columns, cwd=place)
+
+
+def workspace_of(environ: dict[str, str]) -> Path | None:
+    """Return the configured workspace of a home, where nobody is asked about the folder."""
+    config = Path(environ.get("CLAWD_HOME", "/nonexistent")) / "config.toml"
+    if not config.is_file():
+        return None
+    found = tomllib.loads(config.read_text(encoding="utf-8")).get("workspace_dir", "")
+    return Path(found) if found and Path(found).is_dir() else None
 
 
 def in_front(name: str) -> Callable[[TerminalScreen], bool]:

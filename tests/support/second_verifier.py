@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 NUMBERS = dict.fromkeys(("seq", "uid", "duration_ms"), (int,)) | {"exit_code": (int, type(None))}
 TEXTS = "id timestamp conversation_id tool args_hash result_hash workspace approved_by reason"
-TEXTS += " sandbox previous_hash receipt_hash checkpoint_hash key"
-LEFT_OUT = ("checkpoint_hash", "key")  # where they are empty
+TEXTS += " sandbox previous_hash receipt_hash checkpoint_hash key contacted refused"
+LEFT_OUT = ("checkpoint_hash", "key", "contacted", "refused")  # where they are empty
 SIGNED = "timestamp head_hash public_key next_public_key signature checkpoint_hash"
 WORDS = {"status": ["allowed", "denied", "failed"], "risk": ["low", "medium", "high"]}
 WORDS |= {"approval": ["auto", "user", "rule", "none"], "format": ["clawd-receipt/1"]}
@@ -65,7 +65,7 @@ def read(line: bytes) -> Entry:
     except (ValueError, RecursionError):
         return Entry()
     for kind, shape in SHAPES.items():
-        all_of = {"checkpoint_hash": "", "key": ""} | found if kind == "receipt" else found
+        all_of = dict.fromkeys(LEFT_OUT, "") | found if kind == "receipt" else found
         fits = (x in shape[name] or type(x) in shape[name] for name, x in pairs)
         if set(all_of) == set(shape) and all(fits):
             own, seq, named = all_of[f"{kind}_hash"], all_of["seq"], all_of["checkpoint_hash"]

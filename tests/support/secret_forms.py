@@ -98,6 +98,9 @@ def secrets_of(form: str) -> tuple[str, ...]:
 
 
 ORDINARY = (
+    # names that begin as a token of some service does
+    "mark-r8-talk-t0-c0", "git switch r8-fix-the-build-2", "fw-update-count-3", "fw_update_count",
+    "rnd-1-of-the-simulations", "phx-west-2-loadbalancer", "gsk-annual-report-2025",
     # prose
     "The password is asked for on the terminal; a token is a piece of text.",
     "Password: required", "password: see below", "Enter your password: ", "token: the next word",

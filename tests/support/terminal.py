@@ -17,6 +17,7 @@ from clawd.wire.events import (
     TurnUsage,
 )
 from tests.support.fake_daemon import Call
+from tests.support.screen import spawn_on_terminal, workspace_of
 
 LIMIT_S = 60
 # The editor draws its prompt by moving the cursor over the blank.
@@ -63,14 +64,9 @@ def spawn_clawctl(
     environ: dict[str, str], *arguments: str, how: Sequence[str] = ("-m", "clawctl")
 ) -> Any:
     """Start clawctl on a terminal; `how` are the words that let Python run it."""
-    child = pexpect.spawn(
-        sys.executable,
-        [*how, *arguments],
-        env=environ,
-        encoding="utf-8",
-        timeout=LIMIT_S,
-        dimensions=(40, 120),
-    )
+    argv = [sys.executable, *how, *arguments]
+    folder = workspace_of(environ)
+    child = spawn_on_terminal(argv, environ, cwd=folder, encoding="utf-8", dimensions=(40, 120))
     child.delaybeforesend = None
     child.delayafterread = None
     child.ptyproc.delayafterclose = 0

@@ -8,11 +8,10 @@ from typing import Any
 
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import Tool, ToolContext, ToolResult
 from clawd.tools.external import external_tool
-from clawd.tools.external_manifest import ManifestRules, read_manifest
-from clawd.tools.external_spec import ExternalSpec
-from clawd.tools.schema import decode_arguments
+from clawd.tools.external_manifest import ExternalSpec, ManifestRules, read_manifest
 
 TRUE = "/usr/bin/true"
 ECHOES_ARGV = "#!/usr/bin/python3\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
@@ -52,11 +51,12 @@ class Bench:
         self.sandbox = Sandbox(SandboxSettings(home=self.home))
         self.environ: dict[str, str] = dict(os.environ)
         self.reported: list[str] = []
+        self.most_s = 300.0
         self.heard: Callable[[str], None] = self.reported.append
 
     def tool(self, **fields: Any) -> Tool:
         (spec,) = read(manifest(entry(**fields)))
-        return external_tool(spec, sandbox=self.sandbox, environ=self.environ)
+        return external_tool(spec, sandbox=self.sandbox, environ=self.environ, most_s=self.most_s)
 
     def context(self) -> ToolContext:
         return ToolContext(

@@ -226,7 +226,7 @@ async def cancel_itself(_arguments: Arguments, _context: ToolContext) -> Any:
 
 
 async def raise_not_found(_arguments: Arguments, _context: ToolContext) -> Any:
-    raise NotFoundError("no such file.", hint="Look again.")
+    raise NotFoundError("no such file", hint="Look again.")
 
 
 @each_row(
@@ -235,7 +235,7 @@ async def raise_not_found(_arguments: Arguments, _context: ToolContext) -> Any:
         (raise_defect, "error: probe failed: KeyError"),
         (return_nothing, "error: probe failed: TypeError"),
         (cancel_itself, "error: probe broke off by itself"),
-        (raise_not_found, "error: no such file. Look again."),
+        (raise_not_found, "error: no such file; Look again."),
     ],
     fresh=["bench"],
 )

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from clawd.errors import ReceiptError, StorageError
-from clawd.memory.ledger import MemoryLedger
+from clawd.memory.store import MemoryLedger
 from clawd.receipts.ledger import Intent
 from clawd.receipts.record import Receipt, ReceiptDraft, sha256_hex
 from clawd.receipts.verify import find_receipt

@@ -6,7 +6,7 @@ import pytest
 
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.tools.execution import Executor
-from clawd.tools.settle import settled
+from clawd.tools.uncancellable import settled
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench, Held, Probe
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools import external
 from clawd.tools.external import ExternalTool
-from clawd.tools.external_spec import ExternalSpec, Parameter
+from clawd.tools.external_manifest import ExternalSpec, Parameter
 from tests.support.rows import each_row
 from tests.support.time_limits import TimeLimit
 from tests.tools.external_files import ECHOES_ARGV, Bench, program
@@ -156,8 +156,9 @@ async def test_it_has_no_network_unless_granted(bench: Bench) -> None:
     shut = script(bench, look)
     granted = bench.tool(command=str(bench.base / "program"), network=True)
     assert (shut.outward, granted.outward) == (False, True)
+    assert (shut.reaches_hosts, granted.reaches_hosts, granted.hosts) == (False, True, ("*",))
     closed, opened = await bench.call(shut), await bench.call(granted)
-    assert closed.output != opened.output
+    assert closed.output == opened.output, "no network of this machine, whatever is granted"
     assert "untrusted_source" not in closed.metadata
     assert opened.metadata["untrusted_source"] == "the external tool probe"
 
@@ -240,6 +241,14 @@ async def test_at_the_time_limit_it_is_asked_to_end_first(
     assert (lines[0], lines[-1]) == ("begun", "asked")
     assert result.error == "The tool was ended after 271.25 s"
     assert result.metadata["timed_out"] is True
+
+
+async def test_m2_the_limit_of_all_calls_ends_it_whatever_the_manifest_says(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.heard, bench.most_s = TimeLimit(monkeypatch).is_over_at("begun"), TimeLimit.seconds
+    result = await bench.call(script(bench, "echo begun\nexec sleep 300", timeout_ms=300_000))
+    assert result.error == "The tool was ended after 271.25 s"
 
 
 async def test_what_ignores_being_asked_is_killed(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.tools.external_folder import (
+from clawd.tools.external import (
     MAX_FILE_BYTES,
     Found,
     Places,

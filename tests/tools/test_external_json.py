@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.tools.external_json import MAX_DEPTH, JsonFileError, parse
+from clawd.tools.external_manifest import MAX_DEPTH, JsonFileError, parse
 from tests.support.rows import each_row
 
 VALUES = st.recursive(

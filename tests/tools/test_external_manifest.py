@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from clawd.tools.external_json import JsonFileError
-from clawd.tools.external_manifest import ManifestRules
-from clawd.tools.external_warnings import warnings_of
+from clawd.tools.external_manifest import JsonFileError, ManifestRules, warnings_of
 from tests.support.rows import each_row
 from tests.tools.external_files import TRUE, entry, manifest, program, read
 
@@ -29,7 +27,7 @@ def test_a_tool_has_what_the_page_says_when_it_says_nothing() -> None:
     (spec,) = read(manifest(entry()))
     assert (spec.timeout_ms, spec.max_output_bytes) == (10_000, 65_536)
     assert (spec.cwd, spec.env_passthrough, spec.argv) == (None, (), ())
-    assert (spec.discards_errors, spec.nonzero_is_error, spec.network) == (False, True, False)
+    assert (spec.discards_errors, spec.nonzero_is_error, spec.hosts) == (False, True, ())
 
 
 ACCEPTED: list[dict[str, Any]] = [
@@ -62,6 +60,9 @@ ACCEPTED: list[dict[str, Any]] = [
     {"stderr": "discard"},
     {"treat_nonzero_exit_as_error": False},
     {"network": True},
+    {"hosts": ["a.test:443", "*.b.test:80", "127.0.0.1:8080"]},
+    {"hosts": ["*"]},
+    {"hosts": ["a.test:443"], "network": True},
 ]
 
 
@@ -69,7 +70,8 @@ ACCEPTED: list[dict[str, Any]] = [
 def test_a_sound_tool_is_taken(fields: dict[str, Any]) -> None:
     (spec,) = read(manifest(entry(**fields)))
     assert spec.name == fields.get("name", "probe")
-    for name in ("timeout_ms", "max_output_bytes", "network"):
+    assert spec.hosts == tuple(fields.get("hosts", ("*",) if "network" in fields else ()))
+    for name in ("timeout_ms", "max_output_bytes"):
         assert name not in fields or getattr(spec, name) == fields[name]
     assert spec.argv == tuple(fields.get("argv", ()))
     assert {each.name for each in spec.parameters} == set(fields.get("parameters", ()))
@@ -151,6 +153,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"stderr": "ignore"}, "stderr", "merge, discard"),
     ({"treat_nonzero_exit_as_error": "no"}, "treat_nonzero_exit_as_error", "true or false"),
     ({"network": 1}, "network", "true or false"),
+    ({"hosts": "a.test:443"}, "hosts", "expected a list"),
+    ({"hosts": ["a.test"]}, "hosts", "expected host:port"),
+    ({"hosts": [f"a{n}.test:1" for n in range(65)]}, "hosts", "at most 64"),
     ({"shell": True}, "shell", "`shell` is unknown"),
     ({"timeout": 5}, "timeout", "did you mean `timeout_ms`?"),
 ]  # fmt: skip

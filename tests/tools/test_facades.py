@@ -15,16 +15,16 @@ from clawd.engine.protocol import Grammar
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.security.policy import Deny, PolicySettings
+from clawd.tools.arguments import decode_arguments
+from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed
-from clawd.tools.facades import FACADES, MEMBERS, facades_over
 from clawd.tools.journal import Journal
 from clawd.tools.offer import Offer, example_of
 from clawd.tools.preparing import CallPreparer
-from clawd.tools.registry import Registry
-from clawd.tools.schema import decode_arguments
-from clawd.tools.telling import DispatchSettings
+from clawd.tools.registry import FACADES, MEMBERS, Registry, facades_over
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Probe, request
+from tests.support.grammar_text import compiled
 from tests.support.rows import each_row
 from tests.tools.test_off_spec_calls import tools_in
 from tests.tools.test_offer import StandIn
@@ -171,7 +171,7 @@ def test_a_facade_whose_tools_are_there_fits_a_grammar(tmp_path: Path) -> None:
         grammar = Grammar(
             kind="tool_call", schema=True, tools={facade.name: facade.parameters}, frames=(frame,)
         )
-        plan = GrammarPlanner(lambda _gbnf: True).plan(grammar)
+        plan = GrammarPlanner(compiled).plan(grammar)
         assert plan is not None
         assert plan.quarantined == {}
         for action, tool in facade.members.items():

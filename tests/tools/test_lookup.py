@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.tools.facades import MEMBERS, ToolMode
+from clawd.tools.registry import MEMBERS, ToolMode
 from tests.support.dispatching import Bench, request
 from tests.tools.test_off_spec_calls import tools_in
 

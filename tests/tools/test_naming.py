@@ -3,10 +3,20 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.tools.facades import FACADES
-from clawd.tools.naming import ALIASES, EITHER, cleaned, near_name, nearest, words_of
-from clawd.tools.traits import builtin_traits
-from clawd.tools.verbs import NO_CHOICE, choice_of, distance, is_one_slip
+from clawd.tools.base import builtin_traits
+from clawd.tools.naming import (
+    ALIASES,
+    EITHER,
+    NO_CHOICE,
+    choice_of,
+    cleaned,
+    distance,
+    is_one_slip,
+    near_name,
+    nearest,
+    words_of,
+)
+from clawd.tools.registry import FACADES
 from tests.support.rows import each_row
 
 TOOLS = tuple(sorted({*ALIASES.values(), "cwd", "knowledge_append", "knowledge_keywords"}))

@@ -15,8 +15,8 @@ from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.lookup import ToolLookup
+from clawd.tools.naming import distance
 from clawd.tools.outcome import CallOutcome
-from clawd.tools.verbs import distance
 from tests.support.dispatching import Bench, bench_in, request
 from tests.support.rows import each_row
 from tests.tools.off_spec import FILES, REFUSED, ROWS, Outcome

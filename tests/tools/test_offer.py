@@ -1,16 +1,28 @@
-"""One catalogue, three channels: the tools block, the list in the prompt, the MCP descriptors."""
+"""One catalogue, two channels: the tools block of requests, and the MCP descriptors; the core."""
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from clawd.runtime.prompt import PromptSettings, system_prompt
-from clawd.tools.base import Tool
-from clawd.tools.facades import MEMBERS, ToolMode
-from clawd.tools.offer import Offer, descriptors, example_of, specs, stands_for
-from clawd.tools.schema import decode_arguments
-from clawd.tools.traits import Traits, builtin_traits
+from clawd.tools.arguments import decode_arguments
+from clawd.tools.base import Tool, Traits, builtin_traits, traits_of
+from clawd.tools.lookup import ToolLookup, met_in
+from clawd.tools.offer import (
+    MAX_BRIEF,
+    Offer,
+    OfferRules,
+    Reader,
+    Told,
+    descriptors,
+    example_of,
+    lean_schema,
+    specs,
+    stands_for,
+    told_of,
+)
+from clawd.tools.registry import MEMBERS, ToolMode
 from tests.support.dispatching import Probe
 from tests.support.rows import each_row
 from tests.tools.test_off_spec_calls import tools_in
@@ -37,12 +49,9 @@ class Hostile(Probe):
 
 
 @each_row("mode", MODES)
-def test_the_three_channels_say_the_same_of_every_tool(tmp_path: Path, mode: ToolMode) -> None:
+def test_both_channels_say_the_same_of_every_tool(tmp_path: Path, mode: ToolMode) -> None:
     offer = Offer(every_tool(tmp_path), mode)
-    prompt = system_prompt(PromptSettings(), offer.shown, workspace="/w")
-    inline = prompt.partition("[tools]\n")[2].partition("\n\n")[0].splitlines()
     block, mcp = specs(offer.shown), descriptors(offer.shown)
-    assert inline == [f"- {spec.name}: {spec.description}" for spec in block]
     assert [(each.name, each.description, each.input_schema) for each in mcp] == [
         (spec.name, spec.description, spec.parameters) for spec in block
     ]
@@ -121,4 +130,144 @@ def test_the_addenda_of_members_are_told_by_their_facade() -> None:
         addendum: ClassVar[str] = "WRITE WITH CARE"
 
     offer = Offer([Added("file_write")], "unified")
-    assert "WRITE WITH CARE" in system_prompt(PromptSettings(), offer.shown, workspace="/w")
+    assert "WRITE WITH CARE" in system_prompt(
+        PromptSettings(), Told(tools=offer.shown), workspace="/w"
+    )
+
+
+CORE = OfferRules(kind="core", core=("file_list", "file_read", "shell"))
+AUTO = OfferRules(kind="auto", core=CORE.core)
+SMALL = Reader(context_tokens=8_192, is_local=True)
+
+
+class Remote(Probe):
+    """A tool of an MCP server whose schema takes some hundred tokens."""
+
+    source: ClassVar[str] = "mcp:files"
+    parameters: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {"text": {"type": "string", "description": "x" * 1_000}},
+    }
+
+
+class Foreign(Probe):
+    source: ClassVar[str] = "plugin"
+
+
+def test_r4_a_core_is_told_and_all_may_be_called(tmp_path: Path) -> None:
+    offer = Offer([*every_tool(tmp_path), Foreign("weather")])
+    told = told_of(offer, CORE, SMALL)
+    assert [tool.name for tool in told.tools] == [
+        "file_list", "file_read", "shell", "tool_lookup", "weather",
+    ]  # fmt: skip
+    assert stands_for((*told.tools, *told.others)) == offer.names
+    for spec in specs([tool for tool in told.tools if tool.name != "weather"], is_lean=True):
+        assert "description" not in msgspec.json.encode(spec.parameters).decode()
+        # What is not told still holds: no argument that the tool does not take.
+        assert "additionalProperties" not in spec.parameters
+        assert spec.held_to["additionalProperties"] is False
+    insisted = told_of(offer, CORE, SMALL, chosen="calculator")
+    assert "calculator" in {tool.name for tool in insisted.tools}
+
+
+def test_r4_all_are_told_where_nothing_is_won_or_nothing_would_show_the_others(
+    tmp_path: Path,
+) -> None:
+    tools = every_tool(tmp_path)
+    without = [tool for tool in tools if tool.name != "tool_lookup"]
+    few = [Probe("calculator"), ToolLookup()]
+    many = [*tools, *(StandIn(f"tool_{number}") for number in range(MAX_BRIEF))]
+    rows: dict[str, tuple[list[Tool], OfferRules, Reader, bool]] = {
+        "core wanted": (tools, CORE, Reader(context_tokens=1_000_000), False),
+        "all wanted": (tools, OfferRules(kind="all"), SMALL, True),
+        "a small context": (tools, AUTO, SMALL, False),
+        "a large context": (tools, AUTO, Reader(context_tokens=200_000, is_local=True), True),
+        "an unknown context here": (tools, AUTO, Reader(is_local=True), False),
+        "an unknown context elsewhere": (tools, AUTO, Reader(), True),
+        "a prompt without tools": (tools, AUTO, Reader(is_local=True, reads_tools=False), True),
+        "a prompt with names alone": (
+            tools,
+            AUTO,
+            Reader(context_tokens=8_192, is_local=True, reads_schemas=False),
+            True,
+        ),
+        "very many names": (many, AUTO, Reader(is_local=True, reads_schemas=False), False),
+        "no lookup": (without, CORE, SMALL, True),
+        "few tools": (few, CORE, SMALL, True),
+    }
+    wrong = {
+        name: told
+        for name, (offered, rules, reader, is_all) in rows.items()
+        if (not (told := told_of(Offer(offered), rules, reader)).others) is not is_all
+    }
+    assert not wrong
+
+
+def test_p11_tools_of_servers_are_told_beside_a_core_as_far_as_the_context_has_room() -> None:
+    tools = [ToolLookup(), *(Remote(f"files__{number}") for number in range(20))]
+    told = {
+        size: len(told_of(Offer(tools), CORE, Reader(context_tokens=size)).tools) - 1
+        for size in (1_024, 8_192, 32_768, 1_000_000)
+    }
+    assert told == {1_024: 0, 8_192: 1, 32_768: 7, 1_000_000: 20}
+
+
+def test_a_lean_schema_holds_what_a_call_must_hold() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "A file.", "default": "."},
+            "description": {"type": "string", "enum": ["a", "b"]},
+            "items": {"type": "array", "items": {"anyOf": [{"type": "object", "title": "x"}]}},
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    }
+    assert lean_schema(schema) == {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "description": {"type": "string", "enum": ["a", "b"]},
+            "items": {"type": "array", "items": {"anyOf": [{"type": "object"}]}},
+        },
+        "required": ["path"],
+    }
+    assert lean_schema({"type": "object", "properties": {}, "required": []}) == {
+        "type": "object",
+        "properties": {},
+    }
+
+
+def test_r4_rare_arguments_are_left_to_the_manual_and_may_be_given(tmp_path: Path) -> None:
+    offer = Offer(every_tool(tmp_path))
+    pages = {page.name: page.parameters["properties"] for page in offer.pages()}
+    told = {spec.name: spec for spec in specs(offer.shown, is_lean=True)}
+    rare = {tool.name: traits_of(tool).rare for tool in offer.shown}
+    assert rare["file_read"] == ("offset", "max_bytes")
+    for tool, name in ((tool, name) for tool, names in rare.items() for name in names):
+        assert name not in told[tool].parameters["properties"]
+        assert name not in told[tool].held_to.get("required", ())
+        assert (name in told[tool].held_to["properties"], name in pages[tool]) == (True, True)
+
+
+def test_r4_what_a_history_has_met_of_tools_is_what_was_looked_up_or_called() -> None:
+    tools = [Probe(name) for name in ("plan", "pdf_extract", "knowledge_load", "knowledge_save")]
+    rows: dict[tuple[str, str], list[str]] = {
+        ("tool_lookup", '{"name": "PLAN"}'): ["plan"],
+        ("tool_lookup", '{"name": "knowledge"}'): ["knowledge_load", "knowledge_save"],
+        ("tool_lookup", "{}"): [],
+        ("tool_lookup", '{"name": 3}'): [],
+        ("tool_lookup", "{oops"): [],
+        ("tool_lookup", '{"name": "no such"}'): [],
+        ("plan", "{oops"): ["plan"],
+        ("shell", '{"name": "plan"}'): [],
+    }
+    wrong = {
+        call: found
+        for call, expected in rows.items()
+        if (found := [tool.name for tool in met_in([call], tools)]) != expected
+    }
+    assert not wrong
+    assert [tool.name for tool in met_in(rows, tools)] == [
+        "plan", "knowledge_load", "knowledge_save",
+    ]  # fmt: skip

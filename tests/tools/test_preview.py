@@ -14,15 +14,18 @@ from hypothesis import strategies as st
 
 from clawd.memory.changes import ChangeLimits
 from clawd.security.policy import PolicySettings
+from clawd.security.risk import Autonomy
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, ToolContext, ToolResult
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.outcome import CallOutcome
 from clawd.tools.preview import MAX_OLD_BYTES, Preview
 from clawd.wire.changes import FileDiff
 from clawd.wire.events import ToolStarted
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench, bench_in, request
+from tests.support.rows import each_row
 
 
 def applied(old: bytes, diff: FileDiff) -> bytes | None:
@@ -327,3 +330,110 @@ async def test_p9_undo_of_a_file_that_was_moved_away_says_so_and_uses_no_step_up
         assert "made.txt: it is gone, moved or removed since" in result.error
     (bench.workspace / "moved.txt").rename(bench.workspace / "made.txt")
     assert (await tools["undo"].invoke({}, here)).output == "undone: made.txt removed"
+
+
+# --- a file that would lose most of what it holds
+
+LONG = "".join(f"line {number}\n" for number in range(214))
+CUT = {"path": "x.txt", "content": "a\nb\nc\n"}
+LOSES = "replaces 214 lines of x.txt by 3"
+
+
+async def question_of(
+    bench: Bench, call: tuple[str, dict[str, Any]], *, changes: Any = None
+) -> tuple[str, CallOutcome]:
+    """Make a call; return why a person was asked, "" for nobody, and what came of it with a yes."""
+    tool, arguments = call
+    dispatcher = bench.dispatcher(tools_over(changes).values())
+    reason = ""
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        made = request(tool, json.dumps(arguments))
+        running = tasks.create_task(dispatcher.call(made, bench.scope()))
+        asked = tasks.create_task(bench.asked.get())
+        await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            pending = asked.result()
+            reason = pending.question.reason
+            bench.approvals.answer(pending.id, "once", ADA, digest=pending.digest)
+        else:
+            asked.cancel()
+    return reason, running.result()
+
+
+@each_row(
+    ("mode", "old", "tool", "arguments", "expected"),
+    [
+        ("edits", LONG, "file_write", CUT, LOSES),
+        ("supervised", LONG, "file_write", CUT, f"writes a file; {LOSES}"),
+        ("full", LONG, "file_write", CUT, ""),
+        ("edits", LONG, "file_write", CUT | {"content": ""}, "replaces 214 lines of x.txt by 0"),
+        ("edits", LONG, "file_write", CUT | {"content": "x\n" * 106},
+         "replaces 214 lines of x.txt by 106"),
+        ("edits", LONG, "file_write", CUT | {"content": "x\n" * 107}, ""),
+        ("edits", "x\n" * 21, "file_write", CUT, "replaces 21 lines of x.txt by 3"),
+        ("edits", "x\n" * 20, "file_write", CUT, ""),
+        ("edits", LONG, "file_write", CUT | {"path": "new.txt"}, ""),
+        ("edits", LONG, "file_append", CUT, ""),
+        ("edits", LONG, "file_edit", {"path": "x.txt", "old_text": "line 7\n", "new_text": ""}, ""),
+        ("edits", LONG, "file_edit",
+         {"path": "x.txt", "start_line": 1, "end_line": 212, "new_text": "a\n"}, LOSES),
+        ("edits", LONG, "fs_ops", {"operations": [{"op": "write", **CUT}]}, LOSES),
+        ("full", LONG, "fs_ops", {"operations": [{"op": "write", **CUT}]}, ""),
+        ("edits", "x\n" * (MAX_OLD_BYTES // 2 + 1), "file_write", CUT,
+         f"replaces {MAX_OLD_BYTES + 2} bytes of x.txt by 6"),
+    ],
+    fresh=["bench"],
+)  # fmt: skip
+async def test_r7_a_file_that_loses_most_of_its_lines_is_asked_about_in_every_mode_but_full(
+    bench: Bench, mode: Autonomy, old: str, tool: str, arguments: dict[str, Any], expected: str
+) -> None:
+    bench.policy = PolicySettings(autonomy=mode, forbidden_paths=())
+    (bench.workspace / "x.txt").write_text(old)
+    reason, outcome = await question_of(bench, (tool, arguments))
+    assert expected == reason if not expected else reason.endswith(expected), reason
+    assert outcome.status == "allowed", outcome.text
+    (receipt,) = bench.receipts()
+    assert ("replaces" in receipt.reason) == (bool(expected) or mode == "full"), receipt.reason
+
+
+async def test_r7_no_standing_rule_stands_for_what_a_file_loses(bench: Bench) -> None:
+    path = bench.workspace / "x.txt"
+    path.write_text(LONG)
+    dispatcher = bench.dispatcher(TOOLS.values())
+    call = request("file_write", json.dumps(CUT))
+    for word in ("conversation", "always"):
+        async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(dispatcher.call(call, bench.scope()))
+            pending = await bench.asked.get()
+            assert LOSES in pending.question.reason
+            bench.approvals.answer(pending.id, word, ADA, digest=pending.digest)
+        path.write_text(LONG)
+    reason, _ = await question_of(bench, ("file_write", CUT))
+    assert reason.endswith(LOSES)
+    reason, _ = await question_of(bench, ("file_write", CUT))  # of three lines now
+    assert reason == ""
+
+
+async def test_r7_where_nobody_can_be_asked_the_file_stays_and_the_model_is_told_how_to_go_on(
+    bench: Bench,
+) -> None:
+    bench.policy = PolicySettings(autonomy="edits", forbidden_paths=())
+    bench.is_reachable = False
+    path = bench.workspace / "x.txt"
+    path.write_text(LONG)
+    call = request("file_write", json.dumps(CUT))
+    outcome = await bench.dispatcher(TOOLS.values()).call(call, bench.scope())
+    assert (outcome.status, path.read_text()) == ("denied", LONG)
+    assert "use file_edit to change a part" in outcome.text
+    (receipt,) = bench.receipts()
+    assert receipt.status == "denied"
+
+
+async def test_r7_undo_brings_a_short_file_back_unasked(bench: Bench, tmp_path: Path) -> None:
+    changes = await bench.memory.changes(tmp_path / "undo", ChangeLimits)
+    bench.policy = PolicySettings(autonomy="edits", forbidden_paths=())
+    (bench.workspace / "x.txt").write_text("a\n")
+    grown = ("file_write", {"path": "x.txt", "content": LONG})
+    assert (await question_of(bench, grown, changes=changes))[0] == ""
+    reason, outcome = await question_of(bench, ("undo", {}), changes=changes)
+    assert (reason, outcome.status) == ("", "allowed"), outcome.text

@@ -6,8 +6,8 @@ import pytest
 
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.providers.base import ToolSpec
-from clawd.tools.offer import descriptors
-from clawd.tools.registry import Registry, short_of, specs
+from clawd.tools.offer import descriptors, short_of, specs
+from clawd.tools.registry import Registry
 from tests.support.dispatching import Probe
 from tests.support.rows import each_row
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
-from clawd.tools.schema import Form, decode_arguments, example_arguments
+from clawd.tools.arguments import Form, decode_arguments, example_arguments
 from tests.support.rows import each_row
 
 _SCHEMA: dict[str, Any] = {

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from clawd.mcp.stderr_log import KEPT_BYTES, StderrLog
+from clawd.mcp.trouble import KEPT_BYTES, StderrLog
 from clawd.memory.rows import Conversation
 from clawd.plugins.files import PluginFile, Tree
 from clawd.plugins.scan import secrets_in
 from clawd.security.redact import RedactingFilter
-from clawd.service.recovery import close_interrupted
+from clawd.service.receipts import close_interrupted
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.dispatch import REASON_LIMIT
 from clawd.tools.journal import NAME_IN_RECEIPT

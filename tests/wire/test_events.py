@@ -16,6 +16,7 @@ from clawd.wire.events import (
     HopReset,
     HopUsage,
     McpLine,
+    MessageJoined,
     ModelLoading,
     Notice,
     PlanChanged,
@@ -26,6 +27,7 @@ from clawd.wire.events import (
     SessionFileChanged,
     SessionFileDeleted,
     TextDelta,
+    ToolDraft,
     ToolFinished,
     ToolProgress,
     ToolRequested,
@@ -45,6 +47,7 @@ SAMPLES: list[Event] = [
     PromptEvaluated(tokens=9, cached=2, elapsed_ms=1.5, context_used=9, context_size=4096),
     ReasoningDelta(text="hm"),
     TextDelta(text="a\x1b[31m‮b"),
+    ToolDraft(tool="shell", text='{"comm'),
     ToolRequested(call_id="1", tool="shell", arguments='{"command":"ls"}'),
     ApprovalRequested(
         approval_id="a", digest="d", call_id="1", tool="shell", arguments="{}", risk="medium",
@@ -64,6 +67,7 @@ SAMPLES: list[Event] = [
     SessionFileChanged(name="a.txt", mime="text/plain", summary="s", size=9, is_by_model=True),
     SessionFileDeleted(name="a.txt"),
     Notice(level="warning", text="careful"),
+    MessageJoined(turn_id="t", text="and the tests", steer_id="1"),
     TurnFinished(
         conversation_id="c", turn_id="t", text="done", stop_reason="cap",
         usage=TurnUsage(prompt_tokens=3, rounds=1), denied=1, unanswered_approvals=1,

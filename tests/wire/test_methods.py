@@ -8,11 +8,14 @@ import pytest
 
 from clawd.channels.rpc.handlers.all import Handlers
 from clawd.wire import (
+    cache_methods,
+    cache_reports,
     changes,
     conversation_methods,
     conversation_reports,
-    exports,
     extension_reports,
+    job_methods,
+    job_reports,
     key_methods,
     key_reports,
     knowledge_methods,
@@ -26,7 +29,6 @@ from clawd.wire import (
     metric_methods,
     metric_reports,
     plan_methods,
-    plans,
     plugin_methods,
     policy_methods,
     policy_reports,
@@ -50,7 +52,9 @@ from tests.support.rows import each_row
 
 METHOD_MODULES = (
     methods,
+    cache_methods,
     conversation_methods,
+    job_methods,
     key_methods,
     knowledge_methods,
     log_methods,
@@ -68,17 +72,19 @@ METHOD_MODULES = (
     status_methods,
 )
 REPORT_MODULES = (
+    cache_reports,
     changes,
     conversation_reports,
-    exports,
+    receipt_methods,
     extension_reports,
+    job_reports,
     key_reports,
     knowledge_reports,
     log_reports,
     mcp_reports,
     memory_methods,
     metric_reports,
-    plans,
+    plan_methods,
     policy_reports,
     prompt_reports,
     reports,
@@ -129,6 +135,8 @@ def test_parameters_without_a_default_are_the_only_ones_wanted(
 ) -> None:
     fields = msgspec.structs.fields(kind)
     needed: dict[str, Any] = {field.encode_name: "x" for field in fields if field.required}
+    if name == "allow_host":
+        needed["hosts"] = ["x"]
     if name == "load_contents":
         needed["hashes"] = ["x"]
     if name == "write_session_file":
@@ -137,6 +145,8 @@ def test_parameters_without_a_default_are_the_only_ones_wanted(
         needed["answer"] = "deny"
     if name == "compare_environment":
         needed["variables"] = {"x": "x"}
+    if name == "set_mode":
+        needed["mode"] = "edits"
     made = unpack(pack(needed), kind)
     assert unpack(pack(made), kind) == made
 
@@ -154,6 +164,8 @@ def test_only_these_methods_are_for_admins() -> None:
         "accept_receipts",
         "back_up_memory",
         "check_memory",
+        "list_caches",
+        "clear_caches",
         "list_plugins",
         "inspect_plugin",
         "install_plugin",

@@ -3,9 +3,13 @@
 import importlib
 import shlex
 from collections.abc import Sequence
+from typing import get_args
 
 import click
+import msgspec
 
+from clawctl.choice import Mode
+from clawctl.folders import real_folder
 from clawctl.render import note, say, show_error, show_fields, show_table
 from clawctl.repl.host import Host
 from clawctl.views import (
@@ -17,16 +21,39 @@ from clawctl.views import (
     show_receipts,
     show_status,
 )
-from clawd.errors import ClawError
+from clawd.errors import ClawError, NotFoundError
 from clawd.wire.mcp_methods import ListMcpServers
-from clawd.wire.methods import ClearEstop, EstopState, ListRules, SetEstop, Status
+from clawd.wire.methods import (
+    ClearEstop,
+    EstopState,
+    ListRules,
+    SetEstop,
+    ShowConversation,
+    Status,
+)
 from clawd.wire.policy_methods import ExplainPolicy, ShowPolicy
 from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.status_reports import StatusReport
 
 
 def status(host: Host, _rest: str) -> None:
-    """Show what the daemon is and does."""
-    show_status(host.call(Status()), host.call(ListMcpServers()).items)
+    """Show what the daemon is and does, and where and in which mode tools act here."""
+    report = host.call(Status())
+    folder, mode = standing_of(host, report)
+    show_status(report, host.call(ListMcpServers()).items, folder=folder, mode=mode)
+
+
+def standing_of(host: Host, report: StatusReport) -> tuple[str, str]:
+    """Return the folder in which tools act and the mode, as the daemon knows them."""
+    folder, mode = host.workspace or report.workspace, str(host.mode)
+    if host.conversation_id:
+        asked = ShowConversation(conversation_id=host.conversation_id, limit=1)
+        try:
+            line = host.call(asked).conversation
+        except NotFoundError:  # it was deleted: the next message says so
+            return real_folder(folder), mode or report.autonomy
+        folder, mode = line.workspace or folder, line.mode
+    return real_folder(folder), mode or report.autonomy
 
 
 def estop(host: Host, rest: str) -> None:
@@ -40,6 +67,17 @@ def estop(host: Host, rest: str) -> None:
             report = host.call(SetEstop(reason=rest))
     host.is_stopped = report.is_set
     say(estop_line(report))
+
+
+def mode(host: Host, rest: str) -> None:
+    """Show how far the model may go without a person, or set it for this conversation."""
+    if rest:
+        try:
+            host.set_mode(msgspec.convert(rest, Mode))
+        except msgspec.ValidationError:
+            note(f"{rest} is no mode; there are {', '.join(filter(None, get_args(Mode)))}")
+            return
+    say(f"mode {standing_of(host, host.call(Status()))[1]}")
 
 
 def receipts(host: Host, _rest: str) -> None:
@@ -86,6 +124,11 @@ def approvals(host: Host, rest: str) -> None:
     if not words:
         print()
         _run(host, "approval", ["rules"])
+
+
+def jobs(host: Host, rest: str) -> None:
+    """Do what `clawctl jobs` does."""
+    _run(host, "jobs", _words(rest))
 
 
 def doctor(host: Host, _rest: str) -> None:

@@ -89,11 +89,17 @@ def tool(host: Host, rest: str) -> None:
 
 
 def undo(host: Host, rest: str) -> None:
-    """Take back what tools changed."""
-    if rest and not re.fullmatch("[1-9][0-9]{0,2}", rest):
-        note("/undo takes a number of steps, as in: /undo 2")
+    """Take back what tools and commands changed."""
+    if rest == "turn":
+        arguments = '{"turn": true}'
+    elif re.fullmatch("[0-9A-Za-z]+-[0-9A-Za-z]+", rest):
+        arguments = msgspec.json.encode({"call": rest}).decode()
+    elif not rest or re.fullmatch("[1-9][0-9]{0,2}", rest):
+        arguments = f'{{"steps": {rest or 1}}}'
+    else:
+        note("/undo takes a number of steps, the id of a receipt, or turn, as in: /undo 2")
         return
-    host.run_tool(RunTool(name="undo", arguments=f'{{"steps": {rest or 1}}}'))
+    host.run_tool(RunTool(name="undo", arguments=arguments))
 
 
 def _find(host: Host, name: str) -> ToolLine:

@@ -1,13 +1,19 @@
 """Commands that choose who answers and how: model, provider, preset, agent, system text."""
 
+import msgspec
+
 from clawctl.render import note, say, show_table
 from clawctl.repl.host import Host
-from clawd.errors import NotFoundError
+from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.wire.codec import to_builtins
 from clawd.wire.methods import (
     ListModels,
     ListProviders,
     LoadModel,
+    SamplingWishes,
     ShowConfig,
+    ShowConversation,
+    ShowSampling,
     Status,
 )
 from clawd.wire.prompt_methods import ShowPrompt
@@ -21,6 +27,7 @@ PRESETS = {
     "wild": "anything may come",
 }
 OFF = {"off", "none", "default"}
+THINK = ("on", "off", "low", "medium", "high", "auto")
 
 
 def model(host: Host, rest: str) -> None:
@@ -86,6 +93,81 @@ def preset(host: Host, rest: str) -> None:
         return
     host.choose(preset="" if rest in OFF else rest)
     say("The model's own way." if rest in OFF else f"Sampling is {rest} from now on.")
+
+
+def think(host: Host, rest: str) -> None:
+    """Say whether the model is to think, or how it stands."""
+    if rest and rest not in THINK:
+        note(f"{rest} is none of {', '.join(THINK)}")
+        return
+    if rest:
+        host.choose(think=rest)
+    kept = host.choice.think or _kept_think(host)
+    when = " from your next message on" if rest else ""
+    if kept in {"", "auto"}:
+        say(f"Whether it thinks is the model's to say{when}.")
+    else:
+        how = kept if kept in {"on", "off"} else f"on, and its effort {kept}"
+        say(f"Thinking is {how} in this conversation{when}.")
+
+
+def _kept_think(host: Host) -> str:
+    """Return what was said of thinking in the conversation before."""
+    if not host.conversation_id:
+        return ""
+    request = ShowConversation(conversation_id=host.conversation_id, limit=1)
+    return host.call(request).conversation.think
+
+
+def sampling(host: Host, rest: str) -> None:
+    """Show how the model samples, or set values for the messages that follow."""
+    if rest in OFF:
+        host.choose(sampling=None)
+        say("Nothing is set here any more.")
+    elif rest:
+        host.choose(sampling=_changed(host.choice.sampling, rest.replace(",", " ").split()))
+    choice = host.choice
+    if choice.url:
+        asked = to_builtins(choice.sampling) if choice.sampling else {}
+        show_table(("NAME", "VALUE"), [(n, str(v)) for n, v in asked.items()], nothing="Nothing.")
+        note(f"{choice.url} has its own way in the rest, and may not know all of these.")
+        return
+    found = host.call(
+        ShowSampling(
+            provider=choice.provider,
+            model=choice.model,
+            agent=choice.agent,
+            preset=choice.preset,
+            sampling=choice.sampling,
+        )
+    )
+    who = {"message": "set here", "preset": "the preset", "config": "the configuration"}
+    show_table(
+        ("NAME", "VALUE", "SET BY"),
+        [(each.name, each.value, who[each.origin]) for each in found.items],
+        nothing="Nothing is set.",
+    )
+    if not found.is_whole:
+        note(f"{found.provider} has its own way in the rest, and may not know all of these.")
+
+
+def _changed(current: SamplingWishes | None, words: list[str]) -> SamplingWishes | None:
+    """Return the wishes with these changes, `NAME=VALUE` or `NAME=off`; None for no wish."""
+    wishes: dict[str, object] = {**to_builtins(current)} if current else {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in SamplingWishes.__struct_fields__ or not equals:
+            known = ", ".join(SamplingWishes.__struct_fields__)
+            raise InvalidRequestError(
+                f"{word} is not NAME=VALUE of sampling", hint=f"The names are {known}; or off."
+            )
+        wishes.pop(name, None)
+        if value not in OFF:
+            wishes[name] = (value,) if name == "stop" else value
+    try:
+        return msgspec.convert(wishes, SamplingWishes, strict=False) if wishes else None
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"sampling: {str(error).replace('`$.', '`')}") from error
 
 
 def agent(host: Host, rest: str) -> None:

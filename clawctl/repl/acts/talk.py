@@ -6,9 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from clawctl.folders import real_folder
 from clawctl.render import Palette, note, say
 from clawctl.repl.host import Host
-from clawctl.repl.settings import read_settings
+from clawctl.settings import read_settings
 from clawctl.views import show_compression
 from clawd.wire.conversation_methods import (
     CompressConversation,
@@ -17,7 +18,7 @@ from clawd.wire.conversation_methods import (
     RenameConversation,
 )
 from clawd.wire.conversation_reports import ConversationLine, MessageLine
-from clawd.wire.methods import OpenConversation, ShowConversation
+from clawd.wire.methods import OpenConversation, RunTool, ShowConversation, Status
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 
 MESSAGES_SHOWN = 6
@@ -32,7 +33,7 @@ PAGE = 1_000
 
 def clear(host: Host, _rest: str) -> None:
     """Begin a new conversation."""
-    host.go_on_in("")
+    host.go_on_in(None)
     say("A new conversation begins with the next message.")
 
 
@@ -45,7 +46,27 @@ def go_on(host: Host, rest: str) -> None:
     else:
         request = OpenConversation(workspace=host.workspace, agent=host.choice.agent, resume=True)
         line = host.call(request)
-    host.go_on_in(line.id)
+    _enter(host, line)
+
+
+def resume(host: Host, rest: str) -> None:
+    """Let the person choose another conversation, and go on with it."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        note("/resume needs a terminal to choose at; /memory lists conversations, /continue ID")
+        return
+    from clawctl.repl import picking
+
+    folder = real_folder(host.workspace or host.call(Status()).workspace)
+    offered = [talk for talk in picking.talks(host.client(), folder) if talk.has(rest)]
+    if not offered:
+        note(f"No conversation has {visible_line(rest)}." if rest else "There is none to go on in.")
+    elif chosen := picking.choose(offered):
+        _enter(host, host.call(OpenConversation(conversation_id=chosen)))
+
+
+def _enter(host: Host, line: ConversationLine) -> None:
+    host.choose(think="")  # each conversation has its own
+    host.go_on_in(line)
     show_end(host, line)
 
 
@@ -79,11 +100,11 @@ def retry(host: Host, _rest: str) -> None:
         note("What you sent before this REPL began is not known word by word: write it again.")
         return
     if asked[-1] == 0:
-        host.go_on_in("")
+        host.go_on_in(None)
     else:
         upto = found[asked[-1] - 1].id
         request = ForkConversation(conversation_id=host.conversation_id, message_id=upto)
-        host.go_on_in(host.call(request).id)
+        host.go_on_in(host.call(request))
     say(f"Asked again: {visible_line(shortened(text, 60))}")
     host.send(text)
 
@@ -119,8 +140,38 @@ def fork(host: Host, rest: str) -> None:
     elif has_conversation(host):
         request = ForkConversation(conversation_id=host.conversation_id, message_id=int(rest or 0))
         line = host.call(request)
-        host.go_on_in(line.id)
+        host.go_on_in(line)
         say(f"You go on in {line.id}, a copy of {line.messages} messages.")
+
+
+def rewind(host: Host, rest: str) -> None:
+    """Take files and conversation back to before a message, or list the messages."""
+    if not has_conversation(host):
+        return
+    found = messages(host, host.conversation_id)
+    asked = [message for message in found if message.role == "user"]
+    if not rest:
+        for message in asked:
+            say(f"{message.id:>8}  {visible_line(shortened(message.content, 70))}")
+        note("/rewind NUMBER takes files and conversation back to before that message")
+        return
+    chosen = [message for message in asked if str(message.id) == rest]
+    if not chosen:
+        note(f"{rest} is no message of yours in this conversation; /rewind lists them")
+        return
+    outcome = host.run_tool(RunTool(name="undo", arguments=f'{{"since": {rest}}}'))
+    if outcome.status != "allowed":
+        note("The conversation stays where it is.")
+        return
+    before = [message.id for message in found if message.id < chosen[0].id]
+    made: ConversationLine | None = None
+    if before:
+        request = ForkConversation(conversation_id=host.conversation_id, message_id=before[-1])
+        made = host.call(request)
+    old = host.conversation_id
+    host.go_on_in(made)
+    say(f"You go on before that message; all of it stays in {old}, and it is in the prompt.")
+    host.offer(chosen[0].content)
 
 
 def has_conversation(host: Host) -> bool:

@@ -8,31 +8,364 @@ wherever it is, and so does one that takes nothing of its answer for half a minu
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import GATEWAY
+from clawd.channels.http.app import COUNTS, GATEWAY, WAS_TOLD
 from clawd.channels.http.errors import error_response
-from clawd.channels.http.exchange import Answered, Dialect, Folding, Generation
-from clawd.channels.http.feed import Feed, Numbered
-from clawd.channels.http.request_counts import COUNTS, WAS_TOLD
-from clawd.channels.http.side_by_side import ManyDialect, One, close_all, feeding
-from clawd.channels.http.steady import Steady, WholeEmoji
-from clawd.errors import ClawError
+from clawd.channels.http.model_api import (
+    Answered,
+    Caller,
+    Dialect,
+    Folding,
+    GatewayEvent,
+    Generation,
+    Generations,
+    ModelRequest,
+)
+from clawd.errors import ClawError, InvalidRequestError, ProviderError
 from clawd.providers.base import CallDelta, Failed, Finished, Loading, Reasoning, Text
-from clawd.wire.events import HopReset, Notice, PlanChanged
+from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    HopReset,
+    Notice,
+    PlanChanged,
+    QuestionAsked,
+    ToolRequested,
+)
 
-PING_S = 1.0
-FIRST_S = 5.0
-STALL_S = 30.0
+# Keeps what a stream has shown true and whole: what was sent cannot be taken back.
+#
+# When a hop is asked again, its answer is followed silently as long as it repeats what was sent.
+# One that says something else breaks the stream off: two half answers would look like one.
+
+# What goes on with an emoji: a joiner, selectors, skin tones, tags, the frame of a key.
+_EXTENDS = re.compile("[\u200d\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]+\\Z")
+_EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff]\\Z")
+_FLAGS = re.compile("[\U0001f1e6-\U0001f1ff]+\\Z")
+_JOINER = "\u200d"
+_MOST_PARTS = 8
+
+
+class WholeEmoji:
+    """Holds an emoji at the end of a text back until it is known that nothing more belongs to it.
+
+    Models write one in several tokens: a family is four people and three joiners, and a client that
+    draws each piece as it comes shows all of them one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def take(self, event: GatewayEvent) -> list[GatewayEvent]:
+        """Return what can be shown with an event: of a text all but an emoji at its end."""
+        held, self._held = self._held, ""
+        if not isinstance(event, Text) or event.logprobs:
+            return [Text(text=held), event] if held else [event]
+        text = held + event.text
+        self._held = text[_open_from(text) :]
+        shown = text[: len(text) - len(self._held)]
+        return [Text(text=shown)] if shown else []
+
+
+def _open_from(text: str) -> int:
+    """Return where the emoji at the end of a text begins; its length where there is none."""
+    if flags := _FLAGS.search(text):
+        return len(text) - (flags.end() - flags.start()) % 2  # two letters are a flag
+    at = len(text)
+    for _ in range(_MOST_PARTS):
+        extended = _EXTENDS.search(text, 0, at)
+        begin = extended.start() if extended else at
+        if _EMOJI.search(text, 0, begin) is None:
+            return at
+        at = begin - 1
+        if not text.endswith(_JOINER, 0, at):
+            return at
+    return at
+
+
+class ReplayGuard:
+    """The events of one generation as they can be sent."""
+
+    def __init__(self) -> None:
+        self._sent: list[str] = []  # of the running hop
+        self._again = ""  # what of it is to be repeated
+
+    def take(self, event: GatewayEvent) -> GatewayEvent | None:
+        """Return what to send of an event, None for nothing; a `Failed` ends the stream."""
+        match event:
+            case Text():
+                return self._text(event)
+            case HopReset():
+                self._again = "".join(self._sent)
+                return event
+            case (
+                Finished()
+                | ToolRequested()
+                | ApprovalRequested()
+                | ApprovalResolved()
+                | QuestionAsked()
+            ):
+                if self._again:
+                    return _diverged()
+                self._sent.clear()
+                return event
+            case _:
+                return event
+
+    def _text(self, event: Text) -> GatewayEvent | None:
+        if not self._again:
+            self._sent.append(event.text)
+            return event
+        if self._again.startswith(event.text):
+            self._again = self._again[len(event.text) :]
+            return None
+        if not event.text.startswith(self._again):
+            return _diverged()
+        rest = event.text[len(self._again) :]
+        self._again = ""
+        self._sent.append(rest)
+        return Text(text=rest)
+
+
+def _diverged() -> Failed:
+    error = ProviderError(
+        "the answer broke off, and the next attempt at it said something else",
+        kind="network",
+        hint="Ask again.",
+    )
+    return Failed(error=error, partial=True)
+
+
+# The events of generations on their way to who writes them: bounded, taken in handfuls.
+#
+# Waking up, encoding and sending cost more than an event does. So who writes may wait a moment for
+# more of them; an ending, or many, end that wait.
+
+_FEED_EVENTS = 512
+
+_Numbered = tuple[int, GatewayEvent]
+"""An event, and the number of the generation that it is of."""
+
+
+class _EventBuffer:
+    """Events of several generations, for one taker.
+
+    Args:
+        limit: whoever puts more waits until some are taken.
+    """
+
+    def __init__(self, limit: int = _FEED_EVENTS) -> None:
+        self._events: deque[_Numbered] = deque()
+        self._limit = limit
+        self._has_ending = False
+        self._taker: asyncio.Future[None] | None = None
+        self._is_patient = False
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def __len__(self) -> int:
+        """Return how many events are at hand."""
+        return len(self._events)
+
+    async def put(self, number: int, event: GatewayEvent) -> None:
+        """Put an event in; waits while there are too many."""
+        while len(self._events) >= self._limit:
+            self._room.clear()
+            await self._room.wait()
+        self._events.append((number, event))
+        if isinstance(event, Finished | Failed):
+            self._has_ending = True
+        if self._taker is not None and self._is_enough(is_patient=self._is_patient):
+            self._wake()
+
+    def take(self, most: int = _FEED_EVENTS) -> list[_Numbered]:
+        """Return what is at hand, oldest first; nothing where there is nothing."""
+        count = min(most, len(self._events))
+        taken = [self._events.popleft() for _ in range(count)]
+        self._has_ending = self._has_ending and bool(self._events)
+        self._room.set()
+        return taken
+
+    async def wait(self, limit_s: float | None = None, *, is_patient: bool = False) -> None:
+        """Wait for an event, or until that time is over; one taker at a time.
+
+        Args:
+            limit_s: the longest wait; None waits without end.
+            is_patient: wait for an ending, or for half of what fits, instead of any event.
+        """
+        if self._is_enough(is_patient=is_patient):
+            return
+        loop = asyncio.get_running_loop()
+        self._taker, self._is_patient = loop.create_future(), is_patient
+        timer = loop.call_later(limit_s, self._wake) if limit_s is not None else None
+        try:
+            await self._taker
+        finally:
+            self._taker = None
+            if timer is not None:
+                timer.cancel()
+
+    def _is_enough(self, *, is_patient: bool) -> bool:
+        if is_patient:
+            return self._has_ending or 2 * len(self._events) >= self._limit
+        return bool(self._events)
+
+    def _wake(self) -> None:
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
+
+
+# Several generations that answer one request: several choices, or several prompts.
+
+_MAX_CHOICES = 128
+CLOSE_LIMIT_S = 5.0
+
+
+class ManyDialect(Protocol):
+    """Writes several answers to one request in a client's own words, as `Dialect` writes one."""
+
+    content_type: str
+    ping: bytes
+
+    def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
+        """Return what opens a stream; called once, with the first event at hand."""
+        ...
+
+    def take(self, number: int, event: GatewayEvent) -> Iterable[bytes]:
+        """Return what an event of a generation becomes in the stream."""
+        ...
+
+    def end(self) -> Iterable[bytes]:
+        """Return what closes a stream, when the last generation has finished."""
+        ...
+
+    def broken(self, error: Exception) -> Iterable[bytes]:
+        """Return what tells an error after the stream began; all generations end with it."""
+        ...
+
+    def whole(self, generations: Sequence[Generation], answers: Sequence[Answered]) -> Any:
+        """Return the JSON value of the whole answers, in the order of the generations."""
+        ...
+
+
+class One:
+    """A dialect for one answer as one for several."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.content_type = dialect.content_type
+        self.ping = dialect.ping
+
+    def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
+        """Return what opens a stream."""
+        return self._dialect.begin(generations[0])
+
+    def take(self, number: int, event: GatewayEvent) -> Iterable[bytes]:  # noqa: ARG002
+        """Return what an event becomes."""
+        return self._dialect.take(event)
+
+    def end(self) -> Iterable[bytes]:
+        """Return nothing: `Finished` has closed the stream."""
+        return ()
+
+    def broken(self, error: Exception) -> Iterable[bytes]:
+        """Return what tells an error."""
+        return self._dialect.broken(error)
+
+    def whole(self, generations: Sequence[Generation], answers: Sequence[Answered]) -> Any:
+        """Return the JSON value of the answer."""
+        return self._dialect.whole(generations[0], answers[0])
+
+
+async def open_many(
+    generations: Generations, requests: Sequence[ModelRequest], caller: Caller
+) -> tuple[Generation, ...]:
+    """Begin several requests; all of them, or none.
+
+    Raises:
+        InvalidRequestError: they are none, or too many.
+        ClawError: one of them cannot be answered.
+    """
+    if not 1 <= len(requests) <= _MAX_CHOICES:
+        raise InvalidRequestError(
+            f"{len(requests)} answers were asked for at once; 1 to {_MAX_CHOICES} can be had"
+        )
+    opened: list[Generation] = []
+    try:
+        for request in requests:
+            opened.append(await generations.open(request, caller))  # noqa: PERF401 - kept on failure
+    except BaseException:
+        await close_all(opened)
+        raise
+    return tuple(opened)
+
+
+async def close_all(generations: Sequence[Generation]) -> None:
+    """Stop generations, all of them, and wait for that; a cancel leaves them a moment for it.
+
+    Clients close their connection as soon as they have read the end of an answer, which cancels
+    the request just here.
+    """
+    closing = asyncio.gather(*(each.aclose() for each in generations), return_exceptions=True)
+    try:
+        found = await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait({closing}, timeout=CLOSE_LIMIT_S)
+        closing.cancel()
+        raise
+    for ended in found:
+        if isinstance(ended, Exception):
+            raise ended
+
+
+@asynccontextmanager
+async def _feeding(generations: Sequence[Generation]) -> AsyncIterator[_EventBuffer]:
+    """Put the events of generations into one bounded feed while the body takes them out.
+
+    Each ends with one `Finished` or `Failed`. When nobody takes them, nobody asks for more.
+    """
+    feed = _EventBuffer()
+    pumps = [
+        asyncio.create_task(_pump(number, generation, feed))
+        for number, generation in enumerate(generations)
+    ]
+    try:
+        yield feed
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _pump(number: int, generation: Generation, feed: _EventBuffer) -> None:
+    try:
+        async for event in generation:
+            await feed.put(number, event)
+            if isinstance(event, Finished | Failed):
+                return
+        error: Exception = ProviderError("the answer ended before it was whole", kind="network")
+    except Exception as broken:  # noqa: BLE001 - whoever takes the events tells it
+        error = broken
+    await feed.put(number, Failed(error=error))
+
+
+_PING_S = 1.0
+_FIRST_S = 0.25
+_STALL_S = 30.0
 # Pieces that come faster than this go out together: no eye sees it, and writing is what costs.
 # Many streams at once share the loop, so each of them writes less often.
-GATHER_S = 0.004
-GATHER_PER_STREAM_S = 0.0002
-GATHER_MOST_S = 0.05
-MAX_BATCH = 256
+_GATHER_S = 0.004
+_GATHER_PER_STREAM_S = 0.0002
+_GATHER_MOST_S = 0.05
+_MAX_BATCH = 256
 CONVERSATION_HEADER = "X-Clawd-Conversation"
 
 _log = logging.getLogger(__name__)
@@ -51,9 +384,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         stall_s: a client that takes nothing for that long is cut off.
     """
 
-    ping_s: float = PING_S
-    first_s: float = FIRST_S
-    stall_s: float = STALL_S
+    ping_s: float = _PING_S
+    first_s: float = _FIRST_S
+    stall_s: float = _STALL_S
 
 
 async def answer(
@@ -88,7 +421,7 @@ async def answer_many(
 async def _whole(generations: Sequence[Generation], dialect: ManyDialect) -> web.StreamResponse:
     foldings = [Folding() for _ in generations]
     answers: dict[int, Answered] = {}
-    async with feeding(generations) as feed:
+    async with _feeding(generations) as feed:
         while len(answers) < len(generations):
             await feed.wait(is_patient=True)
             for number, event in feed.take():
@@ -115,14 +448,14 @@ class _Stream:
         self._dialect = dialect
         self._pace = pace
         self._emoji = [WholeEmoji() for _ in generations]
-        self._steady = [Steady() for _ in generations]
+        self._replay_guards = [ReplayGuard() for _ in generations]
         self._running = len(generations)
         self._has_begun = False
         self._has_content = False
         self._is_over = False
 
     async def run(self) -> web.StreamResponse:
-        async with feeding(self._generations) as feed:
+        async with _feeding(self._generations) as feed:
             opening = await self._opening(feed)
             failed = next((each for _, each in opening if isinstance(each, Failed)), None)
             if failed is not None:
@@ -141,9 +474,9 @@ class _Stream:
             raise error
         return error_response(self._request.path, error)
 
-    async def _opening(self, feed: Feed) -> list[Numbered]:
+    async def _opening(self, feed: _EventBuffer) -> list[_Numbered]:
         """Return the events up to the first that is one of an answer, or of its failure."""
-        events: list[Numbered] = []
+        events: list[_Numbered] = []
         now = asyncio.get_running_loop().time
         deadline = now() + self._pace.first_s
         while not events or isinstance(events[-1][1], _BEFORE_ANSWER):
@@ -154,17 +487,22 @@ class _Stream:
             events += feed.take(1)
         return events
 
-    async def _send(self, response: web.StreamResponse, feed: Feed, batch: list[Numbered]) -> None:
+    async def _send(
+        self, response: web.StreamResponse, feed: _EventBuffer, batch: list[_Numbered]
+    ) -> None:
         """Send the events, everything that is at hand in one piece."""
-        now = asyncio.get_running_loop().time
+        now, has_written = asyncio.get_running_loop().time, False
         while True:
             data = b"".join(self._told(batch)) if batch else self._dialect.ping
+            if not data and not has_written:
+                data = self._dialect.ping  # the head goes out with it, and says that we are there
             if self._is_over:
                 # In one piece with the end: there are clients that leave at the last event.
                 await self._write(response, data, is_last=True)
                 self._request[WAS_TOLD] = response.status
                 return
             if data:
+                has_written = True
                 await self._write(response, data)
             wrote_at = now()
             await feed.wait(self._pace.ping_s)
@@ -172,20 +510,20 @@ class _Stream:
             early_s = wrote_at + self._gather_s() - now()
             if self._has_content and early_s > 0 and len(feed):
                 await feed.wait(early_s, is_patient=True)
-            batch = feed.take(MAX_BATCH)
+            batch = feed.take(_MAX_BATCH)
 
     def _gather_s(self) -> float:
         """Return how far apart writes are to be."""
         counts = self._request.app.get(COUNTS)
-        shared_s = GATHER_PER_STREAM_S * counts.streams if counts is not None else 0.0
-        return min(max(GATHER_S, shared_s), GATHER_MOST_S)
+        shared_s = _GATHER_PER_STREAM_S * counts.streams if counts is not None else 0.0
+        return min(max(_GATHER_S, shared_s), _GATHER_MOST_S)
 
-    def _told(self, batch: list[Numbered]) -> Iterable[bytes]:
+    def _told(self, batch: list[_Numbered]) -> Iterable[bytes]:
         whole = [
             (number, each) for number, event in batch for each in self._emoji[number].take(event)
         ]
         for number, event in whole:
-            told = self._steady[number].take(event)
+            told = self._replay_guards[number].take(event)
             if isinstance(told, Failed):
                 self._is_over = True
                 if not isinstance(told.error, ClawError):

@@ -2,25 +2,20 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
 from aiohttp import HttpVersion11, web
 
-from clawd.channels.http.caller import CALLER as CALLER
-from clawd.channels.http.caller import Handler as Handler
-from clawd.channels.http.caller import caller_of as caller_of
 from clawd.channels.http.errors import error_response, nothing_starts
-from clawd.channels.http.exchange import Caller, Generations
-from clawd.channels.http.facts import Health
-from clawd.channels.http.request_counts import count_in, count_requests
-from clawd.channels.http.routes_table import starts_work
-from clawd.channels.http.scopes import hold_scopes, route_of
+from clawd.channels.http.model_api import Caller, Generations
+from clawd.channels.http.routes_table import ADMIN, PUBLIC, Needs, row_of, starts_work
+from clawd.counts import MAX_SERIES, OTHER, Histogram, Tally
 from clawd.engine.supervisor import Engine
-from clawd.errors import ClawError, InvalidRequestError, NotFoundError
-from clawd.mcp.door import ToolDoor
-from clawd.mcp.mount import Mount
+from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.mcp.mount import Mount, ToolDoor
 from clawd.providers.base import Provider
 from clawd.runtime.calls import Calls
 from clawd.runtime.inbox import Inbox
@@ -31,12 +26,178 @@ from clawd.wire.events import Event
 from clawd.wire.method import Method
 from clawd.wire.reports import ModelList, ProviderLine
 
+# Who sent a request, as handlers and middlewares find it.
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Return who sent a request; the middleware about keys has put it there.
+
+    Raises:
+        ForbiddenError: nobody has: a handler is never reached without.
+    """
+    caller = request.get(CALLER)
+    if not isinstance(caller, Caller):
+        raise ForbiddenError("nobody vouches for this request")
+    return caller
+
+
+# What a caller's key must allow for a route. Decided by the table of routes alone.
+
+_MODELS_SCOPE, _CHAT_SCOPE = "models", "chat"
+
+
+def needs_of(method: str, path: str) -> Needs:
+    """Return the scopes that a route needs: none at all (None) for a public one.
+
+    Args:
+        method: of HTTP; HEAD is as GET.
+        path: of the route, as the router writes it.
+    """
+    row = row_of(method, path)
+    return ADMIN if row is None else row.needs
+
+
+def _route_of(request: web.Request) -> str:
+    """Return the path of the route that a request goes to; empty where there is none."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else ""
+
+
+def require(caller: Caller, *scopes: str) -> None:
+    """Make sure that a caller has scopes; without any named, that it has one beside models.
+
+    Who may chat may use models.
+
+    Raises:
+        ForbiddenError: it has not; says which is missing.
+    """
+    held = caller.scopes | ({_MODELS_SCOPE} if _CHAT_SCOPE in caller.scopes else frozenset())
+    missing = [scope for scope in sorted(scopes) if scope not in held]
+    if not scopes and held <= {_MODELS_SCOPE}:
+        missing = [_CHAT_SCOPE]
+    if missing:
+        named = " and ".join(missing)
+        whose = f"key {caller.key_id}" if caller.key_id else "a request without a key"
+        raise ForbiddenError(
+            f"{whose} has not the scope {named}",
+            hint=f"Make one: clawctl key create --scope {','.join(sorted(scopes or missing))}",
+        )
+
+
+@web.middleware
+async def _hold_scopes(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let a request through to its handler only with the scopes that its route needs."""
+    path = _route_of(request)
+    if not path:
+        return await handler(request)
+    needs = needs_of(request.method, path)
+    if needs is not PUBLIC:
+        require(caller_of(request), *(needs or ()))
+    return await handler(request)
+
+
+# What the service tells the gateway about itself.
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether requests can be answered.
+
+    Attributes:
+        problem: why not; empty when they can.
+        model: the default one.
+        model_loaded: whether it answers at once; a remote one counts as loaded.
+        slots_processing: generations of local models that run; so many more could: `slots_idle`.
+    """
+
+    problem: str = ""
+    model: str = ""
+    model_loaded: bool = False
+    slots_processing: int = 0
+    slots_idle: int = 0
+
+
+# Counts requests by route and status, and what is open.
+
+_NO_ROUTE = "none"
+_LEFT = "499"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+WAS_TOLD: web.RequestKey[int] = web.RequestKey("was_told", int)
+"""The status of a stream that was sent to its end: who leaves after that has the whole answer."""
+IS_STREAM: web.RequestKey[bool] = web.RequestKey("is_stream", bool)
+"""Set when the head of an answer in pieces was sent."""
+
+
+class RequestCounts:
+    """What came over HTTP so far.
+
+    Attributes:
+        requests: by method, route and status; 499 for a client that left before the end.
+        open: requests that are being answered.
+        streams: of these, answers that are sent in pieces.
+        seconds: how long requests took, by route.
+    """
+
+    def __init__(self) -> None:
+        self.requests = Tally("method", "route", "status")
+        self.open = 0
+        self.streams = 0
+        self.seconds: dict[str, Histogram] = {}
+
+    def took(self, route: str, seconds: float) -> None:
+        """Take note of how long a request took; routes past a bound are one, `other`."""
+        known = route in self.seconds or len(self.seconds) < MAX_SERIES
+        self.seconds.setdefault(route if known else OTHER, Histogram()).observe(seconds)
+
+
+COUNTS: web.AppKey[RequestCounts] = web.AppKey("request_counts", RequestCounts)
+
+
+@web.middleware
+async def count_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Count a request; stands outside of everything else."""
+    counts = request.app[COUNTS]
+    method = request.method if request.method in _METHODS else "other"
+    status, began = _LEFT, time.monotonic()
+    counts.open += 1
+    try:
+        response = await handler(request)
+        status = str(response.status)
+        return response
+    except web.HTTPException as error:
+        status = str(error.status)
+        raise
+    finally:
+        if status == _LEFT and WAS_TOLD in request:
+            status = str(request[WAS_TOLD])
+        counts.open -= 1
+        counts.streams -= bool(request.get(IS_STREAM))
+        route = _route_of(request) or _NO_ROUTE
+        counts.requests.add(method, route, status)
+        counts.took(route, time.monotonic() - began)
+
+
+async def _note_stream(request: web.Request, response: web.StreamResponse) -> None:
+    if not isinstance(response, web.Response) and not request.get(IS_STREAM):
+        request[IS_STREAM] = True
+        request.app[COUNTS].streams += 1
+
+
+def _count_in(app: web.Application) -> None:
+    """Let an application count; `count_requests` is the first of its middlewares."""
+    app[COUNTS] = RequestCounts()
+    app.on_response_prepare.append(_note_stream)
+
+
 Invoke = Callable[[Method[Any], Principal], Awaitable[Any]]
 Take = Callable[[Event], Awaitable[None]]
 Stream = Callable[[Method[Any], Principal, Take | None], Coroutine[Any, Any, Any]]
 
-TOO_LARGE, NOT_ALLOWED, EXPECTATION_FAILED = 413, 405, 417
-MAX_BODY_BYTES = 8 << 20
+_TOO_LARGE, _NOT_ALLOWED, _EXPECTATION_FAILED = 413, 405, 417
+_MAX_BODY_BYTES = 8 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +250,8 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
+KEEPING: web.AppKey[asyncio.Lock] = web.AppKey("keeping", asyncio.Lock)
+"""Held while a model is pulled or removed."""
 DRAINING: web.AppKey[asyncio.Event] = web.AppKey("draining", asyncio.Event)
 """Set when the daemon ends: streams that have no end of their own end then."""
 
@@ -102,11 +265,11 @@ async def tell_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return error_response(request.path, error)
     except web.HTTPRequestEntityTooLarge as error:
         told = InvalidRequestError(f"the body is over {error.text or 'the limit'}")
-        return error_response(request.path, told, TOO_LARGE)
+        return error_response(request.path, told, _TOO_LARGE)
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
         told = InvalidRequestError(f"{request.method} is not for this path; it takes {allowed}")
-        response = error_response(request.path, told, NOT_ALLOWED)
+        response = error_response(request.path, told, _NOT_ALLOWED)
         response.headers["Allow"] = allowed
         return response
     except web.HTTPNotFound:
@@ -120,22 +283,22 @@ async def tell_errors(request: web.Request, handler: Handler) -> web.StreamRespo
         return error_response(request.path, error)
 
 
-async def expect(request: web.Request) -> web.StreamResponse | None:
+async def _expect(request: web.Request) -> web.StreamResponse | None:
     """Answer the header Expect before the body of a request is sent."""
     if request.version < HttpVersion11:
         return None
     if request.headers.get("Expect", "").lower() != "100-continue":
         told = InvalidRequestError("Expect: only 100-continue is known here")
-        return error_response(request.path, told, EXPECTATION_FAILED)
+        return error_response(request.path, told, _EXPECTATION_FAILED)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # what follows is the answer
     return None
 
 
 @web.middleware
-async def hold_stop(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _hold_stop(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let nothing that sets a model to work begin under the emergency stop."""
-    if starts_work(request.method, route_of(request)) and request.app[GATEWAY].is_stopped():
+    if starts_work(request.method, _route_of(request)) and request.app[GATEWAY].is_stopped():
         raise nothing_starts()
     return await handler(request)
 
@@ -152,7 +315,7 @@ def make_app(
     middlewares: list[Any] | None = None,
     *,
     outermost: list[Any] | None = None,
-    max_body_bytes: int = MAX_BODY_BYTES,
+    max_body_bytes: int = _MAX_BODY_BYTES,
     is_scoped: bool = True,
 ) -> web.Application:
     """Return the application.
@@ -169,13 +332,14 @@ def make_app(
     """
     around = [count_requests, *(outermost or []), tell_errors, *(middlewares or [])]
     if is_scoped:
-        around += [hold_scopes, hold_stop]
+        around += [_hold_scopes, _hold_stop]
     app = web.Application(middlewares=around, client_max_size=max_body_bytes)
-    count_in(app)
+    _count_in(app)
     app[GATEWAY] = gateway
     app.on_cleanup.append(_end)
     app[DRAINING] = asyncio.Event()
+    app[KEEPING] = asyncio.Lock()
     for route in routes:
-        kept = {**route.kwargs, "expect_handler": expect}
+        kept = {**route.kwargs, "expect_handler": _expect}
         app.router.add_routes([web.route(route.method, route.path, route.handler, **kept)])
     return app

@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from clawd.channels.http.app import CALLER, Handler
+from clawd.channels.http.app import CALLER, IS_STREAM, Handler
 from clawd.channels.http.connections import Connection, connection_of
-from clawd.channels.http.exchange import Caller
-from clawd.channels.http.request_counts import IS_STREAM
+from clawd.channels.http.model_api import Caller
 from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
 from clawd.security.keys import KEY_START, ApiKey, KeyBook
 from clawd.security.peer import PeerPolicy, principal_of

@@ -181,7 +181,11 @@ class Catalogue:
         if local is None:
             return None
         there = await self._there()
-        line = _named(asked, there) or _named(asked.removesuffix(LATEST), there)
+        line = (
+            _named(asked, there)
+            or _named(asked.removesuffix(LATEST), there)
+            or _named(asked.replace(":", "-"), there)  # as a pull names what has a tag
+        )
         if line is None:
             return None
         return Choice(name=line.name, provider=local, model=line.name)

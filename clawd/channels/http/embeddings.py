@@ -2,6 +2,14 @@
 
 {"model": "…", "input": "a text" | ["a text", [1, 2, 3]] | [1, 2, 3],
  "encoding_format": "float" | "base64", "dimensions": 768}
+
+POST /v1/rerank: documents in the order in which they answer a query, as Jina and Cohere have it.
+
+{"model": "bge-reranker", "query": "who wrote it?", "documents": ["…", {"text": "…"}], "top_n": 3}
+{"model": "bge-reranker", "results": [{"index": 1, "relevance_score": 2.5}, …], "usage": {…}}
+
+The score is the model's own number, as llama-server tells it: more is better, but it need not lie
+between 0 and 1.
 """
 
 import asyncio
@@ -14,20 +22,30 @@ import numpy as np
 from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, Gateway, caller_of
-from clawd.channels.http.body import field, invalid, read_object
+from clawd.channels.http.body import (
+    RankedDocument,
+    RankedText,
+    RerankAnswer,
+    RerankBody,
+    RerankUsage,
+    check_items,
+    field,
+    invalid,
+    read_object,
+)
 from clawd.channels.http.catalogue import find_able
-from clawd.channels.http.exchange import Caller
-from clawd.errors import ContextFullError
-from clawd.providers.abilities import Embedding, Tokenizing
+from clawd.channels.http.model_api import Caller
+from clawd.errors import ContextFullError, InvalidRequestError
+from clawd.providers.abilities import Embedding, Ranking, Tokenizing
 from clawd.providers.base import RawPrompt
 
-MAX_INPUTS = 2048
+_MAX_INPUTS = 2048
 _MAX_TOKEN = 2**31 - 1
 _CHARACTERS_PER_TOKEN = 16  # more than a text needs to fill the model
 _FORMATS = ("float", "base64")
 
 
-class EmbeddingResult(msgspec.Struct, frozen=True, kw_only=True):
+class _EmbeddingResult(msgspec.Struct, frozen=True, kw_only=True):
     """Vectors in the order of the inputs.
 
     Attributes:
@@ -52,7 +70,7 @@ class EmbeddingResult(msgspec.Struct, frozen=True, kw_only=True):
 
 async def embed_cut(
     gateway: Gateway, caller: Caller, model: str, inputs: Sequence[RawPrompt]
-) -> EmbeddingResult:
+) -> _EmbeddingResult:
     """Return the embeddings of the beginnings of inputs, as much of each as the model takes.
 
     Raises:
@@ -91,7 +109,7 @@ async def _cut(tokenizing: Tokenizing, model: str, given: RawPrompt, limit: int)
 
 async def embed(
     gateway: Gateway, caller: Caller, model: str, inputs: Sequence[RawPrompt]
-) -> EmbeddingResult:
+) -> _EmbeddingResult:
     """Return the embeddings of texts or token lists.
 
     Args:
@@ -111,10 +129,10 @@ async def embed(
         "makes no embeddings",
     )
     made = await provider.embed(own_name, inputs)
-    return EmbeddingResult(vectors=made.vectors, tokens=made.tokens, model=name)
+    return _EmbeddingResult(vectors=made.vectors, tokens=made.tokens, model=name)
 
 
-async def post_embeddings(request: web.Request) -> web.Response:
+async def _post_embeddings(request: web.Request) -> web.Response:
     """Answer POST /v1/embeddings."""
     body = await read_object(request)
     inputs = inputs_of(body.get("input"))
@@ -147,8 +165,8 @@ def inputs_of(value: Any, name: str = "input") -> list[RawPrompt]:
         raise invalid(name, "expected a text, token ids, or a list of these that is not empty")
     if _is_token(value[0]):
         return [_tokens(value, name)]
-    if len(value) > MAX_INPUTS:
-        raise invalid(name, f"{len(value)} inputs, at most {MAX_INPUTS} at a time")
+    if len(value) > _MAX_INPUTS:
+        raise invalid(name, f"{len(value)} inputs, at most {_MAX_INPUTS} at a time")
     return [
         each if isinstance(each, str) else _tokens(each, f"{name}[{number}]")
         for number, each in enumerate(value)
@@ -165,7 +183,7 @@ def _is_token(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _MAX_TOKEN
 
 
-def _told(result: EmbeddingResult, encoding: str) -> dict[str, Any]:
+def _told(result: _EmbeddingResult, encoding: str) -> dict[str, Any]:
     vectors: Sequence[Any] = result.numbers()
     if encoding == "base64":
         vectors = [base64.b64encode(vector).decode("ascii") for vector in result.vectors]
@@ -180,11 +198,68 @@ def _told(result: EmbeddingResult, encoding: str) -> dict[str, Any]:
     }
 
 
-def _encoded(result: EmbeddingResult, encoding: str) -> bytes:
+def _encoded(result: _EmbeddingResult, encoding: str) -> bytes:
     return msgspec.json.encode(_told(result, encoding))
 
 
+async def _post_rerank(request: web.Request) -> web.Response:
+    """Answer POST /v1/rerank."""
+    caller_of(request)
+    asked = await _asked(request)
+    texts = [each if isinstance(each, str) else each.text for each in asked.documents]
+    ranking, own_name, name = await find_able(
+        request.app[GATEWAY],
+        asked.model,
+        Ranking,  # type: ignore[type-abstract]
+        "ranks nothing",
+    )
+    found = await ranking.rank(own_name, asked.query, texts)
+    best = sorted(enumerate(found.scores), key=lambda each: -each[1])[: asked.top_n]
+    told = RerankAnswer(
+        model=name,
+        results=tuple(
+            RankedDocument(
+                index=index,
+                relevance_score=score,
+                document=RankedText(text=texts[index]) if asked.return_documents else None,
+            )
+            for index, score in best
+        ),
+        usage=RerankUsage(prompt_tokens=found.tokens, total_tokens=found.tokens),
+    )
+    return web.Response(body=msgspec.json.encode(told), content_type="application/json")
+
+
+async def _asked(request: web.Request) -> RerankBody:
+    """Return the body.
+
+    Raises:
+        InvalidRequestError: it cannot be meant.
+    """
+    body = await read_object(request)
+    check_items("documents", body.get("documents"))
+    try:
+        asked = msgspec.convert(
+            {name: value for name, value in body.items() if value is not None}, RerankBody
+        )
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(
+            f"{error}; expected a query, and documents as a list of texts"
+        ) from error
+    if not asked.documents:
+        raise invalid("documents", "expected at least one")
+    if len(asked.documents) > _MAX_INPUTS:
+        raise invalid("documents", f"{len(asked.documents)} of them, at most {_MAX_INPUTS}")
+    if asked.top_n is not None and asked.top_n < 1:
+        raise invalid("top_n", f"is {asked.top_n}, expected 1 or more")
+    return asked
+
+
+_PATHS = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")
+
+
 ROUTES = [
-    web.post("/v1/embeddings", post_embeddings),
-    web.post("/embeddings", post_embeddings),
+    web.post("/v1/embeddings", _post_embeddings),
+    web.post("/embeddings", _post_embeddings),
+    *(web.post(path, _post_rerank) for path in _PATHS),
 ]

@@ -1,37 +1,70 @@
-"""clawd's own routes that only look: the reports of the control socket as JSON."""
+"""clawd's own routes that only look: the reports of the control socket as JSON.
 
+Server-sent events of clawd's own routes: one for every wire event, by its tag.
+
+    event: text
+    data: {"type":"text","text":"Hello"}
+
+A comment is sent whenever nothing was for a second, so that nothing between takes the silence for
+the end. What fails before the first event is a status; after it, the event `error`.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+from types import TracebackType
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import GATEWAY
-from clawd.channels.http.bodies import PresetBody, body_as, query_as
-from clawd.channels.http.caller import caller_of
+from clawd.channels.http.app import DRAINING, GATEWAY, Health, caller_of, require
+from clawd.channels.http.body import (
+    AnswerBody,
+    ChatBody,
+    PresetBody,
+    ReplyBody,
+    RunBody,
+    StopBody,
+    as_struct,
+    body_as,
+    query_as,
+)
+from clawd.channels.http.errors import message_of
 from clawd.channels.http.openapi import document_of
-from clawd.errors import NotFoundError
+from clawd.errors import ClawError, NotFoundError
 from clawd.providers.presets import check_preset, preset_values
+from clawd.runtime.hub import HubSubscription
+from clawd.wire.events import Event, TurnFailed
 from clawd.wire.method import Method
 from clawd.wire.methods import (
+    AnswerApproval,
+    CancelTurn,
+    ClearEstop,
     EstopState,
+    FollowConversation,
     ListApprovals,
     ListConversations,
     ListModels,
     ListTools,
+    RunTool,
     SearchMemory,
+    SendMessage,
+    SetEstop,
     ShowConversation,
     Status,
 )
 from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
-from clawd.wire.reports import ToolLine, ToolList
+from clawd.wire.reports import Done, ToolLine, ToolList
 
-PRESET_NOTE = (
+_PRESET_NOTE = (
     "a preset holds for one message: name it in the field `preset` of a request, or in its header "
     "X-Clawd-Preset"
 )
 
 
-def json_of(value: Any, status: int = 200) -> web.Response:
+def _json_of(value: Any, status: int = 200) -> web.Response:
     """Return a response with a struct, or plain data, as JSON."""
     return web.Response(
         body=msgspec.json.encode(value), status=status, content_type="application/json"
@@ -41,7 +74,7 @@ def json_of(value: Any, status: int = 200) -> web.Response:
 async def told(request: web.Request, params: Method[Any]) -> web.Response:
     """Return what a method of the control socket answers to the caller."""
     result = await request.app[GATEWAY].invoke(params, caller_of(request).principal)
-    return json_of(result)
+    return _json_of(result)
 
 
 async def status(request: web.Request) -> web.Response:
@@ -49,7 +82,7 @@ async def status(request: web.Request) -> web.Response:
     return await told(request, Status())
 
 
-async def models(request: web.Request) -> web.Response:
+async def _models(request: web.Request) -> web.Response:
     """List the models of this machine."""
     return await told(request, ListModels())
 
@@ -59,83 +92,83 @@ async def tools(request: web.Request) -> web.Response:
     return await told(request, ListTools())
 
 
-async def tool(request: web.Request) -> web.Response:
+async def _tool(request: web.Request) -> web.Response:
     """Show one tool, by its name or another name of it."""
     name = request.match_info["name"]
     for line in (await _tools(request)).items:
         if name == line.name or name in line.aliases:
-            return json_of(line)
+            return _json_of(line)
     raise NotFoundError(f"there is no tool {name[:64]!r}", hint="GET /tools lists them.")
 
 
-async def tools_as_functions(request: web.Request) -> web.Response:
+async def _tools_as_functions(request: web.Request) -> web.Response:
     """List the tools as OpenAI clients would send them."""
     functions = [_function(line) for line in (await _tools(request)).items]
-    return json_of({"object": "list", "data": functions})
+    return _json_of({"object": "list", "data": functions})
 
 
-async def conversations(request: web.Request) -> web.Response:
+async def _conversations(request: web.Request) -> web.Response:
     """List conversations, newest first."""
     return await told(request, query_as(request, ListConversations))
 
 
-async def conversation(request: web.Request) -> web.Response:
+async def _conversation(request: web.Request) -> web.Response:
     """Show one conversation."""
     wanted = request.match_info["id"]
     return await told(request, query_as(request, ShowConversation, conversation_id=wanted))
 
 
-async def search(request: web.Request) -> web.Response:
+async def _search(request: web.Request) -> web.Response:
     """Search the stored messages for `q`."""
     words = request.query.get("q", "")
     return await told(request, query_as(request, SearchMemory, query=words))
 
 
-async def receipts(request: web.Request) -> web.Response:
+async def _receipts(request: web.Request) -> web.Response:
     """List receipts, newest first."""
     return await told(request, query_as(request, ListReceipts))
 
 
-async def receipt(request: web.Request) -> web.Response:
+async def _receipt(request: web.Request) -> web.Response:
     """Show one receipt."""
     return await told(request, ShowReceipt(receipt_id=request.match_info["id"]))
 
 
-async def verify(request: web.Request) -> web.Response:
+async def _verify(request: web.Request) -> web.Response:
     """Verify the receipt log."""
     return await told(request, query_as(request, VerifyReceipts))
 
 
-async def head(request: web.Request) -> web.Response:
+async def _head(request: web.Request) -> web.Response:
     """Show the end of the receipt log."""
     return await told(request, HeadOfReceipts())
 
 
-async def approvals(request: web.Request) -> web.Response:
+async def _approvals(request: web.Request) -> web.Response:
     """List what waits for an answer."""
     return await told(request, ListApprovals())
 
 
-async def estop(request: web.Request) -> web.Response:
+async def _estop(request: web.Request) -> web.Response:
     """Say whether the emergency stop is set."""
     return await told(request, EstopState())
 
 
 async def presets(_request: web.Request) -> web.Response:
     """List the sampling presets."""
-    return json_of({"presets": preset_values(), "note": PRESET_NOTE})
+    return _json_of({"presets": preset_values(), "note": _PRESET_NOTE})
 
 
 async def preset(request: web.Request) -> web.Response:
     """Check a preset and return its values; it changes nothing."""
     name = (await body_as(request, PresetBody)).preset
     check_preset(name or "none")
-    return json_of({"preset": name, "values": preset_values()[name], "note": PRESET_NOTE})
+    return _json_of({"preset": name, "values": preset_values()[name], "note": _PRESET_NOTE})
 
 
-async def openapi(request: web.Request) -> web.Response:
+async def _openapi(request: web.Request) -> web.Response:
     """Return the document of the routes that are served."""
-    return json_of(document_of(request.app.router, request.app[GATEWAY].version))
+    return _json_of(document_of(request.app.router, request.app[GATEWAY].version))
 
 
 async def _tools(request: web.Request) -> ToolList:
@@ -155,22 +188,303 @@ def _function(line: ToolLine) -> dict[str, Any]:
     }
 
 
+_PING_S = 1.0
+_STALL_S = 30.0
+_PING = b": ping\n\n"
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class EventStream:
+    """One stream to one client. Use it as a context; the response begins with the first event.
+
+    Args:
+        request: what it answers.
+        ping_s: so much silence is told as a comment.
+        stall_s: a client that takes nothing for that long is cut off.
+    """
+
+    def __init__(
+        self, request: web.Request, *, ping_s: float = _PING_S, stall_s: float = _STALL_S
+    ) -> None:
+        self._request = request
+        self._ping_s = ping_s
+        self._stall_s = stall_s
+        self._response = web.StreamResponse(headers=_HEADERS)
+        self._response.content_type = "text/event-stream"
+        self._starting = asyncio.Lock()
+        self._said_at = time.monotonic()
+        self._pinging: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "EventStream":
+        self._pinging = asyncio.create_task(self._ping())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """End it; an error that came after the beginning is told as an event."""
+        assert self._pinging is not None
+        self._pinging.cancel()
+        await asyncio.wait([self._pinging])
+        if isinstance(error, ConnectionError):
+            return self._response.prepared
+        if isinstance(error, ClawError) and self._response.prepared:
+            told = {"type": "error", "code": error.code, "message": message_of(error)}
+            with contextlib.suppress(ConnectionError):
+                await self.send("error", told)
+            return True
+        return False
+
+    @property
+    def response(self) -> web.StreamResponse:
+        """What the handler returns."""
+        return self._response
+
+    async def start(self) -> None:
+        """Send the head of the response, if it was not sent."""
+        async with self._starting:
+            if not self._response.prepared:
+                await self._response.prepare(self._request)
+
+    async def send(self, name: str, value: Any) -> None:
+        """Send an event; waits while the client is slow.
+
+        Raises:
+            ConnectionError: the client left, or takes nothing.
+        """
+        data = msgspec.json.encode(value)
+        await self._write(b"event: %b\ndata: %b\n\n" % (name.encode(), data))
+
+    async def send_wire(self, event: Any, **more: str) -> None:
+        """Send a wire event by its tag, with further fields beside its own.
+
+        Raises:
+            ConnectionError: the client left.
+        """
+        value = msgspec.to_builtins(event)
+        await self.send(value["type"], value | more)
+
+    async def _write(self, data: bytes) -> None:
+        await self.start()
+        self._said_at = time.monotonic()
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._response.write(data)
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionAbortedError("the client takes nothing") from None
+
+    async def _ping(self) -> None:
+        while True:
+            silent_s = time.monotonic() - self._said_at
+            if silent_s < self._ping_s:
+                await asyncio.sleep(self._ping_s - silent_s)
+                continue
+            try:
+                await self._write(_PING)
+            except ConnectionError:
+                return
+
+
+async def _until_drained(request: web.Request, work: Coroutine[Any, Any, Any]) -> None:
+    """Do work that has no end of its own; it is cancelled when the daemon ends."""
+    drained = asyncio.create_task(request.app[DRAINING].wait())
+    working = asyncio.create_task(work)
+    try:
+        await asyncio.wait({drained, working}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        is_over = working.done()
+        drained.cancel()
+        working.cancel()
+        await asyncio.wait({drained, working})
+    if is_over:
+        working.result()
+
+
+# clawd's own routes that act: messages, tool calls, answers, the emergency stop; and following.
+
+
+async def _run_tool(request: web.Request) -> web.StreamResponse:
+    """Make one tool call; whatever comes of it is an outcome with a receipt."""
+    body = await body_as(request, RunBody)
+    given = body.arguments
+    params = RunTool(
+        name=request.match_info["name"],
+        arguments=given if isinstance(given, str) else msgspec.json.encode(given).decode(),
+        workspace=body.workspace,
+        conversation_id=body.conversation_id,
+        interactive=body.interactive,
+    )
+    if not body.stream:
+        return await told(request, params)
+    gateway, principal = request.app[GATEWAY], caller_of(request).principal
+    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
+        outcome = await gateway.stream(params, principal, stream.send_wire)
+        await stream.send("tool_outcome", msgspec.to_builtins(outcome) | {"type": "tool_outcome"})
+    return stream.response
+
+
+async def _chat(request: web.Request) -> web.StreamResponse:
+    """Send a message; the turn ends with the request unless it is detached."""
+    body = await body_as(request, ChatBody)
+    values = msgspec.structs.asdict(body)
+    wants_stream, text = values.pop("stream"), values.pop("message")
+    params = as_struct(values | {"text": text}, SendMessage)
+    if not wants_stream:
+        return await told(request, params)
+    gateway, principal = request.app[GATEWAY], caller_of(request).principal
+    has_failed = False
+    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
+
+        async def send(event: Event) -> None:
+            nonlocal has_failed
+            await stream.send_wire(event)
+            has_failed = has_failed or isinstance(event, TurnFailed)
+
+        try:
+            await gateway.stream(params, principal, send)
+        except ClawError:
+            if not has_failed:
+                raise
+    return stream.response
+
+
+async def _follow(request: web.Request) -> web.StreamResponse:
+    """Follow a conversation until the client leaves."""
+    gateway, principal = request.app[GATEWAY], caller_of(request).principal
+    live = await gateway.inbox.book.load(request.match_info["id"], principal)
+    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
+        await stream.start()
+        params = FollowConversation(conversation_id=live.record.id)
+        await _until_drained(request, gateway.stream(params, principal, stream.send_wire))
+    return stream.response
+
+
+async def _cancel(request: web.Request) -> web.Response:
+    """Cancel the running turn of a conversation."""
+    return await told(request, CancelTurn(conversation_id=request.match_info["id"]))
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    """Follow everything that the caller may see, until it leaves or is too slow."""
+    hub, principal = request.app[GATEWAY].inbox.book.hub, caller_of(request).principal
+    subscription = hub.subscribe(principal)
+    try:
+        async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
+            await stream.start()
+            await _until_drained(request, _tell(subscription, stream))
+    finally:
+        hub.unsubscribe(subscription)
+    return stream.response
+
+
+async def _tell(subscription: HubSubscription, stream: EventStream) -> None:
+    async for each in subscription:
+        await stream.send_wire(each.event, conversation_id=each.conversation_id)
+
+
+async def _answer(request: web.Request) -> web.Response:
+    """Answer a call that waits."""
+    body = await body_as(request, AnswerBody)
+    return await told(
+        request,
+        AnswerApproval(
+            approval_id=request.match_info["id"],
+            digest=body.digest,
+            answer=body.answer,
+            days=body.days,
+        ),
+    )
+
+
+async def _reply(request: web.Request) -> web.Response:
+    """Reply to a question of a tool, which an event told."""
+    body, wanted = await body_as(request, ReplyBody), request.match_info["id"]
+    questions, principal = request.app[GATEWAY].questions, caller_of(request).principal
+    if not questions.answer(wanted, body.value, principal):
+        raise NotFoundError(f"question {wanted[:64]!r} is not open")
+    return _json_of(Done(message=f"{wanted}: answered"))
+
+
+async def _stop(request: web.Request) -> web.Response:
+    """Set the emergency stop, as whoever may use tools can, or clear it, as admins can."""
+    body = await body_as(request, StopBody)
+    if body.set:
+        if "admin" not in caller_of(request).scopes:
+            require(caller_of(request), "tools")
+        return await told(request, SetEstop(reason=body.reason))
+    require(caller_of(request), "admin")
+    return await told(request, ClearEstop())
+
+
+# Whether requests can be answered, for whoever watches the service. Nobody is asked for a key.
+
+_UNAVAILABLE = 503
+_LOADING = "Loading model"
+
+
+async def _health(request: web.Request) -> web.Response:
+    """Say 200 when requests can be answered, 503 in llama.cpp's words when they cannot."""
+    gateway = request.app[GATEWAY]
+    found = await gateway.health()
+    if not found.problem:
+        return _json_of({"status": "ok", **_compat(found, gateway.version)})
+    error = {"code": _UNAVAILABLE, "message": found.problem, "type": "unavailable_error"}
+    response = _json_of(
+        {"error": error, "status": "unavailable", **_compat(found, gateway.version)}, _UNAVAILABLE
+    )
+    response.headers["Retry-After"] = "1"
+    return response
+
+
+def _compat(found: Health, version: str) -> dict[str, Any]:
+    """Return what clients of several servers look for, and nothing about what anybody does."""
+    facts = msgspec.structs.asdict(found)
+    del facts["problem"]
+    return {"server": "clawd", "version": version, **facts}
+
+
+# GET / for clients that look whether somebody is there, in the words they look for.
+
+_TEXT = "Ollama is running"
+
+
+async def _get_root(_request: web.Request) -> web.Response:
+    """Answer GET and HEAD /."""
+    return web.Response(text=_TEXT)
+
+
 ROUTES = [
+    web.get("/", _get_root),
     web.get("/status", status),
-    web.get("/models/local", models),
+    web.get("/models/local", _models),
     web.get("/tools", tools),
-    web.get("/tools/{name}", tool),
-    web.get("/v1/tools", tools_as_functions),
-    web.get("/conversations", conversations),
-    web.get("/conversations/{id}", conversation),
-    web.get("/memory/search", search),
-    web.get("/receipts", receipts),
-    web.get("/receipts/verify", verify),
-    web.get("/receipts/head", head),
-    web.get("/receipts/{id}", receipt),
-    web.get("/approvals", approvals),
-    web.get("/estop", estop),
+    web.get("/tools/{name}", _tool),
+    web.get("/v1/tools", _tools_as_functions),
+    web.get("/conversations", _conversations),
+    web.get("/conversations/{id}", _conversation),
+    web.get("/memory/search", _search),
+    web.get("/receipts", _receipts),
+    web.get("/receipts/verify", _verify),
+    web.get("/receipts/head", _head),
+    web.get("/receipts/{id}", _receipt),
+    web.get("/approvals", _approvals),
+    web.get("/estop", _estop),
     web.get("/v1/preset", presets),
     web.post("/v1/preset", preset),
-    web.get("/openapi.json", openapi),
+    web.get("/openapi.json", _openapi),
+    web.post("/tools/{name}/run", _run_tool),
+    web.post("/chat", _chat),
+    web.get("/conversations/{id}/events", _follow, allow_head=False),
+    web.post("/conversations/{id}/cancel", _cancel),
+    web.get("/events", _events, allow_head=False),
+    web.post("/approvals/{id}", _answer),
+    web.post("/questions/{id}", _reply),
+    web.post("/estop", _stop),
+    web.get("/health", _health),
+    web.get("/v1/health", _health),
 ]

@@ -3,40 +3,374 @@
 One pass, as a model alone would answer, where the client brings tools, wants the plain model (log
 probabilities, several choices, no tools, nothing injected, a raw prompt), wants an answer of a
 given form (a call of a tool has another), goes on with something else than a message of the user,
-or shows a key that may not chat with clawd's own tools. Else a turn.
+helps a program that brings tools elsewhere, or shows a key that may not chat with clawd's own
+tools. Else a turn.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 
 import msgspec
 
 from clawd.channels.http.catalogue import Catalogue, Choice
-from clawd.channels.http.chat_check import checked
 from clawd.channels.http.errors import nothing_starts
-from clawd.channels.http.exchange import PRESET_WORDS, Caller, Generation, ModelRequest
-from clawd.channels.http.forwarded import (
-    Forwarded,
-    chat_request,
-    hints_of,
-    preset_word_of,
-    wishes_of,
+from clawd.channels.http.model_api import (
+    PRESET_WORDS,
+    Caller,
+    GatewayEvent,
+    Generation,
+    ModelRequest,
 )
-from clawd.channels.http.looped import Looped, Telling
-from clawd.errors import ForbiddenError, InvalidRequestError
+from clawd.channels.http.turn_stream import Telling, TurnStream
+from clawd.errors import ForbiddenError, InvalidRequestError, StoppedError
 from clawd.providers.abilities import Serving, Tokenizing, able
-from clawd.providers.base import ChatRequest, Message
+from clawd.providers.base import (
+    CallDelta,
+    ChatRequest,
+    Delta,
+    Evaluated,
+    Failed,
+    Finished,
+    Message,
+    Provider,
+    Sampling,
+)
 from clawd.providers.ledger import TokenCounter, estimated
+from clawd.providers.presets import PresetWord, preset_word
+from clawd.providers.router import Labels, check_hints
 from clawd.runtime.activity import DeltaMeter, ModelCounts
-from clawd.runtime.context import with_block
+from clawd.runtime.context import open_calls, repair_orphans, with_block
 from clawd.runtime.continuity import Brought, Continuity, Place, as_shown
+from clawd.runtime.hints import hints_for
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
+from clawd.runtime.prompt import PreambleOptions, PromptSettings, system_prompt
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
-from clawd.tools.settle import settled
+from clawd.tools.offer import Told
+from clawd.tools.uncancellable import settled
+from clawd.wire.events import Notice
 
-LOOP_SCOPES = frozenset({"chat", "tools"})
+# One pass to a provider: what is asked, and the answer on its way.
+
+_HINTS = frozenset(Labels.__struct_fields__)
+
+
+class Forwarded:
+    """One pass to a provider.
+
+    Args:
+        provider: who answers.
+        request: what it is asked.
+        model: the name to answer with.
+        ended: told when it is closed.
+        meter: takes note of what comes.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        request: ChatRequest,
+        *,
+        model: str,
+        ended: Callable[["Forwarded"], None],
+        meter: DeltaMeter,
+    ) -> None:
+        self.model = model
+        self.conversation_id = ""
+        self._is_stopped = False
+        self._limit: asyncio.Timeout | None = None
+        self._ended = ended
+        self._meter = meter
+        self._events = self._run(provider, request)
+
+    def __aiter__(self) -> AsyncIterator[GatewayEvent]:
+        """Return the events."""
+        return self._events
+
+    def stop(self) -> None:
+        """End it because of the emergency stop; its last event says so."""
+        self._is_stopped = True
+        if self._limit is not None:
+            with contextlib.suppress(RuntimeError):  # nobody waits for an event just now
+                self._limit.reschedule(asyncio.get_running_loop().time())
+
+    async def aclose(self) -> None:
+        """Stop the work; idempotent."""
+        try:
+            await self._events.aclose()
+        finally:
+            self._ended(self)
+
+    async def _run(
+        self, provider: Provider, request: ChatRequest
+    ) -> AsyncGenerator[GatewayEvent, None]:
+        deltas = provider.chat(request)
+        offered = Offered(request)
+        try:
+            while not self._is_stopped:
+                try:
+                    async with asyncio.timeout(None) as self._limit:
+                        delta = await anext(deltas)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    if not self._is_stopped:
+                        raise
+                    break
+                self._meter.note(delta)
+                for note in _notes(delta):
+                    yield Notice(level="warning", text=note)
+                told = offered.told(delta)
+                if told is not None:
+                    yield told
+                if isinstance(delta, Finished | Failed):
+                    return
+        finally:
+            close = getattr(deltas, "aclose", None)
+            if close is not None:
+                await close()
+        ending = Failed(error=_stopped())
+        self._meter.note(ending)
+        yield ending
+
+
+def _notes(delta: Delta) -> tuple[str, ...]:
+    """Return what a person should know of a prompt or an answer's end."""
+    if isinstance(delta, Finished):
+        return (delta.note,) if delta.note else ()
+    return delta.notes if isinstance(delta, Evaluated) else ()
+
+
+class Offered:
+    """Leaves out the calls of tools that a client did not offer: it has none to run them with.
+
+    Remote models name any tool, and so do local ones in calls that no grammar holds: in clawd's own
+    loop the model is told what is wrong with it. Those that are left get numbers without a gap.
+    """
+
+    def __init__(self, request: ChatRequest) -> None:
+        self._names = frozenset(tool.name for tool in request.tools)
+        self._numbers: dict[int, int | None] = {}
+        self._kept = 0
+
+    def told(self, delta: Delta) -> Delta | None:
+        """Return what the client is told of a delta; None for nothing."""
+        if isinstance(delta, CallDelta):
+            if delta.index not in self._numbers:
+                is_offered = delta.name in self._names
+                self._numbers[delta.index] = self._kept if is_offered else None
+                self._kept += is_offered
+            number = self._numbers[delta.index]
+            return None if number is None else msgspec.structs.replace(delta, index=number)
+        if isinstance(delta, Finished) and delta.reason == "tool_calls" and not self._kept:
+            return msgspec.structs.replace(delta, reason="stop")
+        return delta
+
+
+def _stopped() -> StoppedError:
+    """Return the error of an answer that the emergency stop ended."""
+    return StoppedError(
+        "the emergency stop was set while the model was answering",
+        hint="an admin clears it with: clawctl estop --clear",
+    )
+
+
+def chat_request(
+    request: ModelRequest, choice: Choice, caller: Caller, prompt: PromptSettings
+) -> ChatRequest:
+    """Return what a provider is asked in one pass.
+
+    Raises:
+        InvalidRequestError: it has hints, and the provider is no router.
+    """
+    messages = request.messages
+    if request.preset == PRESET_WORDS:
+        messages = tuple(map(as_shown, messages))
+    hints = hints_for(choice.provider, {}, _hints_of(request))
+    if choice.provider.capabilities().heeds_hints:
+        hints["conversation_id"] = _chat_id(request, caller)
+    is_raw = request.prompt is not None
+    return ChatRequest(
+        messages=messages,
+        system="" if is_raw else _system_of(request, prompt),
+        tools=request.tools,
+        model=choice.model,
+        metadata=hints,
+        sampling=_wishes_of(request),
+        tool_choice=request.tool_choice if request.tools else "auto",
+        response_format=request.response_format,
+        prompt=request.prompt,
+        parallel_calls=request.parallel_calls,
+        streams_calls=bool(request.tools),
+    )
+
+
+def _system_of(request: ModelRequest, prompt: PromptSettings) -> str:
+    """Return the client's system prompt, else clawd's base and the operator's text."""
+    if request.system is not None:
+        return request.system
+    if not request.inject:
+        return ""
+    options = PreambleOptions.own_text_only()
+    options = msgspec.structs.replace(
+        options, base=prompt.options.base, operator=prompt.options.operator, agent=False
+    )
+    settings = msgspec.structs.replace(prompt, options=options)
+    return system_prompt(settings, Told(tools=()), workspace="")
+
+
+def _preset_word_of(request: ModelRequest) -> PresetWord:
+    """Return the last message of the user, and the preset that it begins with where it may."""
+    said = [each.content or "" for each in request.messages if each.role == "user"]
+    last = said[-1] if said else ""
+    if request.preset == PRESET_WORDS:
+        return preset_word(last)
+    return PresetWord(text=last)
+
+
+def _hints_of(request: ModelRequest) -> dict[str, str]:
+    """Return what of a request's metadata is for routers; ids of end users and the like are not.
+
+    Raises:
+        InvalidRequestError: a hint is too long.
+    """
+    hints = {name: value for name, value in request.metadata.items() if name in _HINTS}
+    check_hints(hints)
+    return hints
+
+
+def _chat_id(request: ModelRequest, caller: Caller) -> str:
+    """Return one name for all requests of a chat, so that a router finds its cache again."""
+    first = next((each for each in request.messages if each.role == "user"), Message(role="user"))
+    said = f"{caller.principal.uid}\0{request.system or ''}\0{first.content or ''}"
+    return f"chat-{hashlib.sha256(said.encode(errors='replace')).hexdigest()[:24]}"
+
+
+def _wishes_of(request: ModelRequest) -> Sampling:
+    """Return the sampling of a request, with the preset that it asks for."""
+    if request.preset == PRESET_WORDS:
+        return _preset_word_of(request).over(request.sampling)
+    return msgspec.structs.replace(request.sampling, preset=request.preset)
+
+
+# Whether the messages of a client can be answered, and as what a model is shown them. Pure.
+
+_MAX_MESSAGES = 20_000
+
+
+def checked(request: ModelRequest) -> ModelRequest:
+    """Return the request with messages that a template can render.
+
+    The results of a round of calls stand in the order of its calls. A call that was never answered
+    gets a result that says so, unless the messages end with it.
+
+    Raises:
+        InvalidRequestError: the messages cannot be meant; the error's data names the field.
+    """
+    if request.prompt is not None:
+        if request.messages or request.tools:
+            raise _bad("prompt", "a raw prompt goes with neither messages nor tools")
+        return request
+    messages = request.messages
+    if not messages:
+        raise _bad("messages", "expected at least one message")
+    if len(messages) > _MAX_MESSAGES:
+        raise _bad("messages", f"{len(messages)} messages; the limit is {_MAX_MESSAGES}")
+    _check_roles(messages)
+    _check_results(messages)
+    if open_calls(messages):
+        names = ", ".join(call.name for call in open_calls(messages))
+        if messages[-1].role in {"assistant", "tool"}:
+            raise _bad("messages", f"the calls of {names} have no results")
+    return msgspec.structs.replace(request, messages=repair_orphans(_in_order(messages)))
+
+
+def _check_roles(messages: Sequence[Message]) -> None:
+    for number, message in enumerate(messages):
+        if message.role == "system":
+            raise _bad(f"messages[{number}]", "a system message stands apart from the others")
+    if len(messages) > 1 and messages[-1].role == messages[-2].role == "assistant":
+        raise _bad("messages", "the last two are both of the assistant; one can be gone on with")
+
+
+def _check_results(messages: Sequence[Message]) -> None:
+    """Refuse results of calls that no assistant message right before them made."""
+    waiting: set[str] = set()
+    for number, message in enumerate(messages):
+        if message.role != "tool":
+            waiting = {call.id for call in message.tool_calls}
+        elif message.tool_call_id not in waiting:
+            named = message.tool_call_id or "no call at all"
+            raise _bad(
+                f"messages[{number}]",
+                f"it is the result of {named}, which no assistant message before it asked for",
+            )
+        else:
+            waiting.discard(message.tool_call_id)
+
+
+def _in_order(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with the results of every round in the order of its calls."""
+    ordered: list[Message] = []
+    places: dict[str, int] = {}
+    results: list[Message] = []
+    for message in messages:
+        if message.role == "tool":
+            results.append(message)
+            continue
+        ordered += sorted(results, key=lambda result: places[result.tool_call_id])
+        results = []
+        places = {call.id: place for place, call in enumerate(message.tool_calls)}
+        ordered.append(message)
+    return ordered + sorted(results, key=lambda result: places[result.tool_call_id])
+
+
+def _bad(where: str, problem: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{where}: {problem}", data={"param": where})
+
+
+_LOOP_SCOPES = frozenset({"chat", "tools"})
+AGENT_S = 600.0
+MAX_AGENTS = 1_024
+
+
+class Agents:
+    """Remembers which programs brought tools of late: agents, whose other requests help them.
+
+    Titles, summaries and the like come beside the work, without tools but with a system prompt of
+    their own; clawd's own agent is not meant by them, nor is its memory.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[tuple[str, int, str], float] = {}
+
+    def note(self, request: ModelRequest, caller: Caller) -> None:
+        """Take note of a request."""
+        if request.tools and request.program:
+            who = _program(request, caller)
+            self._seen.pop(who, None)
+            self._seen[who] = self._clock()
+            if len(self._seen) > MAX_AGENTS:
+                self._seen.pop(next(iter(self._seen)))
+
+    def is_helped_by(self, request: ModelRequest, caller: Caller) -> bool:
+        """Return whether a request without tools is one that helps a program which brings them."""
+        if request.tools or request.system is None or request.conversation_id:
+            return False
+        seen_at = self._seen.get(_program(request, caller))
+        return seen_at is not None and self._clock() - seen_at < AGENT_S
+
+
+def _program(request: ModelRequest, caller: Caller) -> tuple[str, int, str]:
+    return caller.key_id, caller.principal.uid, request.program
 
 
 class ModelGenerations:
@@ -68,6 +402,7 @@ class ModelGenerations:
         self._counts = counts
         self._is_stopped = is_stopped
         self._passes: set[Forwarded] = set()
+        self._agents = Agents()
 
     async def open(self, request: ModelRequest, caller: Caller) -> Generation:
         """Check a request and begin it.
@@ -79,6 +414,7 @@ class ModelGenerations:
         """
         request = checked(request)
         choice = await self._catalogue.find(request.model)
+        self._agents.note(request, caller)
         if self._is_one_pass(request, caller):
             if request.conversation_id:
                 raise ForbiddenError(
@@ -110,6 +446,8 @@ class ModelGenerations:
         return sum(estimated(asked).counts)
 
     def _is_one_pass(self, request: ModelRequest, caller: Caller) -> bool:
+        if self._agents.is_helped_by(request, caller):
+            return True
         return is_one_pass(request, caller, has_agent=self._settings().http_agent)
 
     def stop(self) -> None:
@@ -172,12 +510,14 @@ class ModelGenerations:
                 )
 
         async def closed(is_answered: bool) -> None:  # noqa: FBT001 - a callback's signature
-            if not keeps:
+            # An agent's title is asked for in the same moment as its first answer, or before.
+            is_help = place.is_new and self._agents.is_helped_by(request, caller)
+            if not keeps or is_help:
                 await self._continuity.forget(ticket.conversation_id, principal)
             gone = "" if is_answered else ticket.conversation_id
             await self._let_go(place, gone, principal)
 
-        looped = Looped(
+        stream = TurnStream(
             ticket,
             model=choice.name,
             told=told,
@@ -185,11 +525,11 @@ class ModelGenerations:
             telling=Telling(tells_waiting=request.tells_waiting),
         )
         if not keeps:
-            looped.conversation_id = ""  # nobody finds it again
+            stream.conversation_id = ""  # nobody finds it again
         if is_cancelled:
-            await looped.aclose()
+            await stream.aclose()
             raise asyncio.CancelledError
-        return looped
+        return stream
 
     async def _place(
         self, request: ModelRequest, brought: Brought, principal: Principal, *, keeps: bool
@@ -222,7 +562,7 @@ class ModelGenerations:
             None, principal, agent="", workspace="", door="http"
         )
         *history, last = request.messages
-        text = with_block(preview.block, preset_word_of(request).text)
+        text = with_block(preview.block, _preset_word_of(request).text)
         return ChatRequest(
             messages=(*_shown(request, history), msgspec.structs.replace(last, content=text)),
             system=preview.system if request.system is None else request.system,
@@ -245,7 +585,7 @@ def is_one_pass(request: ModelRequest, caller: Caller, *, has_agent: bool = True
         or not request.inject
         or request.prompt is not None
         or request.messages[-1].role != "user"
-        or not caller.scopes >= LOOP_SCOPES
+        or not caller.scopes >= _LOOP_SCOPES
     )
 
 
@@ -256,14 +596,15 @@ def _shown(request: ModelRequest, messages: Sequence[Message]) -> Iterator[Messa
 
 def _incoming(request: ModelRequest, choice: Choice) -> IncomingMessage:
     return IncomingMessage(
-        text=preset_word_of(request).text,
+        text=_preset_word_of(request).text,
         provider=choice.provider.name(),
         model=choice.model,
         # Nobody sits at this door; approvals are answered from elsewhere, as for a detached turn.
         detach=True,
-        hints=hints_of(request),
+        hints=_hints_of(request),
         door="http",
         system=request.system,
-        sampling=wishes_of(request),
+        sampling=_wishes_of(request),
         tool_choice=request.tool_choice,
+        max_rounds=request.max_rounds,
     )

@@ -6,29 +6,229 @@ of it fails is a refusal: a handler is reached by a return alone.
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
+import re
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
-from clawd.channels.http import origins
-from clawd.channels.http.app import CALLER, Handler
+from clawd.channels.http.app import CALLER, WAS_TOLD, Handler
 from clawd.channels.http.connections import connection_of
 from clawd.channels.http.errors import error_response
-from clawd.channels.http.origins import Asked, DoorRules
-from clawd.channels.http.rates import Rates
-from clawd.channels.http.request_counts import WAS_TOLD
-from clawd.channels.http.room import Room
 from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, RateLimitError
 from clawd.wire.safe_text import visible_line
 
-PREFLIGHT_AGE_S = 600
-TOLD_LIMIT = 200
-TOGETHER_BYTES = 256 << 20
-SMALL_BYTES = 64 << 10
-UNAUTHORIZED = 401
+# Which requests may come from where: the rules about Host, Origin and Sec-Fetch-Site. Pure.
+#
+# A page in a browser can send requests to loopback. It can neither leave out its Origin where it
+# matters nor name a Host that is not its own: so both are looked at before anything else, for every
+# method. A name that resolves to loopback (DNS rebinding) is a Host that nobody configured.
+
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::(?P<port>\d{1,5}))?")
+_ORIGIN_FORM = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]{0,40})://"
+    r"(?P<host>\[[0-9a-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::\d{1,5})?"
+)
+_OURSELVES = frozenset({"same-origin", "none"})
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+_MAX_ASKED_HEADERS = 64
+
+
+class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What is configured.
+
+    Attributes:
+        hosts: names and addresses to be called by, beside localhost and loopback addresses.
+        origins: of the pages that may ask; `http://localhost:*` with any port or none, and
+            `vscode-webview://*` every page of a scheme that is not the web's.
+        is_tls: whether TLS is spoken here.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    is_tls: bool = False
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says of where it comes from.
+
+    Attributes:
+        target: the request target as it was sent.
+        hosts: the values of its Host headers.
+        origins: those of its Origin headers.
+        fetch_sites: those of its Sec-Fetch-Site headers.
+        local_address: the address that the connection came to.
+    """
+
+    method: str
+    target: str
+    hosts: tuple[str, ...]
+    origins: tuple[str, ...] = ()
+    fetch_sites: tuple[str, ...] = ()
+    local_address: str = ""
+
+
+def refusal(asked: Asked, rules: DoorRules) -> str:
+    """Return why a request is refused, or "" when it may go on."""
+    return _host_problem(asked, rules) or _origin_problem(asked, rules)
+
+
+def cross_origin(asked: Asked, rules: DoorRules) -> str:
+    """Return the configured origin that a request comes from, or "" for none."""
+    origin = asked.origins[0] if len(asked.origins) == 1 else ""
+    return origin if _is_listed(origin, rules.origins) else ""
+
+
+def _is_listed(origin: str, listed: frozenset[str]) -> bool:
+    """Return whether an origin is one of those, or of their patterns."""
+    if origin in listed and "*" not in origin:
+        return True
+    match = _ORIGIN_FORM.fullmatch(origin)
+    if match is None:
+        return False
+    scheme = match["scheme"]
+    if scheme in {"http", "https"}:
+        return f"{scheme}://{match['host']}:*" in listed
+    return f"{scheme}://*" in listed
+
+
+def preflight_problem(method: str, headers: str) -> str:
+    """Return what is wrong with what a preflight asks for, or ""."""
+    if method not in _METHODS:
+        return f"method {method[:20]!r} is not for pages"
+    names = asked_headers(headers)
+    if len(names) > _MAX_ASKED_HEADERS or not all(map(_HEADER_NAME.fullmatch, names)):
+        return "the headers that are asked for are no header names"
+    return ""
+
+
+def asked_headers(headers: str) -> list[str]:
+    """Return the names in an Access-Control-Request-Headers."""
+    return [name.strip() for name in headers.split(",") if name.strip()]
+
+
+def _host_problem(asked: Asked, rules: DoorRules) -> str:
+    if len(asked.hosts) != 1 or not asked.hosts[0]:
+        return "a request must name one host"
+    host = asked.hosts[0].lower()
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return "the host is no name and no address"
+    if not asked.target.startswith("/") and asked.target != "*":
+        scheme, _, rest = asked.target.partition("://")
+        authority = rest.partition("/")[0].partition("?")[0].lower()
+        if scheme.lower() not in {"http", "https"} or authority != host:
+            return "the address that is asked for is not on the host that is named"
+    name = match["name"] or match["six"]
+    if name == "localhost" or name in rules.hosts or _is_ours(name, asked.local_address):
+        return ""
+    return (
+        f"{name} is no name of this gateway; an admin can add it to [channels.http] allowed_hosts"
+    )
+
+
+def _is_ours(name: str, local_address: str) -> bool:
+    """Tell whether it is a loopback address, or the very one that the connection came to."""
+    try:
+        address = ipaddress.ip_address(name)
+        mapped = getattr(address, "ipv4_mapped", None)
+        return mapped is None and (
+            address.is_loopback
+            or (bool(local_address) and address == ipaddress.ip_address(local_address))
+        )
+    except ValueError:
+        return False
+
+
+def _origin_problem(asked: Asked, rules: DoorRules) -> str:
+    if len(asked.origins) > 1:
+        return "a request may name one origin"
+    if asked.origins:
+        origin = asked.origins[0]
+        own = f"{'https' if rules.is_tls else 'http'}://{asked.hosts[0].lower()}"
+        if _is_listed(origin, rules.origins) or origin == own:
+            return ""
+        return (
+            "pages of this origin may not ask; an admin can add it to [channels.http] cors_origins"
+        )
+    if any(site not in _OURSELVES for site in asked.fetch_sites):
+        return "pages of other sites may not ask"
+    return ""
+
+
+# How much memory the bodies of all requests together may take.
+
+
+class _BodyBudget:
+    """A number of bytes that are taken and given back; who comes first is served first.
+
+    Args:
+        size: how many there are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+
+    async def take(self, count: int) -> None:
+        """Wait until so many are left, at most the size, and take them."""
+        async with self._turn:
+            while self._left < count:
+                self._freed.clear()
+                await self._freed.wait()
+            self._left -= count
+
+    def give(self, count: int) -> None:
+        """Give some back."""
+        self._left += count
+        self._freed.set()
+
+
+# How many requests each key may make in a minute: one bucket of tokens for each. Pure.
+
+MAX_BUCKETS = 4_096
+
+
+class Rates:
+    """Buckets that hold a minute's requests and fill evenly.
+
+    Args:
+        per_minute: of each caller; 0 is no limit.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self._per_minute = per_minute
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def take(self, who: str) -> float:
+        """Take one request; return 0, or in how many seconds there is one to take."""
+        if not self._per_minute:
+            return 0.0
+        now, per_second = self._clock(), self._per_minute / 60
+        left, at = self._buckets.pop(who, (float(self._per_minute), now))
+        left = min(float(self._per_minute), left + (now - at) * per_second)
+        wait_s = 0.0 if left >= 1 else (1 - left) / per_second
+        # Put back last: the first of the dict is the one that was idle longest.
+        self._buckets[who] = (left if wait_s else left - 1, now)
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.pop(next(iter(self._buckets)))
+        return wait_s
+
+
+_PREFLIGHT_AGE_S = 600
+_TOLD_LIMIT = 200
+_TOGETHER_BYTES = 256 << 20
+_SMALL_BYTES = 64 << 10
+_UNAUTHORIZED = 401
 
 _log = logging.getLogger(__name__)
 _ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
@@ -105,11 +305,11 @@ def guarding(rules: DoorRules) -> Any:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         asked = _asked(request)
-        if why := origins.refusal(asked, rules):
+        if why := refusal(asked, rules):
             extra = {"host": _short(",".join(asked.hosts)), "origin": _short(str(asked.origins))}
             _log.info("a request is refused by where it comes from", extra=extra)
             raise ForbiddenError(why)
-        if origin := origins.cross_origin(asked, rules):
+        if origin := cross_origin(asked, rules):
             request[_ORIGIN] = origin
         if request.method == "OPTIONS":
             return _preflight(request)
@@ -141,7 +341,7 @@ def reading(max_bytes: int, limit_s: float) -> Any:
     Nothing is read of those whom nobody vouches for. The long bodies of all requests together have
     a bound, too; one that does not fit waits for others to be answered.
     """
-    room = Room(max(TOGETHER_BYTES, 4 * max_bytes))
+    budget = _BodyBudget(max(_TOGETHER_BYTES, 4 * max_bytes))
 
     @web.middleware
     async def read(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -151,21 +351,21 @@ def reading(max_bytes: int, limit_s: float) -> Any:
             return await handler(request)
         length = request.content_length
         held = max_bytes if length is None else length
-        held = held if held > SMALL_BYTES else 0
+        held = held if held > _SMALL_BYTES else 0
         try:
             async with asyncio.timeout(limit_s):
-                await room.take(held)
+                await budget.take(held)
         except TimeoutError:
             return _closing(request, 503, "too many long requests are under way")
         try:
             if refused := await _read(request, max_bytes, limit_s):
                 return refused
             taken = len(await request.read())  # it is at hand
-            room.give(held - min(held, taken))
+            budget.give(held - min(held, taken))
             held = min(held, taken)
             return await handler(request)
         finally:
-            room.give(held)
+            budget.give(held)
 
     return read
 
@@ -207,7 +407,7 @@ async def dress(request: web.Request, response: web.StreamResponse) -> None:
     headers["X-Content-Type-Options"] = "nosniff"
     if request_id := request.get(_ID):
         headers["X-Request-Id"] = headers["Request-Id"] = request_id
-    if response.status == UNAUTHORIZED:
+    if response.status == _UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="clawd"'
     headers.add("Vary", "Origin")
     if origin := request.get(_ORIGIN):
@@ -239,11 +439,11 @@ def _preflight(request: web.Request) -> web.StreamResponse:
         response.headers["Allow"] = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
         return response
     wanted = request.headers.get("Access-Control-Request-Headers", "")
-    if why := origins.preflight_problem(method, wanted):
+    if why := preflight_problem(method, wanted):
         raise ForbiddenError(why)
     response.headers["Access-Control-Allow-Methods"] = method
-    response.headers["Access-Control-Max-Age"] = str(PREFLIGHT_AGE_S)
-    if names := origins.asked_headers(wanted):
+    response.headers["Access-Control-Max-Age"] = str(_PREFLIGHT_AGE_S)
+    if names := asked_headers(wanted):
         response.headers["Access-Control-Allow-Headers"] = ", ".join(names)
     if request.headers.get("Access-Control-Request-Private-Network") == "true":
         response.headers["Access-Control-Allow-Private-Network"] = "true"
@@ -272,4 +472,4 @@ def _tell(request: web.Request, status: int, took_s: float) -> None:
 
 
 def _short(text: str) -> str:
-    return visible_line(text, TOLD_LIMIT)
+    return visible_line(text, _TOLD_LIMIT)

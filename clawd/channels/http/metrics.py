@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from aiohttp import web
 from typing_extensions import override
 
-from clawd.channels.http.app import GATEWAY
-from clawd.channels.http.caller import caller_of
-from clawd.channels.http.request_counts import COUNTS, RequestCounts
+from clawd.channels.http.app import COUNTS, GATEWAY, RequestCounts, caller_of
 from clawd.wire.metric_methods import ShowMetrics
 from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricSpread
 

@@ -1,6 +1,6 @@
 """Every route of the gateway in one table: what a caller needs for it, and what it is.
 
-The scopes of `scopes.py` and the document of `openapi.py` come from here. A route that has no row
+The scopes of `app.py` and the document of `openapi.py` come from here. A route that has no row
 needs everything.
 """
 
@@ -9,11 +9,15 @@ from typing import Any
 
 import msgspec
 
-from clawd.channels.http.bodies import (
+from clawd.channels.http.body import (
     AnswerBody,
     ChatBody,
+    InfillBody,
+    InfillReport,
     PresetBody,
     ReplyBody,
+    RerankAnswer,
+    RerankBody,
     RunBody,
     StopBody,
 )
@@ -159,7 +163,7 @@ _OWN = (
 )
 
 
-_OF_MODELS = ("pull", "push", "create", "copy", "delete", "blobs/{digest}")
+_OF_MODELS = ("push", "create", "copy", "blobs/{digest}")
 
 
 def _dialect(family: str, needs: Needs, *routes: tuple[str, str]) -> tuple[Row, ...]:
@@ -170,7 +174,29 @@ def _dialect(family: str, needs: Needs, *routes: tuple[str, str]) -> tuple[Row, 
     return tuple(found)
 
 
+_RERANKING = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")
+
 _OTHERS = (
+    _post(
+        "/infill",
+        MODELS,
+        "Fill in a gap between two texts.",
+        family="llama.cpp",
+        body=InfillBody,
+        answer=InfillReport,
+        streams="asked",
+    ),
+    *(
+        _post(
+            path,
+            MODELS,
+            "Rank documents by how well they answer a query.",
+            family="rerank",
+            body=RerankBody,
+            answer=RerankAnswer,
+        )
+        for path in _RERANKING
+    ),
     *_dialect(
         "openai",
         MODELS,
@@ -217,11 +243,13 @@ _OTHERS = (
         ("POST /api/embed", "Embed texts."),
         ("POST /api/embeddings", "Embed one text."),
         ("POST /api/show", "What a model is."),
+        ("POST /api/pull", "Bring a model into the folder of models."),
         ("GET /api/tags", "List models."),
         ("GET /api/ps", "List loaded models."),
         ("GET /api/version", "The version."),
         *((f"* /api/{name}", "Refused: models are files here.") for name in _OF_MODELS),
     ),
+    *_dialect("ollama", ADMIN, ("DELETE /api/delete", "Remove a model's files.")),
     *_dialect("ollama", PUBLIC, ("GET /", "Say that somebody is there.")),
     *_dialect(
         "mcp",
@@ -244,11 +272,14 @@ _STARTING = frozenset(
         "/responses",
         "/v1/embeddings",
         "/embeddings",
+        "/infill",
+        *_RERANKING,
         "/v1/messages",
         "/api/chat",
         "/api/generate",
         "/api/embed",
         "/api/embeddings",
+        "/api/pull",
     }
 )
 

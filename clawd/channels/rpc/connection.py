@@ -68,6 +68,7 @@ class Call:
         self.principal = connection.principal
         self.door: Door = "socket"
         self.ends = True
+        self.shows_events = True
         self.on_answer: AnswerSink | None = None
 
     async def emit(self, event: Event) -> None:

@@ -5,9 +5,8 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
-from clawd.channels.base import Outgoing
 from clawd.channels.rpc.connection import Call, Connection, Identity, failure_of
 from clawd.errors import BusyError, ClawError, ForbiddenError
 from clawd.security.principal import Principal
@@ -20,10 +19,6 @@ MAX_CONNECTIONS = 256
 _log = logging.getLogger(__name__)
 
 
-Push = Callable[[Outgoing], bool]
-"""Tells those who follow a conversation; returns whether anybody does."""
-
-
 class RpcServer:
     """Serves the control socket.
 
@@ -32,11 +27,7 @@ class RpcServer:
         identify: tells who is at the other end of a connected socket; raises ForbiddenError for
             a peer that may not speak at all.
         identity: what the welcome says.
-        push: tells followers what the daemon says of itself; None reaches nobody.
     """
-
-    name: ClassVar[str] = "cli"
-    supports_draft_updates: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -44,7 +35,6 @@ class RpcServer:
         *,
         identify: Callable[[socket.socket], Principal],
         identity: Identity,
-        push: Push | None = None,
     ) -> None:
         missing = [name for name in METHODS if not callable(getattr(handlers, name, None))]
         if missing:
@@ -52,7 +42,6 @@ class RpcServer:
         self._handlers = handlers
         self._identify = identify
         self._identity = identity
-        self._push = push
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], Connection | None] = {}
 
@@ -62,10 +51,6 @@ class RpcServer:
         if sys.version_info >= (3, 13):  # since then asyncio removes the file, systemd's too
             options["cleanup_socket"] = False
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, **options)
-
-    async def send(self, outgoing: Outgoing) -> bool:
-        """Tell it to those who follow its conversation; tell whether anybody does."""
-        return self._push is not None and self._push(outgoing)
 
     async def take(self, connected: socket.socket) -> None:
         """Serve a client at the other end of a connected socket, and close it at the end."""

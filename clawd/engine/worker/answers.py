@@ -3,10 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
+import msgspec
+
 from clawd.engine.protocol import (
+    ChatMessage,
     CountTokens,
     Detokenize,
     Generate,
+    Infill,
     QuestionFailed,
     Rendered,
     RenderPrompt,
@@ -17,7 +21,9 @@ from clawd.engine.protocol import (
     TokenText,
 )
 from clawd.engine.worker.backend import Vocabulary
+from clawd.engine.worker.prefix import shared_length
 from clawd.engine.worker.prompt import (
+    NoInfillError,
     Part,
     PromptBuilder,
     PromptTooLongError,
@@ -29,6 +35,17 @@ from clawd.engine.worker.prompt import (
 
 # Nothing else is done meanwhile, for up to a second (measured on a slow core).
 MAX_TOKENIZED_CHARACTERS = 512 * 1024
+
+
+class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens that prompts begin with; the first `stable` of them stay the same from day to day."""
+
+    tokens: list[int]
+    stable: int
+
+
+# What users may say; a tokeniser joins each with what stands before it in another way.
+_ANYTHING = ("x", "\n\n1", " [", "é")
 
 
 class Answers:
@@ -50,17 +67,52 @@ class Answers:
         Raises:
             PromptTooLongError: it cannot fit.
             UnknownTokenError: a number is no token.
+            NoInfillError: a gap is to be filled in, and the model cannot.
         """
+        if isinstance(request.prompt, Infill):
+            return self._prompts.build_infill(request.prompt)
         if request.prompt is not None:
             return self._prompts.build_raw(request.prompt, self._histories())
         return self._prompts.build(
-            request.messages, request.tools, request.template_kwargs, self._histories()
+            request.messages,
+            request.tools,
+            request.template_kwargs,
+            self._histories(),
+            request.grammar.frames if isinstance(request, Generate) else request.frames,
+            request.appended if isinstance(request, Generate) else "",
         )
+
+    def beginning_of(self, request: Generate) -> Beginning:
+        """Return what every prompt begins with that has these messages, and what stays of it.
+
+        The user's message, if there is one, is gone on with by whatever the user says.
+
+        Raises:
+            PromptTooLongError: it cannot fit.
+        """
+        lead = tuple(each for each in request.messages if each.role == "system")
+        said = "".join(each.content for each in request.messages if each.role == "user")
+        tokens = self._common(request, lead, said)
+        stable = self._common(request, lead, "") if said else tokens
+        return Beginning(tokens=tokens, stable=min(len(stable), len(tokens)))
+
+    def _common(self, request: Generate, lead: tuple[ChatMessage, ...], said: str) -> list[int]:
+        prompts = []
+        for text in _ANYTHING:
+            messages = (*lead, ChatMessage(role="user", content=said + text))
+            asked = msgspec.structs.replace(request, messages=messages)
+            prompts.append(tokens_of(self.parts_of(asked)))
+        return prompts[0][: min(shared_length(prompts[0], other) for other in prompts[1:])]
 
     @property
     def fallback(self) -> str:
         """Why the prompt of the last request asks for calls as text; empty where it does not."""
         return self._prompts.fallback
+
+    @property
+    def template_notes(self) -> tuple[str, ...]:
+        """What had to be done otherwise with the chat template so far."""
+        return self._prompts.template_notes
 
     def answer(self, question: CountTokens | Tokenize | Detokenize | RenderPrompt) -> Reply:
         """Return the answer, or why there is none."""
@@ -80,7 +132,7 @@ class Answers:
                     return Rendered(id=question.id, text=text_of(parts), tokens=tokens)
                 case _:
                     assert_never(question)
-        except (UnknownTokenError, PromptTooLongError) as error:
+        except (UnknownTokenError, PromptTooLongError, NoInfillError) as error:
             return QuestionFailed(id=question.id, code="invalid_request", message=str(error))
 
     def _count(self, question: CountTokens) -> TokenCounts:

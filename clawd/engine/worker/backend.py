@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Protocol
 
+import msgspec
+
 from clawd.engine.protocol import SamplingConfig, TokenLogprob
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.grammar import GrammarPlan
@@ -34,8 +36,27 @@ class SpecialToken(Protocol):
         ...
 
 
+class InfillTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens around a gap to be filled in (llama.h llama_vocab_fim_pre and so on).
+
+    `repository` stands before the name of what files belong to and `file` before each file's; None
+    where there is none.
+    """
+
+    prefix: int
+    suffix: int
+    middle: int
+    repository: int | None = None
+    file: int | None = None
+
+
 class Vocabulary(Protocol):
     """Text to tokens and back."""
+
+    @property
+    def infill_tokens(self) -> InfillTokens | None:
+        """Return the tokens around a gap; None for a model that fills none in."""
+        ...
 
     @property
     def special_tokens(self) -> Sequence[SpecialToken]:
@@ -70,6 +91,11 @@ class Vocabulary(Protocol):
 class Sampler(Protocol):
     """Picks tokens for one generation; `close` must be called exactly once."""
 
+    @property
+    def lifted(self) -> str:
+        """Return why the grammar that should hold does not any more, or ""."""
+        ...
+
     def constrain(self, plan: GrammarPlan, *, in_reasoning: bool) -> None:
         """Hold the generation to a grammar; called before the first sample.
 
@@ -100,7 +126,15 @@ class Backend(Protocol):
 
     @property
     def n_ctx(self) -> int:
-        """Return the number of KV cells, shared by all sequences."""
+        """Return how many tokens a sequence can hold."""
+        ...
+
+    @property
+    def shares_cells(self) -> bool:
+        """Return whether n_ctx cells are all there is, and a shared prefix takes them once.
+
+        Otherwise every sequence has n_ctx cells of its own, and what is idle slows nothing down.
+        """
         ...
 
     @property
@@ -145,8 +179,11 @@ class Backend(Protocol):
         """Drop a sequence's tokens from position `length` on; False when it cannot be cut."""
         ...
 
-    def share_prefix(self, source: int, target: int, length: int) -> None:
-        """Let the empty sequence `target` begin with the first `length` tokens of `source`."""
+    def share_prefix(self, source: int, target: int, length: int) -> bool:
+        """Let the empty sequence `target` begin with the first `length` tokens of `source`.
+
+        False leaves it empty.
+        """
         ...
 
     def clear(self) -> None:
@@ -182,10 +219,6 @@ class Backend(Protocol):
         Raises:
             ValueError: a value that no sampler takes.
         """
-        ...
-
-    def accepts_grammar(self, gbnf: str) -> bool:
-        """Return whether a sampler can be held to a grammar."""
         ...
 
     def logprob(self, row: int, token: int, top: int) -> TokenLogprob:

@@ -1,24 +1,22 @@
 """Holds a generation to a grammar: sample, check that one token, mask only when it fails.
 
-A check of one token costs microseconds, a mask over a vocabulary milliseconds; a model that
-writes calls well never pays for a mask. Nothing here knows llama.cpp.
-
-llama.cpp aborts when a grammar is fed a token that it forbids, so nothing is fed unchecked. It
-also takes bytes for characters that no UTF-8 decoder takes (overlong forms); those are refused.
+A model that writes calls well never pays for a mask. A grammar that cannot go on by itself, as it
+became too complex, holds nothing any more and says so. Nothing here knows llama.cpp.
 """
 
-import codecs
+import logging
 from collections import deque
-from collections.abc import Sequence
 from typing import Protocol
 
 from clawd.engine.worker.trigger import Trigger
 
 NOTHING_FITS = -1
-# Each is one token that the mask let through and UTF-8 did not.
-_MAX_MASKS = 64
 # More tokens than any marker is long.
 _MAX_WATCHED = 1024
+# Small models find no end to a number, and a grammar sets none.
+_MAX_DIGITS = 100
+
+logger = logging.getLogger(__name__)
 
 
 class Picker(Protocol):
@@ -28,8 +26,11 @@ class Picker(Protocol):
         """Return a token by the request's samplers; nothing is remembered."""
         ...
 
-    def pick_allowed(self, row: int, banned: Sequence[int]) -> int:
-        """Return a token of those that the grammar allows and are not banned, or NOTHING_FITS."""
+    def pick_allowed(self, row: int, *, digits: bool) -> int:
+        """Return a token of those that the grammar allows, or NOTHING_FITS.
+
+        Without `digits` none that begins with one, if there are others.
+        """
         ...
 
     def remember(self, token: int) -> None:
@@ -50,6 +51,10 @@ class Picker(Protocol):
 
     def may_end(self) -> bool:
         """Return whether the grammar may end here."""
+        ...
+
+    def grammar_error(self) -> str:
+        """Return why the grammar cannot go on, or ""."""
         ...
 
     def piece(self, token: int) -> bytes:
@@ -79,7 +84,8 @@ class Constraint:
         self._trigger = trigger
         self._repeats = repeats
         self._is_active = False
-        self._unfinished = b""
+        self.lifted = ""  # why nothing is held any more
+        self._digits = 0  # in a row
         self._watched: deque[int] = deque(maxlen=_MAX_WATCHED)
         if trigger is None:
             self._start()
@@ -101,20 +107,22 @@ class Constraint:
 
     def sample(self, row: int) -> int:
         """Pick a token that the grammar allows and feed it; NOTHING_FITS when there is none."""
-        token = self._picker.pick(row)
-        if not self._fits(token):
-            token = self._pick_masked(row)
+        picked = token = self._picker.pick(row)
+        is_endless = self._digits >= _MAX_DIGITS
+        if not self._picker.allows(token) or (is_endless and self._is_digits(token)):
+            token = self._picker.pick_allowed(row, digits=not is_endless)
+            if self._is_lifted():
+                token = picked
         if token == NOTHING_FITS:
             return token
         self._picker.remember(token)
-        if not self._picker.ends_generation(token):
+        if self._is_active and not self._picker.ends_generation(token):
             self._feed(token)
         return token
 
     def _start(self) -> None:
         self._picker.start_grammar()
         self._is_active = True
-        self._unfinished = b""
 
     def _begin_with(self, begun: bytes) -> None:
         """Start the grammar with what the model has written of it already.
@@ -123,7 +131,7 @@ class Constraint:
         """
         self._start()
         for token in self._tokens_of(begun):
-            if not self._fits(token):
+            if not self._picker.allows(token):
                 self._is_active = False
                 return
             self._feed(token)
@@ -139,35 +147,19 @@ class Constraint:
             begun = begun[: len(begun) - len(piece)]
         return self._picker.tokenize(begun.decode(errors="replace")) + tokens if begun else tokens
 
-    def _pick_masked(self, row: int) -> int:
-        banned: list[int] = []
-        while len(banned) < _MAX_MASKS:
-            token = self._picker.pick_allowed(row, banned)
-            if token == NOTHING_FITS or self._is_text(token):
-                return token
-            banned.append(token)
-        return NOTHING_FITS
-
-    def _fits(self, token: int) -> bool:
-        return self._is_text(token) and self._picker.allows(token)
-
-    def _is_text(self, token: int) -> bool:
-        """Return whether the token goes on as UTF-8."""
-        if self._picker.ends_generation(token):
-            return not self._unfinished
-        return self._rest_after(token) is not None
-
-    def _rest_after(self, token: int) -> bytes | None:
-        """Return the bytes of an unfinished character after a token; None when it is no UTF-8."""
-        decoder = codecs.getincrementaldecoder("utf-8")("strict")
-        try:
-            decoder.decode(self._unfinished + self._picker.piece(token))
-        except UnicodeDecodeError:
-            return None
-        return decoder.getstate()[0]
-
     def _feed(self, token: int) -> None:
         self._picker.accept(token)
-        self._unfinished = self._rest_after(token) or b""
-        if self._repeats and self._picker.may_end():
+        self._digits = self._digits + 1 if self._is_digits(token) else 0
+        if not self._is_lifted() and self._repeats and self._picker.may_end():
             self._is_active = False
+
+    def _is_digits(self, token: int) -> bool:
+        return self._picker.piece(token).isdigit()
+
+    def _is_lifted(self) -> bool:
+        """Return whether the grammar broke down, and hold nothing from there on if so."""
+        self.lifted = self._picker.grammar_error()
+        if self.lifted:
+            logger.warning("an answer is not held to its grammar any more: %s", self.lifted)
+            self._is_active, self._trigger = False, None
+        return bool(self.lifted)

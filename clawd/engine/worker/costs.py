@@ -23,6 +23,9 @@ _LAST_RETRY = 512
 _RETRIED_STEPS = 3
 # Guesses are decoded on when they promise so much more speed.
 _CLEARLY_FASTER = 1.05
+# Steps without guesses after one that cost more time than it saved, each time twice as many.
+_FIRST_PAUSE = 32
+_LONGEST_PAUSE = 2048
 
 
 class StepCosts:
@@ -65,26 +68,34 @@ class StepCosts:
 
 
 class Grouping:
-    """Whether running sequences are decoded in one batch or one by one."""
+    """Whether running sequences are decoded in one batch or one by one.
 
-    def __init__(self, costs: StepCosts) -> None:
-        self._costs = costs
+    Both ways are measured as whole rounds of all sequences. Single steps would be measured so much
+    oftener that their least time beats what a batch takes now and then.
+    """
+
+    def __init__(self) -> None:
+        self._costs = {is_apart: StepCosts() for is_apart in (False, True)}
         self._retries: dict[int, _Retries] = {}
 
+    def prefers_apart(self, count: int) -> bool:
+        """Return whether decoding `count` sequences one by one has clearly been faster."""
+        together, apart = (self._costs[way].known(count) for way in (False, True))
+        return together is not None and apart is not None and apart < together * _CLEARLY_LESS
+
     def is_apart(self, count: int) -> bool:
-        """Return whether `count` sequences should be decoded one by one in this step."""
-        if count < 2:
+        """Return whether to decode `count` sequences one by one in this step, if only to try it."""
+        together, apart = (self._costs[way].known(count) for way in (False, True))
+        if count < 2 or together is None:
             return False
-        single, together = self._costs.known(1), self._costs.known(count)
-        if together is None:
-            return False
-        if single is None:
-            return True
-        apart = count * single
-        is_apart = apart < together * _CLEARLY_LESS
-        better, worse = sorted((apart, together))
+        better, worse = sorted((together, apart if apart is not None else together))
         retries = self._retries.setdefault(count, _Retries())
-        return is_apart != retries.is_due(worse / better if better > 0 else 1.0)
+        is_due = retries.is_due(worse / better if better > 0 else 1.0)
+        return self.prefers_apart(count) != is_due
+
+    def measured(self, count: int, elapsed_s: float, *, is_apart: bool) -> None:
+        """Take how long it took to decode a token of each of so many sequences."""
+        self._costs[is_apart].measured(count, elapsed_s)
 
 
 class PromptGrouping:
@@ -131,6 +142,35 @@ class _Retries:
         self._interval = min(2 * self._interval, int(_LAST_RETRY * ratio))
         self._left = self._interval
         return True
+
+
+class Payoff:
+    """Whether guesses have saved time of late; a loss stops them, the longer the more it repeats.
+
+    One step of nine tokens that were all wrong costs a twentieth of a short answer, so text that
+    hardly repeats anything must not make every answer pay for trying.
+    """
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._pause = _FIRST_PAUSE
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether guesses should not be decoded on now."""
+        return self._left > 0
+
+    def step(self) -> None:
+        """Count a step."""
+        self._left = max(self._left - 1, 0)
+
+    def measured(self, gain_s: float) -> None:
+        """Take how much time a step with guesses saved; less than 0 when it cost some."""
+        if gain_s >= 0:
+            self._left, self._pause = 0, _FIRST_PAUSE
+            return
+        self._left = self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
 
 def draft_length(costs: StepCosts, others: int, chances: Sequence[float]) -> int:

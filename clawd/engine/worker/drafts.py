@@ -25,8 +25,8 @@ _LEVELS = 17
 # What is supposed before anything was seen, and how many guesses that is worth; right behind a
 # token that was not the one expected, and elsewhere.
 _SUPPOSED_BEHIND_MISS = 0.5
-_SUPPOSED = 0.85
-_SUPPOSED_WEIGHT = 4.0
+_SUPPOSED = 0.75
+_SUPPOSED_WEIGHT = 8.0
 # A guess weighs less the older it is.
 _FORGET = 0.99
 
@@ -85,6 +85,11 @@ class Drafter:
         self._misses = 0
         self._chances = _Chances()
         self._remember(tokens[-_INDEXED_TOKENS:])
+
+    @property
+    def agreed(self) -> int:
+        """Return for how many tokens the guesses have held without a break."""
+        return self._agreed
 
     def push(self, token: int) -> None:
         """Take the token that came next."""

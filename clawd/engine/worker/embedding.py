@@ -1,13 +1,16 @@
 """The queue of inputs that want vectors: one in a step, requests in turn. Knows no llama.cpp."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from clawd.engine.protocol import Embed, Embedded, FromWorker, QuestionFailed, RawPrompt
 from clawd.engine.worker.backend import Vocabulary
 from clawd.engine.worker.files import LoadError
 from clawd.engine.worker.prompt import UnknownTokenError, check_tokens
+
+Tokenize = Callable[..., list[int]]
+"""Cuts a text into tokens, as `Vocabulary.tokenize` does."""
 
 # No vocabulary packs this many characters into every token; longer inputs are refused unread.
 _MAX_CHARACTERS_PER_TOKEN = 64
@@ -19,10 +22,21 @@ class VectorError(Exception):
 
 
 class VectorMaker(Protocol):
-    """Makes vectors; `size` 0 means that it makes none, `limit` is its longest input."""
+    """Makes vectors.
+
+    Attributes:
+        size: numbers in a vector; 0 means that it makes none.
+        limit: tokens of its longest input.
+        ranks: its vector of a pair is one number: how well the document answers the query.
+    """
 
     size: int
     limit: int
+    ranks: bool
+
+    def pair(self, tokenize: Tokenize, query: str, document: str) -> list[int]:
+        """Return the tokens of a query and a document as the model was trained to read them."""
+        ...
 
     def vector(self, tokens: Sequence[int]) -> bytes:
         """Return the vector of 1 to `limit` tokens.
@@ -37,6 +51,7 @@ class VectorMaker(Protocol):
 class _Asked:
     def __init__(self, request: Embed) -> None:
         self.number = request.id
+        self.query = request.query
         self.left = deque(enumerate(request.inputs, start=request.first))
         self.vectors: list[bytes] = []
         self.counts: list[int] = []
@@ -65,7 +80,9 @@ class EmbeddingQueue:
 
     def submit(self, request: Embed) -> list[FromWorker]:
         """Queue a request; return the answer where there is nothing to do."""
-        if not self._maker.size:
+        if request.query is not None and not self._maker.ranks:
+            return [_ranks_none(request.id)]
+        if request.query is None and not self._maker.size:
             return [_makes_none(request.id)]
         if not request.inputs:
             return [Embedded(id=request.id, vectors=(), counts=())]
@@ -83,7 +100,7 @@ class EmbeddingQueue:
         asked = self._asked.popleft()
         place, given = asked.left.popleft()
         try:
-            tokens = self._tokens(asked.number, place, given)
+            tokens = self._tokens(asked, place, given)
             asked.vectors.append(self._maker.vector(tokens))
         except _RefusedError as error:
             return [error.failed]
@@ -96,13 +113,21 @@ class EmbeddingQueue:
             return []
         return [Embedded(id=asked.number, vectors=tuple(asked.vectors), counts=tuple(asked.counts))]
 
-    def _tokens(self, number: int, place: int, given: RawPrompt) -> Sequence[int]:
-        limit = self._maker.limit
+    def _tokens(self, asked: _Asked, place: int, given: RawPrompt) -> Sequence[int]:
+        limit, number, query = self._maker.limit, asked.number, asked.query
         if isinstance(given, str):
-            if len(given) > limit * _MAX_CHARACTERS_PER_TOKEN:
-                told = f"{len(given)} characters"
-                raise _too_long(number, place, told, (len(given) // _CHARACTERS_PER_TOKEN, limit))
-            given = tuple(self._vocabulary.tokenize(given, parse_special=True, add_special=True))
+            length = len(given) + len(query or "")
+            if length > limit * _MAX_CHARACTERS_PER_TOKEN:
+                told = f"{length} characters"
+                raise _too_long(number, place, told, (length // _CHARACTERS_PER_TOKEN, limit))
+            if query is not None:
+                given = tuple(self._maker.pair(self._vocabulary.tokenize, query, given))
+            else:
+                given = tuple(
+                    self._vocabulary.tokenize(given, parse_special=True, add_special=True)
+                )
+        elif query is not None:
+            raise _refused(number, f"input {place}: what is ranked is a text")
         else:
             try:
                 check_tokens(given, self._vocabulary)
@@ -121,6 +146,15 @@ def _makes_none(number: int) -> QuestionFailed:
         code="invalid_request",
         message="this model makes no embeddings: its file names no pooling type",
         hint="use an embedding model, such as a GGUF of nomic-embed-text or bge",
+    )
+
+
+def _ranks_none(number: int) -> QuestionFailed:
+    return QuestionFailed(
+        id=number,
+        code="invalid_request",
+        message="this model ranks nothing: the pooling type in its file is not that of a reranker",
+        hint="use a reranker, such as a GGUF of bge-reranker or jina-reranker",
     )
 
 

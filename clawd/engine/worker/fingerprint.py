@@ -10,20 +10,22 @@ from clawd.engine.protocol import ModelConfig
 _SAMPLE_BYTES = 1024 * 1024
 # What changes speed, place or policy, but not what a token's keys and values are.
 _IRRELEVANT = frozenset({
-    "path", "alias", "n_ctx", "n_batch", "n_ubatch", "n_threads", "n_parallel", "mlock", "mmap",
-    "max_queue", "prefill_chunk", "speculation", "seed",
+    "path", "alias", "template_file", "n_ctx", "n_batch", "n_ubatch", "n_threads", "n_parallel",
+    "mlock", "mmap", "max_queue", "prefill_chunk", "speculation", "seed",
     "prefix_cache_ram_mb", "prefix_cache_disk_mb", "prefix_cache_folder",
-    "fence",
+    "prefix_cache_conversations", "fence", "kv_unified",
 })  # fmt: skip
 
 
-def fingerprint(config: ModelConfig, *, library: str, architecture: str, n_ctx: int) -> str:
+def fingerprint(
+    config: ModelConfig, *, library: str, architecture: str, n_ctx: int, streams: int = 1
+) -> str:
     """Return the fingerprint of a model that is loaded.
 
     The file counts by its size, its time of change and a hash of its first and last megabyte:
     hashing all of a large one would take longer than what the cache saves. So does each LoRA
     adapter's, with its scale. Options that are not known to be harmless count too, those added
-    later included.
+    later included. Of `streams`, sequences with cells of their own, a state says the number.
 
     Raises:
         OSError: the model file, or an adapter's, cannot be read.
@@ -38,6 +40,7 @@ def fingerprint(config: ModelConfig, *, library: str, architecture: str, n_ctx: 
         library,
         architecture,
         n_ctx,
+        streams,
         sorted(options.items()),
         _file_facts(config.path),
         adapters,

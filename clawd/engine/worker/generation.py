@@ -1,6 +1,9 @@
 """One generation on its way: what is still to be decoded, what it said so far, why it ended."""
 
+from collections import Counter, deque
+
 from clawd.engine.protocol import (
+    MAX_ANSWER_TOKENS,
     DoneReason,
     GenerationDone,
     PromptEvaluated,
@@ -14,6 +17,65 @@ from clawd.engine.worker.drafts import Drafter
 from clawd.engine.worker.prompt import Part, tokens_of
 from clawd.engine.worker.slots import Slot
 from clawd.engine.worker.text import StopMatcher, Utf8Decoder
+
+# A tiny model says little and soon falls into loops: it is ended before its limit of tokens is.
+TINY_LOOP_TOKENS = 96
+# Repetition is looked for in runs of 1/16 of the tokens that are watched. Lines of n tokens that
+# are alike but for one new token each hold 512 / n * 32 + n - 32 different runs in 512 tokens,
+# which is 224 or more for any n; so tables, lists and code are no loops, and with runs that long
+# arrays of bits are none. Loops have a quarter of so many different runs as tokens, or fewer.
+_RUNS_PER_WATCH = 16
+_MOST_RUNS = 4
+# Longer passages, of half the tokens, are loops when they come again and again without the least
+# change.
+_LONGEST_PASSAGE = 2
+
+
+class LoopWatch:
+    """Finds out that an answer repeats itself; `push` gets every token of it.
+
+    Args:
+        watched: how many tokens that do nothing but repeat themselves make a loop.
+    """
+
+    def __init__(self, watched: int) -> None:
+        self._watched = watched
+        self._run = watched // _RUNS_PER_WATCH
+        self._tokens: deque[int] = deque(maxlen=self._run)
+        self._runs: deque[tuple[int, ...]] = deque()
+        self._counts: Counter[tuple[int, ...]] = Counter()
+        self._last_at: dict[tuple[int, ...], int] = {}
+        self._at = 0
+        self._period = 0
+        self._repeated = 0
+
+    def push(self, token: int) -> bool:
+        """Take a token; return whether the last ones were nothing but repetition."""
+        self._tokens.append(token)
+        self._at += 1
+        if self._at < self._run:
+            return False
+        run = tuple(self._tokens)
+        self._note_period(run)
+        self._runs.append(run)
+        self._counts[run] += 1
+        if len(self._runs) <= self._watched - self._run:
+            return False
+        oldest = self._runs.popleft()
+        self._counts[oldest] -= 1
+        if not self._counts[oldest]:
+            del self._counts[oldest], self._last_at[oldest]
+        is_periodic = self._repeated >= self._watched - 2 * self._run
+        return len(self._counts) <= self._watched // _MOST_RUNS or is_periodic
+
+    def _note_period(self, run: tuple[int, ...]) -> None:
+        period = self._at - self._last_at.get(run, self._at)
+        self._last_at[run] = self._at
+        is_same = 0 < period <= self._watched // _LONGEST_PASSAGE and period == self._period
+        self._period, self._repeated = period, self._repeated + 1 if is_same else 0
+
+
+PROMPT_END_CHARACTERS = 64
 
 
 class Generation:
@@ -43,8 +105,12 @@ class Generation:
         self._new_text: list[str] = []
         self._new_tokens = 0
         self._new_logprobs: list[TokenLogprob] = []
+        self._limit = sampling.max_tokens or MAX_ANSWER_TOKENS
+        self._loops = LoopWatch(sampling.loop_tokens) if sampling.stop_loops else None
+        self._is_loop = False
         self.quarantined: dict[str, str] = {}
         self.fallback = ""  # of the chat template
+        self._prompt_end = parts[-1].text[-PROMPT_END_CHARACTERS:] if parts else ""
         self.drafter: Drafter | None = None
         self.drafted_tokens = 0
         self.accepted_tokens = 0
@@ -58,6 +124,11 @@ class Generation:
     def is_decoding(self) -> bool:
         """Return whether the prompt is evaluated and only the last sampled token is pending."""
         return self._is_evaluated and self.pending == 1
+
+    @property
+    def left_to_say(self) -> int:
+        """Return how many tokens it may still generate, as far as its limit goes."""
+        return self._limit - self.generated
 
     @property
     def is_evaluated(self) -> bool:
@@ -86,6 +157,7 @@ class Generation:
             n_ctx=n_ctx,
             quarantined=self.quarantined,
             fallback=self.fallback,
+            prompt_end=self._prompt_end,
         )
 
     def begin_drafts(self) -> None:
@@ -104,9 +176,10 @@ class Generation:
         self._new_text.append(self._stops.push(text))
         if self._stops.is_stopped:
             return "stop"
-        if self.generated == self.sampling.max_tokens:
-            return "length"
-        return None
+        if self._loops is not None and self._loops.push(token):
+            self._is_loop = True
+            return "stop"
+        return "length" if self.generated == self._limit else None
 
     def note_logprob(self, logprob: TokenLogprob) -> None:
         """Take the log probability of the token that is pushed next."""
@@ -125,6 +198,7 @@ class Generation:
 
     def finish(self, reason: DoneReason, now: float) -> tuple[Tokens | None, GenerationDone]:
         """Return the last text and the event that ends the generation; frees the sampler."""
+        lifted = self.sampler.lifted if self.sampler is not None else ""
         self.close()
         rest = self._decoder.flush()
         self._text.append(rest)
@@ -140,6 +214,8 @@ class Generation:
             drafted_tokens=self.drafted_tokens,
             accepted_tokens=self.accepted_tokens,
             stopped_by=self._stops.stopped_by,
+            lifted=lifted,
+            is_loop=self._is_loop,
         )
         return self.take_tokens(), done
 

@@ -1,10 +1,8 @@
 """What a request's answer is held to: schemas to one grammar, and from which text on it holds.
 
-Pure planning. Every tool's schema is compiled alone; one that cannot be is quarantined with its
-reason and the others live. Where a model began a call by itself any other name may be called with
-any object as arguments, quarantined tools among them: who wants a tool that is not there must
-learn that, and not be led to another one. Where a call is required, it is one of the tools that
-are held to their schemas.
+Pure planning. Where a tool's schema cannot be held whole, what cannot be is left out and named,
+and the others live. A call, whether it is required or a model began it by itself, is one of a tool
+that is offered.
 """
 
 import contextlib
@@ -16,10 +14,11 @@ from typing import Any
 import msgspec
 
 from clawd.engine.protocol import CallFrame, Grammar
-from clawd.engine.worker.frames import Tools, calls_rule, markers
-from clawd.engine.worker.gbnf import Rules, SchemaError
+from clawd.engine.worker.frames import calls_rule, markers
+from clawd.engine.worker.guidance import Matcher, MissingError, SlowError
+from clawd.engine.worker.lark import Rules
 from clawd.engine.worker.parameters import arguments_rule
-from clawd.engine.worker.schema import LOOSENED, schema_rule, without
+from clawd.engine.worker.schema import LOOSENED, SchemaError, whereabouts, without
 
 REASONING_OPEN = b"<think>"
 MAX_KEPT = 32
@@ -28,21 +27,21 @@ THE_ANSWER = ""  # as no tool is called
 
 
 class GrammarPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A grammar ready for llama.cpp.
+    """A grammar at its beginning.
 
     Attributes:
-        gbnf: the grammar; its rule `root` is what holds.
+        matcher: what holds; None where there is nothing to hold with.
         markers: texts with which it begins to hold, again and again; it describes them as well.
         starts: such texts that count as the first thing of an answer only.
         is_lazy: it waits for one of these, and may end before the answer does.
         is_last: nothing follows what it describes.
         thoughts: the markers around reasoning, which it leaves alone.
         in_reasoning: the prompt ends within reasoning.
-        quarantined: tools whose schema could not be compiled, and why; by the name "" what was
-            left out of the schema of the answer itself.
+        quarantined: tools whose schema is not held whole, and why; by the name "" what was left
+            out of the schema of the answer itself.
     """
 
-    gbnf: str
+    matcher: Matcher | None = None
     markers: tuple[bytes, ...] = ()
     starts: tuple[bytes, ...] = ()
     is_lazy: bool = False
@@ -55,22 +54,25 @@ class GrammarPlan(msgspec.Struct, frozen=True, kw_only=True):
 class GrammarPlanner:
     """Plans grammars and keeps the last ones: an agent asks with the same tools every time.
 
-    `accepts` says whether llama.cpp takes a grammar.
+    `compile_text` makes a matcher of a grammar, or raises SchemaError (guidance.py).
     """
 
-    def __init__(self, accepts: Callable[[str], bool]) -> None:
-        self._accepts = accepts
+    def __init__(self, compile_text: Callable[[str], Matcher]) -> None:
+        self._compile = compile_text
         self._kept: OrderedDict[bytes, GrammarPlan] = OrderedDict()
 
     def plan(self, grammar: Grammar) -> GrammarPlan | None:
         """Return the plan; None when nothing is asked for, or nothing tells where a call begins.
 
         Raises:
-            SchemaError: the one schema that is required cannot be compiled.
+            SchemaError: the one schema that is required cannot be held.
         """
         if grammar.kind == "none" or (grammar.lazy and not _frames(grammar)):
             return None
-        key = msgspec.msgpack.encode(grammar)
+        try:
+            key = msgspec.msgpack.encode(grammar)
+        except RecursionError:
+            raise SchemaError("a schema is nested too deeply") from None
         plan = self._kept.get(key)
         if plan is None:
             plan = self._kept[key] = self._planned(grammar)
@@ -81,80 +83,95 @@ class GrammarPlanner:
 
     def _planned(self, grammar: Grammar) -> GrammarPlan:
         frames = _frames(grammar)
-        tools, quarantined = self._sorted_out(grammar.tools, frames)
-        if grammar.kind == "json_schema":
-            schema, left_out = self._holdable(grammar)
-            grammar = msgspec.structs.replace(grammar, schema=schema)
-            quarantined |= {THE_ANSWER: left_out} if left_out else {}
-        elif not tools and not grammar.lazy:
-            reasons = "; ".join(f"{name}: {why}" for name, why in quarantined.items())
-            raise SchemaError(f"no tool can be called under a grammar ({reasons or 'none given'})")
-        found = {at_start: _markers(frames, tools, at_start=at_start) for at_start in (True, False)}
-        plan = GrammarPlan(
-            gbnf=_text(grammar, frames, tools),
+        noted: dict[str, str] = {}
+        matcher, wanted = None, grammar
+        try:
+            matcher = self._compile(_text(grammar, frames))
+        except (MissingError, SlowError) as error:
+            if not grammar.lazy:
+                raise
+            noted = dict.fromkeys(grammar.tools, str(error))
+        except SchemaError:
+            # Which one is it? Each is tried by itself, and then what is left of all.
+            wanted, noted = self._holdable(grammar, frames)
+            matcher = self._compile(_text(wanted, frames))
+        names = list(wanted.tools)
+        found = {at_start: _markers(frames, names, at_start=at_start) for at_start in (True, False)}
+        return GrammarPlan(
+            matcher=matcher,
             markers=found[False] if grammar.lazy else (),
             starts=found[True] if grammar.lazy else (),
             is_lazy=grammar.lazy,
             is_last=grammar.single,
             thoughts=tuple((begin.encode(), end.encode()) for begin, end in grammar.thoughts),
             in_reasoning=grammar.in_reasoning,
-            quarantined=quarantined,
+            quarantined=noted,
         )
-        if not self._accepts(plan.gbnf):
-            raise SchemaError("llama.cpp does not take the grammar of all tools together")
-        return plan
 
-    def _sorted_out(
-        self, given: dict[str, Any], frames: tuple[CallFrame, ...]
-    ) -> tuple[Tools, dict[str, str]]:
-        """Return the tools that can be held in all of these frames, and why the others cannot."""
+    def _holdable(
+        self, grammar: Grammar, frames: tuple[CallFrame, ...]
+    ) -> tuple[Grammar, dict[str, str]]:
+        """Return what of a request can be held, and what was left out of it, and why.
+
+        Raises:
+            SchemaError: the schema of the answer cannot be, and nothing may be left out of it, or
+                no tool that is required.
+        """
+        schema, tools, noted = grammar.schema, dict[str, Any](), dict[str, str]()
+        if grammar.kind == "json_schema":
+            schema, told = self._loosened(schema, None, is_strict=not grammar.loose)
+            noted |= {THE_ANSWER: told} if told else {}
         forms = list({repr(frame.parameters): frame.parameters for frame in frames}.values())
-        tools: list[tuple[str, Any]] = []
-        quarantined: dict[str, str] = {}
-        for name, schema in given.items():
+        for name, given in grammar.tools.items():
             try:
                 _check_name(name)
+                tools[name], told = given, ""
                 for form in forms:
-                    self._check(partial(arguments_rule, form=form, schema=schema))
-                tools.append((name, schema))
+                    held = partial(arguments_rule, form=form)
+                    tools[name], more = self._loosened(tools[name], held, is_strict=False)
+                    told = told or more
             except SchemaError as error:
-                quarantined[name] = str(error)
-        return tools, quarantined
+                tools.pop(name, None)
+                told = str(error)
+                if grammar.lazy and name and len(name) <= MAX_NAME:
+                    tools[name] = True
+            noted |= {name: told} if told else {}
+        if not tools and grammar.kind == "tool_call":
+            reasons = "; ".join(f"{name}: {why}" for name, why in noted.items())
+            raise SchemaError(f"no tool can be called under a grammar ({reasons or 'none given'})")
+        return msgspec.structs.replace(grammar, schema=schema, tools=tools), noted
 
-    def _holdable(self, grammar: Grammar) -> tuple[Any, str]:
-        """Return the schema of an answer as it can be held, and what was left out of it, and why.
+    def _loosened(
+        self, schema: Any, held: Callable[..., str] | None, *, is_strict: bool
+    ) -> tuple[Any, str]:
+        """Return a schema as it can be held, and what was left out of it, and why.
+
+        `held` adds to rules what it describes; None for its JSON.
 
         Raises:
             SchemaError: it cannot be, and nothing may be left out or that does not help.
         """
 
-        def check(schema: Any) -> None:
-            self._check(lambda rules: schema_rule(rules, schema))
+        def check(tried: Any) -> None:
+            rules = Rules()
+            self._compile(rules.text(held(rules, schema=tried) if held else rules.json(tried)))
 
         try:
-            check(grammar.schema)
+            check(schema)
+        except SlowError:
+            raise
         except SchemaError as error:
-            if not grammar.loose:
-                raise
-            refused = error
+            refused = SchemaError(f"{error}{whereabouts(schema, str(error))}")
         else:
-            return grammar.schema, ""
+            return schema, ""
+        if is_strict:
+            raise refused
         for names in LOOSENED:
-            schema, had = without(grammar.schema, names)
+            looser, had = without(schema, names)
             with contextlib.suppress(SchemaError):
-                check(schema)
-                return schema, f"{', '.join(sorted(had))} ({refused})"
+                check(looser)
+                return looser, f"{', '.join(sorted(had))} ({refused})"
         raise refused
-
-    def _check(self, compile_one: Callable[[Rules], str]) -> None:
-        """Compile one schema alone.
-
-        Raises:
-            SchemaError: it is not possible.
-        """
-        rules = Rules()
-        if not self._accepts(rules.text(compile_one(rules))):
-            raise SchemaError("llama.cpp does not take its grammar (does it refer to itself?)")
 
 
 def _frames(grammar: Grammar) -> tuple[CallFrame, ...]:
@@ -164,8 +181,10 @@ def _frames(grammar: Grammar) -> tuple[CallFrame, ...]:
     return grammar.frames[:1]
 
 
-def _markers(frames: tuple[CallFrame, ...], tools: Tools, *, at_start: bool) -> tuple[bytes, ...]:
-    found = [markers(frame, tools) for frame in frames if frame.at_start is at_start]
+def _markers(
+    frames: tuple[CallFrame, ...], names: list[str], *, at_start: bool
+) -> tuple[bytes, ...]:
+    found = [markers(frame, names) for frame in frames if frame.at_start is at_start]
     return tuple(dict.fromkeys(marker for some in found for marker in some))
 
 
@@ -174,15 +193,22 @@ def _check_name(name: str) -> None:
         raise SchemaError(f"the tool's name has {len(name)} characters, expected 1 to {MAX_NAME}")
 
 
-def _text(grammar: Grammar, frames: tuple[CallFrame, ...], tools: Tools) -> str:
+def _text(grammar: Grammar, frames: tuple[CallFrame, ...]) -> str:
+    """Return the grammar of everything together.
+
+    Raises:
+        SchemaError: something of it cannot be held.
+    """
     rules = Rules()
     roots = []
     if grammar.kind == "json_schema":
-        roots.append(schema_rule(rules, grammar.schema))
+        roots.append(rules.json(grammar.schema))
     parallel = (grammar.parallel or grammar.lazy) and not grammar.single
-    if tools or grammar.lazy:
-        roots += [
-            calls_rule(rules, frame, tools, lazy=grammar.lazy, parallel=parallel)
-            for frame in frames
-        ]
+    for name in grammar.tools:
+        _check_name(name)
+    if grammar.tools:
+        tools = list(grammar.tools.items())
+        roots += [calls_rule(rules, frame, tools, parallel=parallel) for frame in frames]
+    if not roots:
+        raise SchemaError("no tool can be called")
     return rules.text(rules.choice(roots))

@@ -16,13 +16,14 @@ import llama_cpp.llama_cpp as lib
 
 from clawd.engine.protocol import LoraAdapter, ModelConfig
 from clawd.engine.worker.backends import load_backends
-from clawd.engine.worker.cpus import usable_cores
+from clawd.engine.worker.cpus import available_memory, usable_cores
 from clawd.engine.worker.files import LoadError, check_file
 from clawd.engine.worker.remote import add_rpc_servers
 
 __all__ = [
     "LIBRARY_VERSION",
     "LoadError",
+    "cells_fit_apart",
     "context_of",
     "context_params",
     "lib",
@@ -41,6 +42,10 @@ MAX_DEFAULT_CTX = 8192
 # llama.cpp rounds up to that, too, but ends the process where there are fewer than sequences.
 MIN_CTX = 256
 TINY_MODEL_PARAMS = 32_000_000
+# Sequences get KV cells of their own when all of these take at most this share of the memory that
+# is free once the model is loaded, and not more than llama.cpp clears within about a second.
+_SHARE_FOR_CELLS = 0.25
+_MOST_CELL_BYTES = 1 << 30
 _MAX_LOG_LINES = 4
 _VISION_PART = "CLIP cannot be used as main model"  # llama.cpp's words
 _OUT_OF_MEMORY = re.compile("insufficient memory|bad_alloc|(failed|unable) to allocate")
@@ -58,6 +63,8 @@ _CACHE_TYPES: dict[str, int] = {
     "q4_0": lib.GGML_TYPE_Q4_0,
     "iq4_nl": lib.GGML_TYPE_IQ4_NL,
 }
+# Bytes of a number in the cache, where they are not about one or less.
+_CACHE_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0}
 _FLASH_ATTENTION = {
     "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
     "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -144,8 +151,37 @@ def load_file(config: ModelConfig) -> Any:
     return model
 
 
-def new_context(model: Any, config: ModelConfig, *, n_sequences: int) -> Any:
-    """Return a context for the model, one KV memory for all sequences, its adapters applied.
+def cells_fit_apart(model: Any, config: ModelConfig) -> bool:
+    """Return whether each sequence gets n_ctx KV cells of its own, as `kv_unified` has it.
+
+    With cells that all share, each token looks through those of every other sequence: eight
+    conversations of 300 tokens took a real model of 135M parameters a tenth longer for a step. So
+    auto gives each its own where memory allows it, except on a GPU, whose memory is all taken at
+    once, and for tiny models and single sequences.
+    """
+    if config.kv_unified != "auto" or config.n_parallel == 1:
+        return config.kv_unified == "off"
+    uses_gpu = config.n_gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
+    if uses_gpu or lib.llama_model_n_params(model) < TINY_MODEL_PARAMS:
+        return False
+    n_ctx = _n_ctx(config, int(lib.llama_model_n_ctx_train(model)))
+    size = config.n_parallel * n_ctx * _cell_bytes(model, config)
+    return size <= min(_SHARE_FOR_CELLS * available_memory(), _MOST_CELL_BYTES)
+
+
+def _cell_bytes(model: Any, config: ModelConfig) -> float:
+    """Return about how many bytes the keys and values of one token take."""
+    heads = int(lib.llama_model_n_head(model))
+    width = int(lib.llama_model_n_embd(model)) // max(heads, 1)
+    numbers = int(lib.llama_model_n_layer(model)) * int(lib.llama_model_n_head_kv(model)) * width
+    sizes = (_CACHE_BYTES.get(name, 1.1) for name in (config.cache_type_k, config.cache_type_v))
+    return numbers * sum(sizes)
+
+
+def new_context(
+    model: Any, config: ModelConfig, *, n_sequences: int, shares_cells: bool = True
+) -> Any:
+    """Return a context for the model with its KV memory, its adapters applied.
 
     Raises:
         LoadError: an option that it does not know, too little memory, or a bad adapter.
@@ -155,6 +191,7 @@ def new_context(model: Any, config: ModelConfig, *, n_sequences: int) -> Any:
         n_ctx_train=int(lib.llama_model_n_ctx_train(model)),
         default_threads=_default_threads(model),
         n_sequences=n_sequences,
+        shares_cells=shares_cells,
     )
     return context_of(model, config, params)
 
@@ -206,7 +243,12 @@ def model_params(config: ModelConfig) -> Any:
 
 
 def context_params(
-    config: ModelConfig, *, n_ctx_train: int, default_threads: int, n_sequences: int
+    config: ModelConfig,
+    *,
+    n_ctx_train: int,
+    default_threads: int,
+    n_sequences: int,
+    shares_cells: bool = True,
 ) -> Any:
     """Return llama.cpp's options for a context (llama.h llama_context_params).
 
@@ -214,11 +256,11 @@ def context_params(
         LoadError: a cache type that it does not know.
     """
     params = lib.llama_context_default_params()
-    params.n_ctx = max(config.n_ctx or min(n_ctx_train, MAX_DEFAULT_CTX), MIN_CTX)
+    params.n_ctx = _n_ctx(config, n_ctx_train) * (1 if shares_cells else n_sequences)
     params.n_batch = max(config.n_batch, config.n_parallel)
     params.n_ubatch = min(config.n_ubatch, params.n_batch)
     params.n_seq_max = n_sequences
-    params.kv_unified = True
+    params.kv_unified = shares_cells
     params.n_threads = params.n_threads_batch = config.n_threads or default_threads
     params.type_k = _cache_type(config.cache_type_k)
     params.type_v = _cache_type(config.cache_type_v)
@@ -228,6 +270,10 @@ def context_params(
     params.yarn_orig_ctx = config.yarn_orig_ctx
     params.no_perf = True
     return params
+
+
+def _n_ctx(config: ModelConfig, n_ctx_train: int) -> int:
+    return max(config.n_ctx or min(n_ctx_train, MAX_DEFAULT_CTX), MIN_CTX)
 
 
 def _adapter(model: Any, config: ModelConfig, wanted: LoraAdapter) -> Any:

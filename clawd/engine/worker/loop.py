@@ -6,6 +6,7 @@ Between two steps every frame is answered, so a Pong is at most a step, a prompt
 the model's loading late.
 """
 
+import hashlib
 import logging
 import select
 import socket
@@ -36,8 +37,10 @@ from clawd.engine.protocol import (
     QuestionFailed,
     Quit,
     RenderPrompt,
+    TemplateNotes,
     Tokenize,
     ToWorker,
+    Warm,
     decode_to_worker,
     encode,
 )
@@ -45,21 +48,31 @@ from clawd.engine.worker.answers import Answers
 from clawd.engine.worker.backends import loaded_variant
 from clawd.engine.worker.embedding import EmbeddingQueue
 from clawd.engine.worker.fingerprint import fingerprint
-from clawd.engine.worker.gbnf import SchemaError
+from clawd.engine.worker.generation import TINY_LOOP_TOKENS
 from clawd.engine.worker.grammar import GrammarPlanner
-from clawd.engine.worker.llama import LoadError
+from clawd.engine.worker.guidance import MissingError
+from clawd.engine.worker.llama import TINY_MODEL_PARAMS, LoadError
 from clawd.engine.worker.model import LlamaModel
 from clawd.engine.worker.planner import Planner
-from clawd.engine.worker.prompt import PromptBuilder, PromptTooLongError, UnknownTokenError
+from clawd.engine.worker.prompt import (
+    NoInfillError,
+    PromptBuilder,
+    PromptTooLongError,
+    UnknownTokenError,
+)
 from clawd.engine.worker.scheduler import Scheduler, context_full
+from clawd.engine.worker.schema import SchemaError
 from clawd.engine.worker.statefolder import StateFolder
 from clawd.engine.worker.states import StateStore
 from clawd.engine.worker.template import ChatTemplate
+from clawd.engine.worker.warm import MAX_WANTED
 from clawd.errors import ProtocolError
 
 MAX_UNSENT_BYTES = 4 * 1024 * 1024
 # Silence before chores begin: the next hop of an agent often comes at once.
 QUIET_MS = 100
+# Beginnings of prompts that are remembered, so that what comes again is kept.
+MAX_MET = 64
 _MEGABYTE = 1024 * 1024
 _RECEIVE_BYTES = 256 * 1024
 # No vocabulary packs this many characters into every token; longer prompts are refused unread.
@@ -79,12 +92,19 @@ class Engine:
         grammars: GrammarPlanner,
         scheduler: Scheduler,
         embeddings: EmbeddingQueue | None = None,
+        keeps_met: bool = False,
     ) -> None:
         self.info = info
         self.scheduler = scheduler
         self._answers = answers
         self._grammars = grammars
         self._embeddings = embeddings
+        # Text of clients is kept where conversations are.
+        self._keeps_met = keeps_met
+        self._met: dict[bytes, int] = {}
+        # With whether the daemon wants it, or it was met again.
+        self._to_warm: list[tuple[Generate, bool]] = []
+        self._told_notes: tuple[str, ...] = ()
 
     @property
     def has_work(self) -> bool:
@@ -99,7 +119,58 @@ class Engine:
 
     def rest(self) -> bool:
         """Use a quiet moment; return whether there was something to do."""
-        return self.info.generates and self.scheduler.rest()
+        if not self.info.generates:
+            return False
+        if self._to_warm:
+            request, is_wanted = self._to_warm.pop()
+            self._warm(request, is_wanted=is_wanted)
+            return True
+        return self.scheduler.rest()
+
+    def warm(self, frame: Warm) -> list[FromWorker]:
+        """Evaluate the beginning of such prompts when there is time."""
+        if self.info.generates:
+            self._to_warm = [*self._to_warm, (frame.request, True)][-MAX_WANTED:]
+        return []
+
+    def news(self) -> list[FromWorker]:
+        """Return what came of quiet moments."""
+        return [*self.scheduler.warmer.news(), *self._new_notes()]
+
+    def _new_notes(self) -> list[FromWorker]:
+        """Return what is to be told of the chat template, if it is another thing than before."""
+        notes = self._answers.template_notes
+        if notes == self._told_notes:
+            return []
+        self._told_notes = notes
+        return [TemplateNotes(notes=notes)]
+
+    def _warm(self, request: Generate, *, is_wanted: bool) -> None:
+        try:
+            beginning = self._answers.beginning_of(request)
+        except PromptTooLongError as error:
+            logger.warning("the beginning of prompts is not evaluated ahead: %s", error)
+            return
+        warmer = self.scheduler.warmer
+        if is_wanted:
+            warmer.want(beginning.tokens, beginning.stable)
+        else:
+            warmer.want_again(beginning.tokens)
+
+    def _meet(self, request: Generate) -> None:
+        """Keep the beginning of prompts that come a second time."""
+        if not self._keeps_met or request.prompt is not None or not request.messages:
+            return
+        lead = tuple(each for each in request.messages if each.role == "system")
+        beginning = msgspec.structs.replace(request, messages=lead)
+        key = hashlib.blake2b(
+            msgspec.msgpack.encode((lead, request.tools, request.template_kwargs)), digest_size=16
+        ).digest()
+        self._met[key] = count = self._met.pop(key, 0) + 1
+        while len(self._met) > MAX_MET:
+            del self._met[next(iter(self._met))]
+        if count == 2:
+            self._to_warm = [*self._to_warm, (beginning, False)][-MAX_WANTED:]
 
     def generate(self, request: Generate) -> list[FromWorker]:
         """Build the prompt and queue it; return why not when it cannot be."""
@@ -113,18 +184,22 @@ class Engine:
         except PromptTooLongError as error:
             size, n_ctx = f"{error.length} characters", self.info.n_ctx
             return [context_full(request.id, size, n_ctx, error.estimate)]
-        except UnknownTokenError as error:
-            told = f"prompt: {error}"
-            return [GenerationFailed(id=request.id, code="invalid_request", message=told)]
+        except (UnknownTokenError, NoInfillError) as error:
+            return [_unusable_prompt(request.id, error)]
         try:
             grammar = self._grammars.plan(request.grammar)
         except SchemaError as error:
             return [_unusable_schema(request.id, error)]
+        self._meet(request)
+        notes = self._new_notes()
         fallback = self._answers.fallback if request.tools else ""
-        failed = self.scheduler.submit(
-            request.id, parts, request.sampling, grammar, fallback=fallback
-        )
-        return [failed] if failed is not None else []
+        sampling = request.sampling
+        # What is held comes to an end by itself.
+        is_free = request.grammar.kind == "none" or request.grammar.lazy
+        if is_free and self.info.n_params < TINY_MODEL_PARAMS:
+            sampling = msgspec.structs.replace(sampling, loop_tokens=TINY_LOOP_TOKENS)
+        failed = self.scheduler.submit(request.id, parts, sampling, grammar, fallback=fallback)
+        return [*notes, *([failed] if failed is not None else [])]
 
     def answer(self, question: Question) -> list[FromWorker]:
         """Answer what is asked beside generations; vectors come with later steps."""
@@ -175,13 +250,18 @@ def load_model(load: Load) -> Engine:
         max_queue=config.max_queue,
         store=state_store(model, config),
     )
-    info = model.info((time.monotonic() - started) * 1000)
+    info = msgspec.structs.replace(
+        model.info((time.monotonic() - started) * 1000),
+        reads_tools=template.reads_tools(),
+        reads_schemas=template.reads_schemas(),
+    )
     return Engine(
         info=info,
         answers=Answers(model, prompts, scheduler.histories),
-        grammars=GrammarPlanner(model.accepts_grammar),
+        grammars=GrammarPlanner(model.guidance.compile),
         scheduler=scheduler,
         embeddings=EmbeddingQueue(model, model.embedder),
+        keeps_met=config.prefix_cache_conversations and config.prefix_cache_disk_mb > 0,
     )
 
 
@@ -195,6 +275,7 @@ def state_store(model: LlamaModel, config: ModelConfig) -> StateStore:
                 library=model.binding_version,
                 architecture=model.architecture,
                 n_ctx=model.n_ctx,
+                streams=1 if model.shares_cells else model.n_sequences,
             )
         except OSError as error:
             logger.warning("sequences are not kept on disk: %s", error)
@@ -202,7 +283,10 @@ def state_store(model: LlamaModel, config: ModelConfig) -> StateStore:
             limit_bytes = config.prefix_cache_disk_mb * _MEGABYTE
             folder = StateFolder(Path(config.prefix_cache_folder), limit_bytes, model_print)
     return StateStore(
-        config.prefix_cache_ram_mb * _MEGABYTE, folder, whole_only=model.reuses_whole_only
+        config.prefix_cache_ram_mb * _MEGABYTE,
+        folder,
+        keeps_conversations=config.prefix_cache_conversations,
+        whole_only=model.reuses_whole_only,
     )
 
 
@@ -263,6 +347,7 @@ class Worker:
                 self._has_chores, self._is_resting = True, False
             elif is_quiet and self._engine is not None:
                 self._has_chores = self._is_resting = self._engine.rest()
+                events += self._engine.news()
             self._send(events)
         self._flush()
         if self._engine is not None:
@@ -325,8 +410,9 @@ class Worker:
                 raise ProtocolError(f"{type(frame).__name__} before Load")
             case Generate():
                 return engine.generate(frame)
-            case CancelGeneration():
-                return engine.cancel(frame.id)
+            case CancelGeneration() | Warm():
+                self._has_chores = True
+                return engine.warm(frame) if isinstance(frame, Warm) else engine.cancel(frame.id)
             case CountTokens() | Tokenize() | Detokenize() | RenderPrompt() | Embed():
                 return engine.answer(frame)
             case Ping():
@@ -383,7 +469,20 @@ def _generates_nothing(number: int) -> GenerationFailed:
     )
 
 
+def _unusable_prompt(number: int, error: UnknownTokenError | NoInfillError) -> GenerationFailed:
+    hint = error.hint if isinstance(error, NoInfillError) else ""
+    told = f"prompt: {error}"
+    return GenerationFailed(id=number, code="invalid_request", message=told, hint=hint)
+
+
 def _unusable_schema(number: int, error: SchemaError) -> GenerationFailed:
+    if isinstance(error, MissingError):
+        return GenerationFailed(
+            id=number,
+            code="invalid_request",
+            message=f"an answer cannot be held to a schema or to a call: {error}",
+            hint="or ask without response_format, and with tool_choice auto",
+        )
     return GenerationFailed(
         id=number,
         code="invalid_request",

@@ -13,13 +13,16 @@ import msgspec
 import numpy as np
 
 from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig, TokenLogprob
-from clawd.engine.worker.backend import DecodeResult
+from clawd.engine.worker.backend import DecodeResult, InfillTokens
 from clawd.engine.worker.batch import Batch
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.cutting import LONG, Cutter
+from clawd.engine.worker.files import read_text
+from clawd.engine.worker.guidance import Guidance
 from clawd.engine.worker.llama import (
     LIBRARY_VERSION,
     LoadError,
+    cells_fit_apart,
     lib,
     load_file,
     log_reasons,
@@ -32,13 +35,14 @@ from clawd.engine.worker.sampler import (
     Candidates,
     LlamaSampler,
     VocabularyHandle,
-    accepts_grammar,
     new_sampler,
     token_logprob,
 )
 
 # What a processor core of today multiplies per second; only the first step's size hangs on it.
 _GUESSED_FLOPS = 1e11
+# Memory for copies of sequences that stays, because new memory costs more than the copy.
+_KEPT_COPY_BYTES = 64 * 1024 * 1024
 ON, OFF = True, False
 
 
@@ -60,30 +64,39 @@ class LlamaModel:
         """
         start()
         self._config = config
+        self._other_template = read_text(config.template_file) if config.template_file else ""
         self._model = load_file(config)
         self._vocab = lib.llama_model_get_vocab(self._model)
+        self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
+        self._pieces: list[bytes | None] = [None] * self.n_vocab
+        # Beside what follows here: it takes 0.3 s for 50,000 tokens, 1 s for 150,000.
+        self.guidance = Guidance(self._read_vocabulary)
         self.reuses_whole_only = bool(
             lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
         )
-        # Idle sequences share the cells with running ones, so keeping more of them is free; a
-        # recurrent state costs memory for each.
-        self.n_sequences = config.n_parallel * (1 if self.reuses_whole_only else 2)
-        self._context = new_context(self._model, config, n_sequences=self.n_sequences)
+        self.shares_cells = self.reuses_whole_only or not cells_fit_apart(self._model, config)
+        # Where idle sequences share the cells with running ones, keeping more of them is free; a
+        # recurrent state costs memory for each, and so do cells of its own.
+        is_free = self.shares_cells and not self.reuses_whole_only
+        self.n_sequences = config.n_parallel * (2 if is_free else 1)
+        self._context = new_context(
+            self._model, config, n_sequences=self.n_sequences, shares_cells=self.shares_cells
+        )
         self._memory = lib.llama_get_memory(self._context)
-        self.n_ctx = int(lib.llama_n_ctx(self._context))
+        self.n_ctx = int(lib.llama_n_ctx_seq(self._context))
+        self._copied = np.empty(0, np.uint8)
         self.n_batch = int(lib.llama_n_batch(self._context))
-        self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
         n_params = int(lib.llama_model_n_params(self._model))
         self.expected_prefill_rate = _GUESSED_FLOPS / (2 * max(n_params, 1))
         # llama.cpp gives no memory to architectures that look at a whole text at once.
         self.generates = bool(self._memory)
         self.embedder = LlamaEmbedder(self._model, config, generates=self.generates)
         self._batch = Batch(self.n_batch)
-        self._pieces: list[bytes | None] = [None] * self.n_vocab
         self.special_tokens = self._find_special_tokens()
         bos = int(lib.llama_vocab_bos(self._vocab))
         adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
         self.leading_token = bos if adds_bos and bos >= 0 else None
+        self.infill_tokens = self._find_infill_tokens()
         self._cutters = self._new_cutters()
         self._around = self._surroundings()
         self._candidates = Candidates(self.n_vocab)
@@ -98,6 +111,7 @@ class LlamaModel:
         )
         if self.generates:
             self._warm_up()
+        self.guidance.wait()
 
     @property
     def binding_version(self) -> str:
@@ -121,7 +135,9 @@ class LlamaModel:
 
     @property
     def chat_template(self) -> str:
-        """Return the file's chat template, or ""."""
+        """Return the template that stands in for the file's, the file's, or ""."""
+        if self._other_template:
+            return self._other_template
         template = lib.llama_model_chat_template(self._model, None)
         return template.decode("utf-8", errors="replace") if template else ""
 
@@ -146,6 +162,8 @@ class LlamaModel:
             embedding_size=self.embedder.size,
             max_embedded=self.embedder.limit if self.embedder.size else 0,
             generates=self.generates,
+            infills=self.generates and self.infill_tokens is not None,
+            ranks=self.embedder.ranks,
         )
 
     # Vocabulary
@@ -236,9 +254,23 @@ class LlamaModel:
         """Drop a sequence's tokens from position `length` on; False when it cannot be cut."""
         return bool(lib.llama_memory_seq_rm(self._memory, sequence, length, -1))
 
-    def share_prefix(self, source: int, target: int, length: int) -> None:
-        """Let the empty sequence `target` begin with the first `length` tokens of `source`."""
-        lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+    def share_prefix(self, source: int, target: int, length: int) -> bool:
+        """Let the empty sequence `target` begin with the first `length` tokens of `source`.
+
+        llama.cpp copies all cells of a sequence that has its own, used or not, and ends the process
+        where a part is asked for; a copied state has the used ones alone.
+        """
+        if self.shares_cells:
+            lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+            return True
+        size = self.state_size(source)
+        if self._copied.nbytes < size:
+            self._copied = np.empty(size, np.uint8)
+        state = self._copied[:size]
+        is_copied = self.save_state(source, state) == size and self.load_state(target, state)
+        if size > _KEPT_COPY_BYTES:
+            self._copied = np.empty(0, np.uint8)
+        return is_copied and self.cut(target, length)
 
     def clear(self) -> None:
         """Empty the memory."""
@@ -267,10 +299,6 @@ class LlamaModel:
     def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> LlamaSampler:
         """Return a sampler; the prompt's last tokens count for penalties."""
         return new_sampler(self._handle, self._candidates, config, prompt, self._config.seed)
-
-    def accepts_grammar(self, gbnf: str) -> bool:
-        """Return whether a sampler can be held to a grammar."""
-        return accepts_grammar(self._vocab, gbnf)
 
     def logprob(self, row: int, token: int, top: int) -> TokenLogprob:
         """Return a token's log probability at a row of the last batch, and the `top` likeliest."""
@@ -302,6 +330,26 @@ class LlamaModel:
                 is_control = bool(kind & lib.LLAMA_TOKEN_ATTR_CONTROL)
                 found.append(Special(text=self._text_of(token), is_control=is_control))
         return tuple(found)
+
+    def _find_infill_tokens(self) -> InfillTokens | None:
+        places = (lib.llama_vocab_fim_pre, lib.llama_vocab_fim_suf, lib.llama_vocab_fim_mid)
+        prefix, suffix, middle = (int(place(self._vocab)) for place in places)
+        if min(prefix, suffix, middle) < 0:
+            return None
+        repository = int(lib.llama_vocab_fim_rep(self._vocab))
+        file = int(lib.llama_vocab_fim_sep(self._vocab))
+        return InfillTokens(
+            prefix=prefix,
+            suffix=suffix,
+            middle=middle,
+            repository=repository if repository >= 0 else None,
+            file=file if file >= 0 else None,
+        )
+
+    def _read_vocabulary(self) -> tuple[list[bytes], list[int]]:
+        """Return the text of every token, and which of them end an answer."""
+        tokens = range(self.n_vocab)
+        return [self.piece(token) for token in tokens], list(filter(self.ends_generation, tokens))
 
     def _text_of(self, token: int) -> str:
         return self.piece(token).decode("utf-8", errors="replace") if token >= 0 else ""

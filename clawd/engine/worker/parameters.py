@@ -12,26 +12,19 @@ import re
 from typing import Any
 
 from clawd.engine.protocol import ParameterForm, StringForm
-from clawd.engine.worker.gbnf import (
-    LETTER_RANGES,
-    TEXT_RANGES,
-    Rules,
-    SchemaError,
-    character_class,
-    quote,
-    without,
-)
-from clawd.engine.worker.members import members_rule
-from clawd.engine.worker.schema import MAX_PROPERTIES, schema_rule
+from clawd.engine.worker.lark import Rules, as_json, quote
+from clawd.engine.worker.schema import SchemaError, object_of
 
 _HOLE = re.compile(r"%(\?[^%]+|ws|digits|id|key)%")
-_FIXED = {"ws": "ws", "digits": "[0-9]{1,3}", "id": "[a-zA-Z0-9]{9}"}
+_FIXED = {"ws": "ws", "digits": "DIGITS", "id": "ID"}
+_SCALARS = {"type": ["number", "boolean", "null"]}
 _UNIONS = ("anyOf", "oneOf")
 # Keywords of what is no string, where no type is given.
 _TELLING = ("properties", "items", "allOf", "minimum", "maximum")
 _MAX_REFS = 16
 _MAX_DEPTH = 16
 _MAX_NODES = 1000
+_MAX_PROPERTIES = 1000
 
 
 def arguments_rule(rules: Rules, form: ParameterForm | None, schema: Any) -> str:
@@ -41,8 +34,7 @@ def arguments_rule(rules: Rules, form: ParameterForm | None, schema: Any) -> str
         SchemaError: no grammar can be made of the schema.
     """
     if form is None:
-        rule = schema_rule(rules, schema)
-        return "object" if rule == "value" else rule
+        return rules.json(object_of(schema))
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"a schema is an object or a boolean, not {schema!r:.60}")
     try:
@@ -84,19 +76,19 @@ class _Parameters:
         properties = dict(schema.get("properties", {}))
         for name in required:
             properties.setdefault(name, True)
-        if len(properties) > MAX_PROPERTIES:
-            raise SchemaError(f"{len(properties)} properties are over {MAX_PROPERTIES}")
+        if len(properties) > _MAX_PROPERTIES:
+            raise SchemaError(f"{len(properties)} properties are over {_MAX_PROPERTIES}")
         members = [
             (self._one(quote(name), part), name in required) for name, part in properties.items()
         ]
         if not members:
             return '""' if schema.get("additionalProperties", True) is False else self._any()
-        first = members_rule(self._rules, members, frame_text(self._form.separator) or '""')
+        first = self._rules.members(members, frame_text(self._form.separator))
         return first if required else f"({first})?"
 
     def _any(self) -> str:
         """Return any arguments."""
-        one = self._one(self._any_name(), schema=True)
+        one = self._one("NAME", schema=True)
         return self._rules.add(f"({one} ({frame_text(self._form.separator)} {one})*)?")
 
     def _one(self, key: str, schema: Any) -> str:
@@ -113,9 +105,9 @@ class _Parameters:
         ]
         value = ""
         if not strings or (schema is True and strings[0].key != self._form.key):
-            value = schema_rule(self._rules, self._rooted(schema))
+            value = self._rules.json(self._rooted(schema))
         elif others:
-            value = self._rules.one_of(others)
+            value = self._rules.one_of_texts(list(map(as_json, others)))
         if value:
             found.append(f"{frame_text(self._form.key, key)} {value} {frame_text(self._form.end)}")
         return self._rules.choice([self._rules.add(one.strip()) for one in found])
@@ -138,7 +130,7 @@ class _Parameters:
             item = self._nested(schema["items"], depth + 1)
             return self._rules.add(self._list(item, schema))
         if types in {"integer", "number", "boolean", "null"}:
-            return schema_rule(self._rules, schema)
+            return self._rules.json(schema)
         value, keyed, listed = self._loose()
         return keyed if types == "object" else listed if types == "array" else value
 
@@ -149,7 +141,9 @@ class _Parameters:
             text = self._string(self._form.strings[0], schema)
             found.append(self._rules.add(f"{quote(self._quote)} {text}"))
         others = [value for value in _values(schema) if not isinstance(value, str)]
-        return self._rules.choice([*found, *([self._rules.one_of(others)] if others else [])])
+        return self._rules.choice(
+            [*found, *([self._rules.one_of_texts(list(map(as_json, others)))] if others else [])]
+        )
 
     def _object(self, schema: dict[str, Any], depth: int) -> str:
         required = schema.get("required", ())
@@ -158,7 +152,7 @@ class _Parameters:
             value = self._nested(part, depth + 1)
             member = self._rules.add(f"{frame_text(self._form.key, quote(name))} {value}")
             members.append((member, name in required))
-        first = members_rule(self._rules, members, frame_text(self._form.separator))
+        first = self._rules.members(members, frame_text(self._form.separator))
         return f'"{{" {first if required else f"({first})?"} "}}"'
 
     def _list(self, item: str, schema: dict[str, Any]) -> str:
@@ -175,16 +169,13 @@ class _Parameters:
             value, listed, keyed = (self._rules.reserve() for _ in range(3))
             self._any_value = (value, keyed, listed)
             separator = frame_text(self._form.separator)
-            member = self._rules.add(f"{frame_text(self._form.key, self._any_name())} {value}")
+            member = self._rules.add(f"{frame_text(self._form.key, 'NAME')} {value}")
             self._rules.define(keyed, f'"{{" ({member} ({separator} {member})*)? "}}"')
             self._rules.define(listed, f'"[" ({value} ({separator} {value})*)? "]"')
             text = f"{quote(self._quote)} {self._rules.until(self._form.strings[0].stop)}"
-            self._rules.define(value, f"{text} | number | boolean | null | {keyed} | {listed}")
+            scalar = self._rules.json(_SCALARS)
+            self._rules.define(value, f"{text} | {scalar} | {keyed} | {listed}")
         return self._any_value
-
-    def _any_name(self) -> str:
-        word = character_class(((0x30, 0x39), *LETTER_RANGES))
-        return self._rules.add(f"{character_class(LETTER_RANGES)} {word}*")
 
     def _string(self, form: StringForm, schema: Any) -> str:
         """Return the rule of a bare string and what ends it."""
@@ -196,9 +187,8 @@ class _Parameters:
             low, high = schema.get("minLength", 0), schema.get("maxLength")
         if not low and high is None and not form.excludes:
             return self._rules.until(form.stop)
-        excluded = sorted(map(ord, set(form.excludes or form.stop[0])))
-        char = self._rules.add(character_class(without(TEXT_RANGES, excluded)))
-        return f"{self._rules.repeat(char, low, high)} {quote(form.stop)}"
+        text = self._rules.bounded(form.excludes or form.stop[0], low, high)
+        return f"{text} {quote(form.stop)}"
 
     def _may_be_string(self, schema: Any) -> bool:
         waiting = [schema]

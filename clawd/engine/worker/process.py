@@ -4,13 +4,18 @@ import contextlib
 import os
 import resource
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from clawd.kernel import syscalls
 
 # Out of memory, the kernel takes a worker before the daemon and all that do not ask for it.
 OOM_SCORE_ADJ = 500
+# Between two looks at what the bounded thread has used.
+_LEAST_PAUSE_S = 0.01
 
 
 def harden() -> bool:
@@ -50,6 +55,54 @@ def memory_bound(extra_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+class _ProcessorTimeError(BaseException):
+    """A block has used the processor time that it may."""
+
+
+@contextlib.contextmanager
+def processor_bound(limit_s: float) -> Iterator[None]:
+    """Let Python code take no more processor time than this, then TimeoutError is raised in it.
+
+    Only the main thread runs handlers of signals; in another one there is no bound. And it has to
+    get the signal itself: one for the whole process (setitimer(2)) may be given to a thread of a
+    library, which computes on, and the main thread does not see it before that one is back.
+    What is raised is no Exception before it leaves the block: code that catches, or explains, all
+    of them (as Jinja does) would make another error of it, or none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    bounded = threading.get_ident()
+    clock = time.pthread_getcpuclockid(bounded)
+    ends_at = time.clock_gettime(clock) + limit_s
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while (left_s := ends_at - time.clock_gettime(clock)) > 0:
+            if is_over.wait(max(left_s, _LEAST_PAUSE_S)):
+                return
+        signal.pthread_kill(bounded, signal.SIGPROF)
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if not is_over.is_set():
+            raise _ProcessorTimeError
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    before = signal.signal(signal.SIGPROF, end)
+    try:
+        try:
+            watcher.start()
+            yield
+        finally:
+            is_over.set()
+    except _ProcessorTimeError:
+        raise TimeoutError from None
+    finally:
+        is_over.set()
+        watcher.join()
+        signal.signal(signal.SIGPROF, before)
 
 
 def _address_space_bytes() -> int:

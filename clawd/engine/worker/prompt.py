@@ -4,21 +4,35 @@ What a model generated keeps its own tokens as long as its text is unchanged. A 
 the same text differently than the model did, and one different token would throw away the prefix
 cache from there on. So every kept sequence remembers the parts it was made of; a new prompt that
 begins with the same parts takes over their tokens.
+
+Where a model does not think, many templates end the prompt with reasoning that is empty, and leave
+that out, or write it otherwise, once the answer is history. What was evaluated stays then: it costs
+a few tokens, and without them all that was said since would be evaluated again.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from clawd.engine.protocol import ChatMessage, RawPrompt
-from clawd.engine.worker.backend import Vocabulary
+from clawd.engine.protocol import CallFrame, ChatMessage, Infill, RawPrompt
+from clawd.engine.worker.backend import InfillTokens, Vocabulary
 from clawd.engine.worker.guard import MARKER, Guard
 from clawd.engine.worker.template import ChatTemplate, RenderInput
 
 _REPLACEMENT = "\ufffd"
 _CHARACTERS_PER_TOKEN = 4
+# What stands in for names that the request does not have, as models know it from their training.
+_PROJECT, _THIS_FILE, _SNIPPET = "project\n", "filename\n", "\n\n--- snippet ---\n\n"
+# Reasoning without a word in it, as templates write it, with the blanks around it.
+_NO_THOUGHT = re.compile(
+    r"\s*(?:(?:</?(?:\w+:)?(?:think|thought|thinking)>|<\|(?:START|END)_THINKING\|>|\[/?THINK\]"
+    r"|<\|channel>thought\n<channel\|>)\s*)+|\s+"
+)
+_CLOSED = re.compile(r"</|END_THINKING|\[/THINK\]|<channel\|>")
+_NO_THOUGHT_CHARACTERS = 64
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +69,18 @@ class UnknownTokenError(Exception):
     """A number that is no token of the vocabulary."""
 
 
+class NoInfillError(Exception):
+    """The vocabulary has no tokens for what is before a gap, behind it and in it."""
+
+    hint = (
+        "use a model that was trained to fill in the middle (FIM), such as Qwen2.5-Coder, or send "
+        "no suffix"
+    )
+
+    def __init__(self) -> None:
+        super().__init__("this model fills in no gaps: its vocabulary has no tokens (FIM) for them")
+
+
 def check_tokens(tokens: Iterable[int], vocabulary: Vocabulary) -> None:
     """Make sure that all of these are tokens: llama.cpp fails a whole batch for one that is none.
 
@@ -83,12 +109,19 @@ class PromptBuilder:
         """Why the last prompt asks for calls as text, in tags; empty where it does not."""
         return self._template.fallback
 
+    @property
+    def template_notes(self) -> tuple[str, ...]:
+        """What had to be done otherwise with the chat template so far."""
+        return tuple(self._template.notes)
+
     def build(
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[dict[str, Any]],
         template_kwargs: dict[str, Any],
         histories: Iterable[tuple[Part, ...]],
+        frames: tuple[CallFrame, ...] = (),
+        appended: str = "",
     ) -> tuple[Part, ...]:
         """Return the prompt as parts.
 
@@ -97,6 +130,8 @@ class PromptBuilder:
             tools: function objects in OpenAI's form.
             template_kwargs: further variables for the template.
             histories: the parts of the sequences that are kept.
+            frames: how the model writes calls.
+            appended: what follows the text of the assistant at the end; control tokens are such.
 
         Raises:
             PromptTooLongError: the text cannot fit.
@@ -108,10 +143,11 @@ class PromptBuilder:
                 messages=[self._marked(each) for each in (before if is_begun else messages)],
                 tools=self._guard.mark_value(list(tools)),
                 variables=template_kwargs,
+                frames=frames,
             )
         )
         if is_begun:
-            rendered += self._guard.mark_own(last.content)
+            rendered += self._guard.mark_own(last.content) + appended
         return self._parts(rendered, histories)
 
     def build_raw(
@@ -132,6 +168,55 @@ class PromptBuilder:
         # No prompt begins with a marker, so none takes over tokens that may be cut in any way.
         text = MARKER + data.decode("utf-8", errors="replace")
         return (Part(text=text, tokens=tuple(prompt), generated=False),)
+
+    def build_infill(self, asked: Infill) -> tuple[Part, ...]:
+        """Return the prompt of a gap as parts: other files, then what is before and behind it.
+
+        Raises:
+            NoInfillError: the vocabulary has no tokens for that.
+            PromptTooLongError: the text cannot fit.
+        """
+        marks = self._vocabulary.infill_tokens
+        if marks is None:
+            raise NoInfillError
+        texts = (asked.prefix, asked.suffix, asked.begun, *(file.text for file in asked.files))
+        length = sum(map(len, texts))
+        if length > self._max_characters:
+            raise PromptTooLongError(length, self._max_characters)
+        leading = self._vocabulary.leading_token
+        return self.build_raw(
+            (
+                *([] if leading is None else [leading]),
+                *self._files(asked, marks),
+                marks.prefix,
+                *self._plain(asked.prefix),
+                marks.suffix,
+                *self._plain(asked.suffix),
+                marks.middle,
+                *self._plain(asked.begun),
+            ),
+            (),
+        )
+
+    def _files(self, asked: Infill, marks: InfillTokens) -> list[int]:
+        """Return the tokens of the other files, each behind its name where the model knows such."""
+        if not asked.files:
+            return []
+        tokens: list[int] = []
+        if marks.repository is not None:
+            tokens += [marks.repository, *self._plain(_PROJECT)]
+        for file in asked.files:
+            if marks.file is None:
+                tokens += self._plain(_SNIPPET)
+            else:
+                tokens += [marks.file, *self._plain(f"{file.name}\n")]
+            tokens += self._plain(file.text)
+        if marks.file is not None:
+            tokens += [marks.file, *self._plain(_THIS_FILE)]
+        return tokens
+
+    def _plain(self, text: str) -> list[int]:
+        return self._vocabulary.tokenize(text, parse_special=False) if text else []
 
     def _parts(self, rendered: str, histories: Iterable[tuple[Part, ...]]) -> tuple[Part, ...]:
         if len(rendered) > self._max_characters:
@@ -159,6 +244,7 @@ class PromptBuilder:
         return msgspec.structs.replace(
             message,
             content=mark(message.content),
+            reasoning=self._guard.mark_own(message.reasoning),
             tool_calls=calls,
             name=self._guard.mark(message.name),
             tool_call_id=self._guard.mark(message.tool_call_id),
@@ -175,14 +261,10 @@ class PromptBuilder:
         best: tuple[Part, ...] = ()
         best_end = 0
         for parts in histories:
-            end = 0
-            for index, part in enumerate(parts):
-                after = _end_of_part(text, end, part)
-                if after is None:
-                    break
-                end = after
-                if part.generated and end > best_end and self._guard.is_border(text, end):
-                    best, best_end = parts[: index + 1], end
+            for count, end in enumerate(_ends(text, parts), 1):
+                is_said = parts[count - 1].generated
+                if is_said and end > best_end and self._guard.is_border(text, end):
+                    best, best_end = parts[:count], end
         return best, best_end
 
     def _tokenize(self, text: str) -> list[int]:
@@ -193,6 +275,58 @@ class PromptBuilder:
         return tokens
 
 
+def _ends(text: str, parts: tuple[Part, ...]) -> Iterator[int]:
+    """Yield where each of the parts ends in a text, as far as it is made of them."""
+    position = 0
+    for index in range(0, len(parts), 2):
+        exchange = parts[index : index + 2]  # what was asked, and what was said to it
+        ends = _exact_ends(text, position, exchange)
+        if len(ends) < len(exchange):
+            ends = _ends_beside_thought(text, position, exchange) or ends
+        yield from ends
+        if len(ends) < len(exchange):
+            return
+        position = ends[-1]
+
+
+def _exact_ends(text: str, position: int, parts: tuple[Part, ...]) -> list[int]:
+    ends: list[int] = []
+    for part in parts:
+        end = _end_of_part(text, position, part)
+        if end is None:
+            break
+        ends.append(end)
+        position = end
+    return ends
+
+
+def _ends_beside_thought(text: str, position: int, parts: tuple[Part, ...]) -> list[int]:
+    """Return where parts end that differ from the text in reasoning without a word in it only.
+
+    It was closed, by the template or by the model: nothing that follows is taken for reasoning.
+    """
+    if [part.generated for part in parts] != [False, True]:
+        return []
+    asked, said = (part.text for part in parts)
+    blank = _NO_THOUGHT.match(said)
+    words = said[blank.end() :] if blank else said
+    before = asked + said[: len(said) - len(words)]
+    done = 0
+    for found in _NO_THOUGHT.finditer(before):
+        if not _CLOSED.search(found[0]):
+            continue
+        if not text.startswith(before[done : found.start()], position):
+            return []
+        position += found.start() - done
+        blank = _NO_THOUGHT.match(text, position, position + _NO_THOUGHT_CHARACTERS)
+        position, done = blank.end() if blank else position, found.end()
+    if not words or not done or not text.startswith(before[done:], position):
+        return []
+    position += len(before) - done
+    end = _end_of_said(text, position, words)
+    return [] if end is None else [position, end]
+
+
 def _end_of_part(text: str, position: int, part: Part) -> int | None:
     """Return where the part ends if the text goes on with it at this position.
 
@@ -200,11 +334,17 @@ def _end_of_part(text: str, position: int, part: Part) -> int | None:
     for the template's control tokens. Generated parts carry no markers: their tokens are the
     model's own.
     """
-    if text.startswith(part.text, position):
-        return position + len(part.text)
-    if not part.generated or MARKER not in text:
+    if part.generated:
+        return _end_of_said(text, position, part.text)
+    return position + len(part.text) if text.startswith(part.text, position) else None
+
+
+def _end_of_said(text: str, position: int, said: str) -> int | None:
+    if text.startswith(said, position):
+        return position + len(said)
+    if MARKER not in text:
         return None
-    for character in part.text:
+    for character in said:
         if text.startswith(MARKER, position):
             position += 1
         if not text.startswith(character, position):

@@ -15,13 +15,17 @@ from clawd.engine.protocol import SamplingConfig, TokenLogprob, TopLogprob
 from clawd.engine.worker import sampling
 from clawd.engine.worker.constraint import NOTHING_FITS, Constraint
 from clawd.engine.worker.grammar import GrammarPlan
+from clawd.engine.worker.guidance import Matcher
 from clawd.engine.worker.llama import lib
 from clawd.engine.worker.trigger import Trigger
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-_ROOT = b"root"
-# A mask over 150,000 tokens takes tens of milliseconds, over so many one or two.
-_LIKELIEST = 1024
+# Of fewer tokens llama.cpp sorts all as fast as numpy finds the likeliest.
+_LEAST_TOKENS = 100_000
+_SAMPLED_EVERY = 64
+_SAMPLED_MARGIN = 6
+_MAX_VIEWS = 256
+_REMEMBERING = (sampling.Penalties, sampling.Dry)
 
 
 class VocabularyHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +38,18 @@ class VocabularyHandle(msgspec.Struct, frozen=True, kw_only=True):
     piece: Callable[[int], bytes]
     ends_generation: Callable[[int], bool]
     tokenize: Callable[[str], list[int]]
+    views: dict[int, npt.NDArray[np.float32]] = {}
 
     def logits(self, row: int) -> npt.NDArray[np.float32]:
         """Return the output at a row of the last batch; it is llama.cpp's memory."""
-        pointer = lib.llama_get_logits_ith(self.context, row)
-        address = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float))
-        return np.ctypeslib.as_array(address, (self.size,))
+        place = ctypes.addressof(lib.llama_get_logits_ith(self.context, row).contents)
+        found = self.views.get(place)
+        if found is None:  # to make a view takes longer than to look through it
+            if len(self.views) >= _MAX_VIEWS:
+                self.views.clear()
+            found = np.ctypeslib.as_array((ctypes.c_float * self.size).from_address(place))
+            self.views[place] = found
+        return found
 
 
 class Candidates:
@@ -47,87 +57,131 @@ class Candidates:
 
     def __init__(self, size: int) -> None:
         self._data = np.zeros(size, _CANDIDATE)
+        self._numbers, self._logits = self._data["id"], self._data["logit"]
         self._ids = np.arange(size, dtype=np.int32)
         self.raw = lib.llama_token_data_array()
         address = ctypes.POINTER(lib.llama_token_data)
-        self.raw.data = cast("ctypes.Array[Any]", self._data.ctypes.data_as(address))
+        self._first = cast("ctypes.Array[Any]", self._data.ctypes.data_as(address))
 
     def fill(self, logits: npt.NDArray[np.float32]) -> None:
         """Take every token with its logit."""
-        self._data["id"] = self._ids
-        self._data["logit"] = logits
+        self._numbers[:] = self._ids
+        self._logits[:] = logits
         self._set_size(len(self._ids))
 
-    def fill_likeliest(self, logits: npt.NDArray[np.float32], count: int) -> float:
-        """Take the `count` likeliest tokens; return the lowest logit among them."""
-        chosen = np.argpartition(logits, -count)[-count:]
-        self._data["id"][:count] = chosen
-        self._data["logit"][:count] = logits[chosen]
+    def fill_within(self, logits: npt.NDArray[np.float32], reach: sampling.Reach) -> bool:
+        """Take the tokens that samplers of this reach may pick, in order, and some others.
+
+        What every 64th token has tells where the likeliest begin. Few and short steps: after each
+        decode all but the logits is out of reach of the processor's caches, numpy's code as well.
+
+        Returns:
+            Whether they were found; if not, there may be others, or they are many.
+        """
+        place = _SAMPLED_MARGIN + 2 * reach.count // _SAMPLED_EVERY
+        if 4 * _SAMPLED_EVERY * place > len(logits):
+            return False
+        least = np.partition(logits[::_SAMPLED_EVERY], -place)[-place]
+        tokens = (logits >= least).nonzero()[0]
+        if len(tokens) < reach.count:
+            return False
+        if reach.raised:
+            tokens = np.union1d(tokens, reach.raised)
+        self.fill_these(tokens, logits)
+        return True
+
+    def fill_these(self, tokens: npt.NDArray[np.intp], logits: npt.NDArray[np.float32]) -> None:
+        """Take some tokens."""
+        count = len(tokens)
+        self._numbers[:count] = tokens
+        self._logits[:count] = logits.take(tokens)
         self._set_size(count)
-        return float(logits[chosen].min())
-
-    @property
-    def highest(self) -> float:
-        """Return the highest logit, minus infinity of none."""
-        return float(self._data["logit"][: self.raw.size].max(initial=-np.inf))
-
-    def fill_one(self, token: int) -> None:
-        """Take one token only."""
-        self._data[0] = (token, 1.0, 0.0)
-        self._set_size(1)
-
-    def drop(self, tokens: Sequence[int]) -> None:
-        """Leave out tokens, and those that a grammar forbade."""
-        data = self._data[: self.raw.size]
-        allowed = data[np.isfinite(data["logit"]) & ~np.isin(data["id"], list(tokens))]
-        self._data[: len(allowed)] = allowed
-        self._set_size(len(allowed))
 
     @property
     def selected(self) -> int:
         """Return the token that a sampler picked."""
-        return int(self._data["id"][self.raw.selected])
-
-    @property
-    def is_first_allowed(self) -> bool:
-        """Return whether the only token was left as it was."""
-        return bool(np.isfinite(self._data["logit"][0]))
+        return int(self.raw.data[self.raw.selected].id)
 
     def _set_size(self, size: int) -> None:
+        # A sampler that drops the first ones has moved this (XTC).
+        self.raw.data = self._first
         self.raw.size = size
         self.raw.selected = -1
         self.raw.sorted = False
 
 
-class LlamaSampler:
-    """The samplers of one generation; answers `Sampler`."""
+class SamplerChain:
+    """The samplers of one generation, in llama.cpp, and what they are given to choose from.
+
+    Raises:
+        ValueError: a value that no sampler takes.
+    """
 
     def __init__(
-        self,
-        handle: VocabularyHandle,
-        candidates: Candidates,
-        stages: Sequence[sampling.Stage],
-        *,
-        negligible_gap: float | None = None,
+        self, handle: VocabularyHandle, candidates: Candidates, stages: Sequence[sampling.Stage]
     ) -> None:
-        self._handle = handle
-        self._negligible_gap = negligible_gap
-        self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-        self._picker: LlamaPicker | None = None
-        self._constraint: Constraint | None = None
+        self.handle = handle
+        self.raw = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         self._candidates = candidates
+        self._reach = sampling.reach_of(stages) if handle.size >= _LEAST_TOKENS else None
+        self._remembers = any(isinstance(each, _REMEMBERING) for each in stages)
         for stage in stages:
             sampler = _new_stage(stage, handle)
             if not sampler:
                 self.close()
                 raise ValueError(f"the sampler does not take {stage}")
-            lib.llama_sampler_chain_add(self._chain, sampler)
+            lib.llama_sampler_chain_add(self.raw, sampler)
+
+    def sample(self, row: int) -> int:
+        """Pick a token from the last batch's output at index `row`, and remember it."""
+        if self._reach is None or not self._candidates.fill_within(
+            self.handle.logits(row), self._reach
+        ):
+            return int(lib.llama_sampler_sample(self.raw, self.handle.context, row))
+        token = self._apply()
+        if self._remembers:
+            self.remember(token)
+        return token
+
+    def pick(self, row: int) -> int:
+        """Return a token; nothing is remembered."""
+        logits = self.handle.logits(row)
+        if self._reach is None or not self._candidates.fill_within(logits, self._reach):
+            self._candidates.fill(logits)
+        return self._apply()
+
+    def pick_of(self, tokens: npt.NDArray[np.intp], row: int) -> int:
+        """Return one of these tokens; nothing is remembered."""
+        self._candidates.fill_these(tokens, self.handle.logits(row))
+        return self._apply()
+
+    def remember(self, token: int) -> None:
+        """Count a token for penalties."""
+        lib.llama_sampler_accept(self.raw, token)
+
+    def close(self) -> None:
+        """Free the samplers; harmless when done twice."""
+        raw, self.raw = self.raw, None
+        if raw:
+            lib.llama_sampler_free(raw)
+
+    def _apply(self) -> int:
+        lib.llama_sampler_apply(self.raw, ctypes.byref(self._candidates.raw))
+        return self._candidates.selected
+
+
+class LlamaSampler:
+    """The samplers of one generation and its grammar; answers `Sampler`."""
+
+    def __init__(self, chain: SamplerChain) -> None:
+        self.chain = chain
+        self._constraint: Constraint | None = None
 
     def constrain(self, plan: GrammarPlan, *, in_reasoning: bool) -> None:
         """Hold the generation to a grammar; called before the first sample."""
-        self._picker = LlamaPicker(
-            self._handle, self._candidates, self._chain, plan.gbnf, self._negligible_gap
-        )
+        if plan.matcher is None:
+            return
+        picker = LlamaPicker(self.chain, plan.matcher)
         in_reasoning = in_reasoning or plan.in_reasoning
         trigger = None
         if plan.is_lazy or in_reasoning:
@@ -135,14 +189,19 @@ class LlamaSampler:
                 plan.markers, plan.starts, thoughts=plan.thoughts, in_reasoning=in_reasoning
             )
         repeats = plan.is_lazy and not plan.is_last
-        self._constraint = Constraint(self._picker, trigger, repeats=repeats)
+        self._constraint = Constraint(picker, trigger, repeats=repeats)
+
+    @property
+    def lifted(self) -> str:
+        """Return why the grammar that should hold does not any more, or ""."""
+        return self._constraint.lifted if self._constraint is not None else ""
 
     def sample(self, row: int) -> int:
         """Pick a token from the last batch's output at index `row`, and remember it."""
         constraint = self._constraint
         if constraint is not None and constraint.is_active:
             return constraint.sample(row)
-        token = int(lib.llama_sampler_sample(self._chain, self._handle.context, row))
+        token = self.chain.sample(row)
         if constraint is not None:
             constraint.watch(token)
         return token
@@ -150,105 +209,55 @@ class LlamaSampler:
     def accept(self, tokens: Sequence[int]) -> None:
         """Count tokens as if they had been sampled."""
         for token in tokens:
-            lib.llama_sampler_accept(self._chain, token)
+            self.chain.remember(token)
 
     def close(self) -> None:
-        """Free the chain, its samplers and the grammar."""
-        chain, self._chain = self._chain, None
-        if chain:
-            lib.llama_sampler_free(chain)
-        picker, self._picker = self._picker, None
-        if picker is not None:
-            picker.close()
+        """Free the samplers and the grammar."""
+        self.chain.close()
 
 
 class LlamaPicker:
-    """Answers `Picker` with a chain and a grammar of llama.cpp; the chain stays its owner's."""
+    """Answers `Picker` with samplers that stay their owner's, and a grammar."""
 
-    def __init__(
-        self,
-        handle: VocabularyHandle,
-        candidates: Candidates,
-        chain: Any,
-        gbnf: str,
-        negligible_gap: float | None,
-    ) -> None:
-        self._negligible_gap = negligible_gap
-        self._handle = handle
-        self._candidates = candidates
+    def __init__(self, chain: SamplerChain, beginning: Matcher) -> None:
         self._chain = chain
-        self._gbnf = gbnf.encode()
-        self._grammar: Any = None
-        self.piece = handle.piece
-        self.ends_generation = handle.ends_generation
-        self.tokenize = handle.tokenize
+        self._beginning = beginning
+        self._matcher = beginning
+        self.pick = chain.pick
+        self.remember = chain.remember
+        self.piece = chain.handle.piece
+        self.ends_generation = chain.handle.ends_generation
+        self.tokenize = chain.handle.tokenize
 
-    def pick(self, row: int) -> int:
-        """Return a token by the request's samplers; nothing is remembered."""
-        self._candidates.fill(self._handle.logits(row))
-        return self._apply_chain()
+    def pick_allowed(self, row: int, *, digits: bool) -> int:
+        """Return a token of those that the grammar allows, or NOTHING_FITS.
 
-    def pick_allowed(self, row: int, banned: Sequence[int]) -> int:
-        """Return a token of those that the grammar allows and are not banned, or NOTHING_FITS."""
-        logits = self._handle.logits(row)
-        if not self._is_among_likeliest(logits, banned):
-            self._candidates.fill(logits)
-            self._mask(banned)
-        return self._apply_chain() if self._candidates.raw.size else NOTHING_FITS
-
-    def _is_among_likeliest(self, logits: npt.NDArray[np.float32], banned: Sequence[int]) -> bool:
-        """Mask the likeliest tokens only; say whether all others are too unlikely to be drawn."""
-        if self._negligible_gap is None or self._handle.size <= 2 * _LIKELIEST:
-            return False
-        lowest = self._candidates.fill_likeliest(logits, _LIKELIEST)
-        self._mask(banned)
-        return lowest < self._candidates.highest - self._negligible_gap
-
-    def _mask(self, banned: Sequence[int]) -> None:
-        lib.llama_sampler_apply(self._grammar, ctypes.byref(self._candidates.raw))
-        self._candidates.drop(banned)
-
-    def remember(self, token: int) -> None:
-        """Count a token for penalties."""
-        lib.llama_sampler_accept(self._chain, token)
+        Without `digits` none that begins with one, if there are others.
+        """
+        allowed = self._matcher.allowed(digits=digits)
+        if not len(allowed):
+            return NOTHING_FITS
+        return self._chain.pick_of(allowed, row)
 
     def start_grammar(self) -> None:
-        """Begin the grammar anew.
-
-        Raises:
-            RuntimeError: llama.cpp does not take it, though it did when it was planned.
-        """
-        self.close()
-        self._grammar = lib.llama_sampler_init_grammar(self._handle.vocab, self._gbnf, _ROOT)
-        if not self._grammar:
-            raise RuntimeError("llama.cpp does not take a grammar that it took before")
+        """Begin the grammar anew."""
+        self._matcher = self._beginning.anew()
 
     def allows(self, token: int) -> bool:
         """Return whether the grammar may go on with this token."""
-        self._candidates.fill_one(token)
-        lib.llama_sampler_apply(self._grammar, ctypes.byref(self._candidates.raw))
-        return self._candidates.is_first_allowed
+        return self._matcher.allows(token)
 
     def accept(self, token: int) -> None:
-        """Let the grammar go on with a token that it allows; another one aborts the process."""
-        lib.llama_sampler_accept(self._grammar, token)
+        """Let the grammar go on with a token."""
+        self._matcher.accept(token)
 
     def may_end(self) -> bool:
         """Return whether the grammar may end here."""
-        end = int(lib.llama_vocab_eos(self._handle.vocab))
-        if end < 0 or not self.ends_generation(end):
-            end = int(lib.llama_vocab_eot(self._handle.vocab))
-        return end >= 0 and self.allows(end)
+        return self._matcher.may_end()
 
-    def close(self) -> None:
-        """Free the grammar; harmless when done twice."""
-        grammar, self._grammar = self._grammar, None
-        if grammar:
-            lib.llama_sampler_free(grammar)
-
-    def _apply_chain(self) -> int:
-        lib.llama_sampler_apply(self._chain, ctypes.byref(self._candidates.raw))
-        return self._candidates.selected
+    def grammar_error(self) -> str:
+        """Return why the grammar cannot go on, or ""."""
+        return self._matcher.error
 
 
 def new_sampler(
@@ -267,21 +276,11 @@ def new_sampler(
         if not 0 <= token < handle.size:
             raise ValueError(f"logit_bias of token {token}, the vocabulary has {handle.size}")
     stages = sampling.plan_stages(config, model_seed=model_seed)
-    gap = sampling.negligible_gap(config)
-    sampler = LlamaSampler(handle, candidates, stages, negligible_gap=gap)
+    sampler = LlamaSampler(SamplerChain(handle, candidates, stages))
     memory = sampling.remembered_tokens(config)
     if memory:
         sampler.accept(prompt[-memory:])
     return sampler
-
-
-def accepts_grammar(vocab: Any, gbnf: str) -> bool:
-    """Return whether llama.cpp takes a grammar."""
-    grammar = lib.llama_sampler_init_grammar(vocab, gbnf.encode(), _ROOT)
-    if not grammar:
-        return False
-    lib.llama_sampler_free(grammar)
-    return True
 
 
 def token_logprob(handle: VocabularyHandle, row: int, token: int, top: int) -> TokenLogprob:

@@ -6,6 +6,7 @@ candidate), typical, top-p, min-p, XTC, temperature, and at last the draw.
 
 import math
 import secrets
+from collections.abc import Sequence
 
 import msgspec
 
@@ -147,16 +148,34 @@ def remembered_tokens(config: SamplingConfig) -> int:
     return max(config.penalty_last_n if has_penalties(config) else 0, dry)
 
 
-def negligible_gap(config: SamplingConfig) -> float | None:
-    """Return how far below the likeliest a token's logit must be to have no chance at all.
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tokens stages may pick: of the likeliest as many as `count`, and those of `raised`."""
 
-    None where no logit says so: it may be moved, or nothing drops what is unlikely.
+    count: int
+    raised: tuple[int, ...] = ()
+
+
+def reach_of(stages: Sequence[Stage]) -> Reach | None:
+    """Return which tokens can be picked at all, by what the model says of them; None for any.
+
+    Each token that a bias or a penalty may lower makes room for one that was behind it.
     """
-    if _biasing(config):
-        return None
-    if config.temperature <= 0:
-        return 0.0
-    return -math.log(config.min_p) if 0 < config.min_p <= 1 else None
+    count = 0
+    raised: tuple[int, ...] = ()
+    for stage in stages:
+        match stage:
+            case LogitBias():
+                count += len(stage.biases)
+                raised = tuple(token for token, bias in stage.biases if bias > 0)
+            case Penalties() if min(stage.repeat - 1, stage.frequency, stage.presence) >= 0:
+                count += stage.last_n
+            case TopK():
+                return Reach(count=count + stage.k, raised=raised)
+            case Greedy():
+                return Reach(count=count + 1, raised=raised)
+            case _:
+                return None
+    return None
 
 
 def has_penalties(config: SamplingConfig) -> bool:

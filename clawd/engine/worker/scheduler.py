@@ -27,6 +27,7 @@ from clawd.engine.worker.planner import Planned, Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.slots import Slot, SlotCache
 from clawd.engine.worker.states import StateStore
+from clawd.engine.worker.warm import Warmer
 
 # Cells that must be free beyond a prompt before it is admitted beside others, so that it is not
 # at once the one that has to give its cells back.
@@ -59,6 +60,7 @@ class Scheduler:
         self._max_queue = max_queue
         self._clock = clock
         self._cache = SlotCache(backend, store)
+        self.warmer = Warmer(backend, self._cache, clock)
         self._planner = planner
         self._queue: deque[Generation] = deque()
         self._running: list[Generation] = []
@@ -176,11 +178,12 @@ class Scheduler:
 
     def rest(self) -> bool:
         """Use a quiet moment, while there is no work; return whether there was something to do."""
-        return self._cache.rest() or self._try_a_size()
+        return self.warmer.rest() or self._cache.rest() or self._try_a_size()
 
     def shut_down(self, limit_s: float) -> None:
         """End everything and save what is worth it, within this time; nothing runs after it."""
         deadline = self._clock() + limit_s
+        self.warmer.give_way()
         for generation in (*self._running, *self._queue):
             generation.close()
             self._leave(generation)
@@ -205,6 +208,7 @@ class Scheduler:
         return result is DecodeResult.OK
 
     def _admit(self) -> list[FromWorker]:
+        self.warmer.give_way()
         events: list[FromWorker] = []
         while self._queue and len(self._running) < self._n_parallel:
             generation = self._queue[0]
@@ -296,6 +300,7 @@ class Scheduler:
         if draft:
             generation.drafted_tokens += len(draft)
             generation.accepted_tokens += right
+            planned.accepted = right
             self._drop_wrong(planned, len(draft) - right)
         return ending
 
@@ -418,6 +423,4 @@ def _ends_in_reasoning(parts: tuple[Part, ...], grammar: GrammarPlan) -> bool:
 
 
 def _reserve(generation: Generation) -> int:
-    limit = generation.sampling.max_tokens
-    left = limit - generation.generated if limit else ADMISSION_RESERVE
-    return min(left, ADMISSION_RESERVE)
+    return min(generation.left_to_say, ADMISSION_RESERVE)

@@ -1,9 +1,10 @@
 """The prefix cache: which sequence of the KV memory a prompt goes into, and what it keeps there.
 
 A slot is a sequence of the memory with the tokens that it holds. It is in use by one generation
-or idle. Every cell in use costs time at every step, idle or not; so idle sequences are copied out
-in quiet moments and leave the memory when something else is admitted. Without a store for copies
-they stay until their place is needed, the least recently used goes first.
+or idle. Where all share their cells, every cell in use costs time at every step, idle or not; so
+idle sequences are copied out in quiet moments and leave the memory when something else is admitted.
+Otherwise, and without a store for copies, they stay until their place is needed, the least recently
+used goes first.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +19,9 @@ from clawd.engine.worker.states import MIN_KEPT_TOKENS, Kept, StateStore
 # An idle sequence is cut down for a prompt only when the prompt shares this much of it: the few
 # tokens that every prompt of a template begins with must not cost a long conversation its cache.
 MIN_SHARE_TO_TAKE_OVER = 0.5
+# A prefix is copied out of a whole sequence, which takes about as long as to compute a hundredth of
+# its tokens; for fewer it does not pay.
+_LEAST_COPIED_SHARE = 0.01
 # A copy is put back as a whole: it must save more tokens than that, and this share of its own.
 MIN_RESTORED_TOKENS = 16
 MIN_RESTORED_SHARE = 0.05
@@ -46,6 +50,8 @@ class SlotCache:
         self._backend = backend
         self._store = store or StateStore()
         self._slots = [Slot(number) for number in range(backend.n_sequences)]
+        sharers = 1 if backend.shares_cells else backend.n_sequences
+        self._n_cells = backend.n_ctx * sharers
         self._cells = CellMap(backend.n_sequences)
         self._clock = 0
 
@@ -60,7 +66,7 @@ class SlotCache:
     @property
     def free_cells(self) -> int:
         """Return how many cells no sequence holds."""
-        return self._backend.n_ctx - self._cells.used
+        return self._n_cells - self._cells.used
 
     def histories(self) -> list[tuple[Part, ...]]:
         """Return the texts of all kept sequences, those in use included."""
@@ -73,36 +79,42 @@ class SlotCache:
         shared = max(
             (shared_length(self._slots[number].tokens, tokens) for number in used), default=0
         )
-        if self._backend.reuses_whole_only:
+        if self._backend.reuses_whole_only or not self._backend.shares_cells:
             shared = 0
-        free = self._backend.n_ctx - self._cells.used_by(used)
+        free = self._n_cells - self._cells.used_by(used)
         return len(tokens) - shared + reserve <= free
 
-    def acquire(self, tokens: Sequence[int]) -> Slot | None:
+    def acquire(self, tokens: Sequence[int], *, spares_idle: bool = False) -> Slot | None:
         """Return a slot holding the longest prefix of the prompt that can be reused, or None.
 
-        At least one token of the prompt is left to decode. None means all slots are in use.
+        At least one token of the prompt is left to decode. None means all slots are in use. With
+        `spares_idle` no idle sequence is cut down or put away for it while there is room.
         """
         if all(slot.in_use for slot in self._slots):
             return None
-        slot = self._restored(tokens) or self._reused(tokens)
+        slot = self._restored(tokens, spares_idle=spares_idle) or self._reused(
+            tokens, spares_idle=spares_idle
+        )
         slot.in_use = True
-        self._put_idle_away()
+        if not spares_idle:
+            self._put_idle_away()
         return slot
 
-    def _reused(self, tokens: Sequence[int]) -> Slot:
+    def _reused(self, tokens: Sequence[int], *, spares_idle: bool) -> Slot:
         """Return a free slot with what the memory itself holds of the prompt."""
         source, length = self._best_source(tokens)
         if source is None:
             slot = self._emptied_slot(None)
-        elif self._may_take_over(source, length):
+        elif self._may_take_over(source, length) and not (
+            spares_idle and length < len(source.tokens)
+        ):
             if len(source.tokens) - length >= MIN_RESTORED_TOKENS:
                 # Its end may be another conversation's, which was not copied out yet.
                 self._copy_out(source)
-            slot = source
+            slot = self._moved_to_others(source, length)
         else:
             slot = self._emptied_slot(source)
-            if slot is not source:
+            if slot is not source and self._pays_to_share(source, length):
                 self._share(source, slot, length)
         if slot is source and not self._cut(slot, length):
             self.evict(slot)
@@ -124,6 +136,17 @@ class SlotCache:
         slot.last_used = self._clock
         slot.parts = parts if slot.tokens else ()
         slot.is_settled = False
+
+    def holds_beginning(self, tokens: Sequence[int]) -> bool:
+        """Return whether just this beginning is kept."""
+        return self._store.holds_beginning(tokens)
+
+    def keep_beginning(self, slot: Slot) -> None:
+        """Have a copy of what conversations start with, which none of them replaces."""
+        if self._store.is_on and not self._store.holds_beginning(slot.tokens):
+            self._store.keep(
+                slot.tokens[:], (), self._backend.state_size(slot.number), self._filler(slot)
+            )
 
     def put_away(self, slot: Slot) -> None:
         """Empty a slot; what it held is copied out if there is room for it."""
@@ -190,22 +213,21 @@ class SlotCache:
             return False
         if self._store.covers(slot.tokens):
             return True
-
-        def fill(buffer: Buffer) -> int:
-            return self._backend.save_state(slot.number, buffer)
-
         size = self._backend.state_size(slot.number)
-        return self._store.keep(slot.tokens[:], slot.parts, size, fill)
+        return self._store.keep(slot.tokens[:], slot.parts, size, self._filler(slot))
+
+    def _filler(self, slot: Slot) -> Callable[[Buffer], int]:
+        return lambda buffer: self._backend.save_state(slot.number, buffer)
 
     def _put_idle_away(self) -> None:
         """Let go of the cells of what is idle, unless a copy would be missed and has no room."""
-        if not self._store.is_on:
+        if not self._store.is_on or not self._backend.shares_cells:
             return
         for slot in self._idle():
             if self._copy_out(slot) or len(slot.tokens) < MIN_KEPT_TOKENS:
                 self.evict(slot)
 
-    def _restored(self, tokens: Sequence[int]) -> Slot | None:
+    def _restored(self, tokens: Sequence[int], *, spares_idle: bool) -> Slot | None:
         """Return a slot with a copy put back, if one holds clearly more than the memory does."""
         for _ in range(_MAX_LOST_COPIES):
             _, in_memory = self._best_source(tokens)
@@ -214,7 +236,7 @@ class SlotCache:
                 return None
             if not self._has_room_for(kept, tokens):
                 return None
-            slot = self._put_back(kept)
+            slot = self._put_back(kept, spares_idle=spares_idle)
             if slot is not None and self._cut(slot, length):
                 return slot
             if slot is not None:
@@ -232,15 +254,16 @@ class SlotCache:
         some would have to give its cells back at once.
         """
         used = [slot.number for slot in self._slots if slot.in_use]
-        free = self._backend.n_ctx - self._cells.used_by(used)
+        free = self._n_cells - self._cells.used_by(used)
         headroom = RESTORE_HEADROOM if used else 0
         return max(len(kept.tokens), len(tokens) + headroom) <= free
 
-    def _put_back(self, kept: Kept) -> Slot | None:
+    def _put_back(self, kept: Kept, *, spares_idle: bool) -> Slot | None:
         """Fill an empty slot from a copy; a copy that is lost or refused is forgotten."""
         self._store.use(kept)
-        # The lowest cells are freed first: the copy lands there.
-        self._put_idle_away()
+        if not spares_idle:
+            # The lowest cells are freed first: the copy lands there.
+            self._put_idle_away()
         slot = self._emptied_slot(None)
         while len(kept.tokens) > self.free_cells:
             if not self.evict_oldest():
@@ -273,20 +296,65 @@ class SlotCache:
 
     def _emptied_slot(self, source: Slot | None) -> Slot:
         """Return an empty slot, evicting one if need be; `source` itself only when alone."""
-        free = [slot for slot in self._slots if not slot.in_use]
-        others = [slot for slot in free if slot is not source]
-        empty = [slot for slot in others if not slot.tokens]
-        if empty:
-            return empty[0]
-        if not others:
-            return free[0]
+        others = [slot for slot in self._slots if not slot.in_use and slot is not source]
+        if source is not None and not others:
+            return source
+        beside = self._emptied_beside(others)
+        if beside is not None:
+            return beside
+        for slot in others:
+            if not slot.tokens:
+                return slot
         oldest = min(others, key=lambda slot: slot.last_used)
         self.put_away(oldest)
         return oldest
 
+    def _emptied_beside(self, free: Sequence[Slot]) -> Slot | None:
+        """Return an empty slot beside what runs, emptying one that leaves a copy; None of none."""
+        near = [slot for slot in free if self._neighbours(slot)]
+        near.sort(key=lambda slot: (-self._neighbours(slot), bool(slot.tokens), slot.last_used))
+        for slot in near:
+            if len(slot.tokens) < MIN_KEPT_TOKENS or self._copy_out(slot):
+                self.evict(slot)
+                return slot
+        return None
+
+    def _neighbours(self, slot: Slot) -> int:
+        """Return how many of the slots beside this one run, where that counts.
+
+        Sequences with cells of their own are computed at once as far as their numbers follow each
+        other (llama.cpp's split_equal).
+        """
+        if self._backend.shares_cells:
+            return 0
+        return sum(other.in_use and abs(other.number - slot.number) == 1 for other in self._slots)
+
+    def _moved_to_others(self, source: Slot, length: int) -> Slot:
+        """Return the slot to go on in: a copy beside what runs, where the idle `source` is not."""
+        running = any(slot.in_use for slot in self._slots)
+        if self._backend.shares_cells or not running or self._neighbours(source):
+            return source
+        others = [slot for slot in self._slots if not slot.in_use and slot is not source]
+        beside = self._emptied_beside(others)
+        if beside is not None:
+            self._share(source, beside, length)
+        if beside is None or not beside.tokens:
+            return source
+        self.evict(source)
+        return beside
+
+    def _pays_to_share(self, source: Slot, length: int) -> bool:
+        least = 0.0 if self._backend.shares_cells else _LEAST_COPIED_SHARE
+        return length >= least * len(source.tokens)
+
     def _share(self, source: Slot, target: Slot, length: int) -> None:
-        self._backend.share_prefix(source.number, target.number, length)
-        self._cells.share_prefix(source.number, target.number, length)
+        if not self._backend.share_prefix(source.number, target.number, length):
+            self.evict(target)
+            return
+        if self._backend.shares_cells:
+            self._cells.share_prefix(source.number, target.number, length)
+        else:
+            self._cells.extend(target.number, length)
         target.tokens = source.tokens[:length]
 
     def _cut(self, slot: Slot, length: int) -> bool:

@@ -22,6 +22,7 @@ class Kept:
 
     __slots__ = (
         "buffer",
+        "is_beginning",
         "is_refused",
         "is_superseded",
         "parts",
@@ -40,6 +41,8 @@ class Kept:
         self.used_at = used_at
         self.buffer: Buffer | None = None
         self.stored: StoredState | None = None
+        # What conversations start with is of no text of its own.
+        self.is_beginning = not parts
         # The disk had no room for it; a longer sequence stands for it.
         self.is_refused = False
         self.is_superseded = False
@@ -59,6 +62,7 @@ class StateStore:
     Args:
         memory_bytes: budget of copies in RAM; 0 keeps nothing, on disk neither.
         folder: where states go when RAM is full or the model is unloaded; None keeps none there.
+        keeps_conversations: on disk, too; otherwise beginnings alone are written there.
         whole_only: a kept sequence can only be extended, not cut (recurrent, hybrid).
         clock: wall time; the files' times of change are compared with it.
     """
@@ -68,11 +72,13 @@ class StateStore:
         memory_bytes: int = 0,
         folder: StateFolder | None = None,
         *,
+        keeps_conversations: bool = True,
         whole_only: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._pool = BufferPool(memory_bytes)
         self._folder = folder if memory_bytes else None
+        self._keeps_conversations = keeps_conversations
         self._whole_only = whole_only
         self._clock = clock
         # In order of use, the last used at the end.
@@ -87,8 +93,8 @@ class StateStore:
 
     @property
     def is_lasting(self) -> bool:
-        """Return whether what is kept outlives this process."""
-        return self._folder is not None
+        """Return whether what is kept of conversations outlives this process."""
+        return self._folder is not None and self._keeps_conversations
 
     @property
     def memory_bytes(self) -> int:
@@ -116,9 +122,19 @@ class StateStore:
             length = min(shared_length(kept.tokens, tokens), len(tokens) - 1)
             if self._whole_only and length < len(kept.tokens):
                 continue
-            if length > longest:
+            is_shorter = best is not None and len(kept.tokens) < len(best.tokens)
+            if length > longest or (length == longest > 0 and is_shorter):
                 best, longest = kept, length
         return best, longest
+
+    def holds_beginning(self, tokens: Sequence[int]) -> bool:
+        """Return whether just this beginning is kept; counts as a use of it."""
+        self._index()
+        for kept in self._kept:
+            if kept.is_beginning and kept.tokens == tokens:
+                self.use(kept)
+                return True
+        return False
 
     def covers(self, tokens: Sequence[int]) -> bool:
         """Return whether a copy in RAM could stand in for this sequence; counts as a use of it."""
@@ -158,6 +174,8 @@ class StateStore:
         kept.buffer = buffer
         for older in self._kept[:]:
             shared = shared_length(older.tokens, tokens)
+            if older.is_beginning and not kept.is_beginning:
+                continue  # other conversations start with it
             if shared == len(older.tokens) and (not self._whole_only or shared == len(tokens)):
                 self._replace(older, kept)
         self._kept.append(kept)
@@ -205,7 +223,7 @@ class StateStore:
         if self._folder is None:
             return
         for kept in reversed(self._kept[:]):
-            if kept.buffer is not None and kept.stored is None:
+            if kept.buffer is not None and kept.stored is None and self._may_be_written(kept):
                 if self._writing is None or self._writing.kept is not kept:
                     self._stop_writing()
                     self._writing = self._new_writing(self._folder, kept)
@@ -267,15 +285,23 @@ class StateStore:
             self._kept = [other for other in self._kept if other is not older]
 
     def _begin_writing(self) -> None:
-        if self._folder is None or self._pool.total_bytes < self._pool.limit_bytes * _CROWDED:
+        if self._folder is None:
             return
+        is_crowded = self._pool.total_bytes >= self._pool.limit_bytes * _CROWDED
         unwritten = [
             kept
             for kept in self._kept
-            if kept.buffer is not None and kept.stored is None and not kept.is_refused
+            if kept.buffer is not None
+            and kept.stored is None
+            and not kept.is_refused
+            and (kept.is_beginning or is_crowded)
+            and self._may_be_written(kept)
         ]
         if unwritten:
             self._writing = self._new_writing(self._folder, unwritten[0])
+
+    def _may_be_written(self, kept: Kept) -> bool:
+        return kept.is_beginning or self._keeps_conversations
 
     @staticmethod
     def _new_writing(folder: StateFolder, kept: Kept) -> _Writing | None:
@@ -301,7 +327,7 @@ class StateStore:
         if self._whole_only:
             return
         for older in self._kept[:]:
-            is_other = older is not written and older.buffer is None
+            is_other = older is not written and older.buffer is None and not older.is_beginning
             if is_other and shared_length(older.tokens, written.tokens) == len(older.tokens):
                 self.forget(older)
 

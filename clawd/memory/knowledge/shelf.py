@@ -1,31 +1,157 @@
 """One person's entries: what is known of them, and the acts on them. Blocks; used by one thread."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, NotFoundError
-from clawd.memory.knowledge.entry import (
+from clawd.memory.knowledge.files import (
     HEADER_LIMIT_BYTES,
     SEPARATOR,
+    EntryFiles,
     Header,
+    Identity,
     Parsed,
+    Seen,
     clean_body,
     parse,
     render,
     snippet,
 )
-from clawd.memory.knowledge.files import EntryFiles, Identity, Seen
-from clawd.memory.knowledge.index import Card, exact, harmless, having, ranked, similar, uses
-from clawd.memory.knowledge.keywords import FIXED, EntryName, Wanted
+from clawd.memory.knowledge.keywords import FIXED, EntryName, Wanted, is_plain_word
 
-MAX_LOADED = 4
-VOCABULARY_SIZE = 40
-SNIPPET_LIMIT = 200
+# What is known of all entries of one person, and what can be told from it. Pure.
+
+_MAX_SUGGESTIONS = 8
+_SHORTEST_PART = 3
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry without its body.
+
+    Attributes:
+        file: its name.
+        keywords: sorted; empty for a file without a header, which is never found.
+        fixed: whether it may not be changed.
+        size: of its body, in bytes.
+        modified_ns: when the file was changed last, in nanoseconds since 1970.
+        untrusted: where untrusted text in it came from.
+    """
+
+    file: str
+    keywords: tuple[str, ...]
+    fixed: bool
+    size: int
+    modified_ns: int
+    created: str = ""
+    updated: str = ""
+    untrusted: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """By what its file is told from itself, changed."""
+        return self.size, self.modified_ns
+
+
+class KeywordUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A keyword, in how many entries it stands, and by which files it is untrusted.
+
+    A keyword that a trusted entry has is trusted.
+    """
+
+    keyword: str
+    count: int
+    untrusted: tuple[str, ...] = ()
+
+
+def _ranked(cards: Iterable[Card], keywords: tuple[str, ...]) -> list[Card]:
+    """Return the entries with any of the keywords: most of them first, then the newest."""
+    looked_for = frozenset(keywords)
+    scored = [(len(looked_for.intersection(card.keywords)), card) for card in cards]
+    found = [pair for pair in scored if pair[0]]
+    found.sort(key=lambda pair: (-pair[0], -pair[1].modified_ns, pair[1].file))
+    return [card for _, card in found]
+
+
+def _having(cards: Iterable[Card], wanted: Wanted) -> list[Card]:
+    """Return the entries with all of the keywords: the exact ones first, then the newest."""
+    needed = frozenset(wanted.keywords)
+    found = [
+        card
+        for card in cards
+        if needed.issubset(card.keywords) and (card.fixed or not wanted.fixed)
+    ]
+    found.sort(key=lambda card: (len(card.keywords), card.fixed, -card.modified_ns, card.file))
+    return found
+
+
+def _exact(cards: Iterable[Card], keywords: tuple[str, ...], *, fixed: bool) -> Card | None:
+    """Return the entry of just these keywords."""
+    found = (card for card in cards if card.keywords == keywords and card.fixed == fixed)
+    return min(found, key=lambda card: card.file, default=None)
+
+
+def uses(cards: Iterable[Card]) -> list[KeywordUse]:
+    """Return every keyword, the most used first, then by name."""
+    counts: Counter[str] = Counter()
+    trusted: set[str] = set()
+    blamed: dict[str, list[str]] = {}
+    for card in cards:
+        counts.update(card.keywords)
+        if not card.untrusted:
+            trusted.update(card.keywords)
+            continue
+        for keyword in card.keywords:
+            blamed.setdefault(keyword, []).append(card.file)
+    return [
+        KeywordUse(
+            keyword=keyword,
+            count=count,
+            untrusted=() if keyword in trusted else tuple(blamed.get(keyword, ())),
+        )
+        for keyword, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _harmless(found: Iterable[KeywordUse]) -> list[str]:
+    """Return the keywords that may be told where nobody asked for untrusted text.
+
+    Words of an untrusted entry could be chosen so that together they say something; single short
+    words in the order of counts and names hardly can.
+    """
+    return [use.keyword for use in found if not use.untrusted or is_plain_word(use.keyword)]
+
+
+def _similar(known: Iterable[str], keywords: tuple[str, ...]) -> list[str]:
+    """Return known keywords that begin or end like those that found nothing."""
+    found: list[str] = []
+    for keyword in known:
+        if any(_alike(keyword, word) for word in keywords):
+            found.append(keyword)
+            if len(found) == _MAX_SUGGESTIONS:
+                break
+    return found
+
+
+def _alike(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    return len(short) >= _SHORTEST_PART and (long.startswith(short) or long.endswith(short))
+
+
+def by_name(cards: Mapping[str, Card], prefix: str) -> list[Card]:
+    """Return the entries whose file names begin so, by name."""
+    return [cards[name] for name in sorted(cards) if name.startswith(prefix)]
+
+
+_MAX_LOADED = 4
+_VOCABULARY_SIZE = 40
+_SNIPPET_LIMIT = 200
 
 _TRIES = 3
-_SNIPPET_BYTES = HEADER_LIMIT_BYTES + 4 * SNIPPET_LIMIT
+_SNIPPET_BYTES = HEADER_LIMIT_BYTES + 4 * _SNIPPET_LIMIT
 
 
 class KnowledgeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +210,13 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     suggestions: tuple[str, ...] = ()
 
 
+class Unseen(msgspec.Struct, frozen=True, kw_only=True):
+    """What an index of entries does not know: entries with their texts, and names that are gone."""
+
+    hits: tuple[Hit, ...]
+    gone: tuple[str, ...]
+
+
 class Shelf:
     """The entries of one person.
 
@@ -122,7 +255,7 @@ class Shelf:
         at, is_settled = self.files.changed_at()
         if self._vocabulary is not None and self._vocabulary[0] == at:
             return self._vocabulary[1]
-        told = ", ".join(harmless(uses(self.cards().values()))[:VOCABULARY_SIZE])
+        told = ", ".join(_harmless(uses(self.cards().values()))[:_VOCABULARY_SIZE])
         if is_settled:
             self._vocabulary = (at, told)
         return told
@@ -136,7 +269,7 @@ class Shelf:
             BusyError: somebody else changes it again and again.
         """
         body = self._body(content)
-        card = exact(self.cards().values(), name.keywords, fixed=name.fixed)
+        card = _exact(self.cards().values(), name.keywords, fixed=name.fixed)
         if card is not None and name.fixed:
             raise _fixed(card.file)
         header = _header(name, author)
@@ -166,7 +299,7 @@ class Shelf:
         """
         added = self._body(content)
         for _ in range(_TRIES):
-            card = exact(self.cards().values(), name.keywords, fixed=False)
+            card = _exact(self.cards().values(), name.keywords, fixed=False)
             if card is None:
                 return self._create(name, _header(name, author), added)
             parsed, before, data = self._current(card.file)
@@ -190,30 +323,64 @@ class Shelf:
             hint="Try again.",
         )
 
-    def search(self, keywords: tuple[str, ...], *, page: int, size: int) -> Found:
-        """Return a page of the entries with any of the keywords, best first."""
+    def search(
+        self,
+        keywords: tuple[str, ...],
+        *,
+        page: int,
+        size: int,
+        near: Mapping[str, tuple[int, int]] | None = None,
+    ) -> Found:
+        """Return a page of the entries with any of the keywords, best first.
+
+        Args:
+            keywords: what is looked for.
+            page: which one, from 1.
+            size: entries on a page.
+            near: entries that mean what is looked for, nearest first: as they were by file name;
+                one that has changed since does not count.
+        """
         cards = self.cards()
-        found = ranked(cards.values(), keywords)
+        found = _ranked(cards.values(), keywords)
+        if near:
+            found = _with_near(found, cards, near)
         if not found:
-            known = harmless(uses(cards.values()))
-            return Found(hits=(), total=0, suggestions=tuple(similar(known, keywords)))
+            known = _harmless(uses(cards.values()))
+            return Found(hits=(), total=0, suggestions=tuple(_similar(known, keywords)))
         shown = found[(page - 1) * size : page * size]
         hits = (self._hit(card, _SNIPPET_BYTES) for card in shown)
         return Found(
-            hits=tuple(Hit(card=h.card, text=snippet(h.text, SNIPPET_LIMIT)) for h in hits if h),
+            hits=tuple(Hit(card=h.card, text=snippet(h.text, _SNIPPET_LIMIT)) for h in hits if h),
             total=len(found),
+        )
+
+    def unseen(self, known: Mapping[str, tuple[int, int]], limit: int, room_bytes: int) -> Unseen:
+        """Return what an index does not know, by the entries that it knows as they were.
+
+        Args:
+            known: their sizes and times of change by file name.
+            limit: how many entries.
+            room_bytes: how much of each text.
+        """
+        cards = {file: card for file, card in self.cards().items() if card.keywords}
+        new = [card for file, card in cards.items() if known.get(file) != card.state]
+        new.sort(key=lambda card: -card.modified_ns)
+        hits = (self._hit(card, HEADER_LIMIT_BYTES + room_bytes) for card in new[:limit])
+        return Unseen(
+            hits=tuple(hit for hit in hits if hit),
+            gone=tuple(file for file in known if file not in cards),
         )
 
     def load(self, wanted: Wanted) -> Found:
         """Return the entries with all of the keywords, whole, at most four of them."""
         cards = self.cards()
-        found = having(cards.values(), wanted)
+        found = _having(cards.values(), wanted)
         if not found:
-            near = [card.file for card in ranked(cards.values(), wanted.keywords)]
+            near = [card.file for card in _ranked(cards.values(), wanted.keywords)]
             safe = [file for file in near if not cards[file].untrusted]
-            return Found(hits=(), total=0, suggestions=tuple(safe[:MAX_LOADED]))
+            return Found(hits=(), total=0, suggestions=tuple(safe[:_MAX_LOADED]))
         limit = self._settings.max_body_bytes + HEADER_LIMIT_BYTES
-        hits = (self._hit(card, limit) for card in found[:MAX_LOADED])
+        hits = (self._hit(card, limit) for card in found[:_MAX_LOADED])
         return Found(hits=tuple(hit for hit in hits if hit), total=len(found))
 
     def delete(self, wanted: Wanted, *, may_be_fixed: bool) -> str:
@@ -224,9 +391,9 @@ class Shelf:
             ForbiddenError: it is fixed.
         """
         cards = self.cards()
-        card = exact(cards.values(), wanted.keywords, fixed=wanted.fixed)
+        card = _exact(cards.values(), wanted.keywords, fixed=wanted.fixed)
         if card is None:
-            near = having(cards.values(), wanted)[:MAX_LOADED]
+            near = _having(cards.values(), wanted)[:_MAX_LOADED]
             others = ", ".join(f'"{each.file}"' for each in near if not each.untrusted)
             stem = EntryName(keywords=wanted.keywords, fixed=wanted.fixed).file
             raise NotFoundError(
@@ -252,7 +419,7 @@ class Shelf:
                 hint="Give it the line `keywords: ` and its keywords by hand, or use others.",
             )
         self.files.replace(name.file, render(header, body), before=None)
-        fixed = exact(cards.values(), name.keywords, fixed=True)
+        fixed = _exact(cards.values(), name.keywords, fixed=True)
         return Written(
             file=name.file,
             before=None,
@@ -303,6 +470,17 @@ class Shelf:
                 hint="Write the rest to an entry with other keywords.",
             )
         return body
+
+
+def _with_near(
+    found: list[Card], cards: Mapping[str, Card], near: Mapping[str, tuple[int, int]]
+) -> list[Card]:
+    from clawd.memory.vectors import fused
+
+    by_meaning = {
+        file: 1.0 for file, state in near.items() if file in cards and cards[file].state == state
+    }
+    return [cards[file] for file in fused([{card.file: 1.0 for card in found}, by_meaning])]
 
 
 def _card(file: str, seen: Seen) -> Card:

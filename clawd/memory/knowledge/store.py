@@ -4,18 +4,32 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from clawd.errors import StorageError
 from clawd.kernel.threads import Pool
 from clawd.memory.knowledge.files import EntryFiles, storage_error
-from clawd.memory.knowledge.index import Card, KeywordUse, by_name, uses
 from clawd.memory.knowledge.keywords import EntryName, Wanted
-from clawd.memory.knowledge.shelf import Author, Found, KnowledgeSettings, Shelf, Written
+from clawd.memory.knowledge.shelf import (
+    Author,
+    Card,
+    Found,
+    KeywordUse,
+    KnowledgeSettings,
+    Shelf,
+    Unseen,
+    Written,
+    by_name,
+    uses,
+)
+
+if TYPE_CHECKING:
+    from clawd.memory.vectors import Meaning
 
 MAX_SHELVES = 64
+_OF_USER = "uid-"
 
 # A disk that hangs must not hold a cancelled call for ever.
 _END_S = 5.0
@@ -34,6 +48,10 @@ class Knowledge:
     Args:
         settings: returns where it lies and its limits, as they are now.
         owner_uid: the daemon's user; the one of this process if None.
+
+    Attributes:
+        meaning: finds out what a search means; None searches by keywords only.
+        changed: is called when an entry was written or deleted.
     """
 
     def __init__(
@@ -43,6 +61,8 @@ class Knowledge:
         self._owner_uid = os.getuid() if owner_uid is None else owner_uid
         self._thread = Pool(1, "knowledge")
         self._shelves: dict[tuple[int, KnowledgeSettings], Shelf] = {}
+        self.meaning: Meaning | None = None
+        self.changed: Callable[[], None] = _nobody
 
     def close(self) -> None:
         """Finish what has begun, and take nothing more; idempotent."""
@@ -64,7 +84,7 @@ class Knowledge:
             ForbiddenError: it is fixed.
             InvalidRequestError: the content is empty or too long, or there are too many entries.
         """
-        return await self._do(author.uid, lambda shelf: shelf.save(name, content, author))
+        return await self._changing(author.uid, lambda shelf: shelf.save(name, content, author))
 
     async def append(self, name: EntryName, content: str, author: Author) -> Written:
         """Add to the end of an entry, or make it.
@@ -72,13 +92,28 @@ class Knowledge:
         Raises:
             InvalidRequestError: the content is empty, or the whole would be too long.
         """
-        return await self._do(author.uid, lambda shelf: shelf.append(name, content, author))
+        return await self._changing(author.uid, lambda shelf: shelf.append(name, content, author))
 
     async def search(
-        self, keywords: tuple[str, ...], *, uid: int, page: int = 1, size: int = 10
+        self,
+        keywords: tuple[str, ...],
+        *,
+        uid: int,
+        page: int = 1,
+        size: int = 10,
+        question: str = "",
     ) -> Found:
-        """Return a page of the entries with any of the keywords, best first, then the newest."""
-        return await self._do(uid, lambda shelf: shelf.search(keywords, page=page, size=size))
+        """Return a page of the entries with any of the keywords, best first, then the newest.
+
+        With a question, and a model that knows what it means, entries of that meaning as well.
+        """
+        near: dict[str, tuple[int, int]] = {}
+        if self.meaning is not None and question:
+            notes = await self.meaning.notes(question, uid)
+            near = {file: note.state for file, note in notes.items()}
+        return await self._do(
+            uid, lambda shelf: shelf.search(keywords, page=page, size=size, near=near)
+        )
 
     async def load(self, wanted: Wanted, *, uid: int) -> Found:
         """Return the entries with all of the keywords, the exact one first, at most four."""
@@ -95,7 +130,28 @@ class Knowledge:
             NotFoundError: there is none.
             ForbiddenError: it is fixed, and may not be.
         """
-        return await self._do(uid, lambda shelf: shelf.delete(wanted, may_be_fixed=may_be_fixed))
+        return await self._changing(
+            uid, lambda shelf: shelf.delete(wanted, may_be_fixed=may_be_fixed)
+        )
+
+    async def uids(self) -> list[int]:
+        """Return whose entries there may be."""
+
+        def names() -> list[str]:
+            try:
+                return [entry.name for entry in os.scandir(self._settings().folder)]
+            except OSError:
+                return []
+
+        found = await asyncio.to_thread(names)
+        numbers = (name.removeprefix(_OF_USER) for name in found if name.startswith(_OF_USER))
+        return [self._owner_uid, *sorted(int(each) for each in numbers if each.isdecimal())]
+
+    async def unseen(
+        self, known: Mapping[str, tuple[int, int]], *, uid: int, limit: int, room_bytes: int
+    ) -> Unseen:
+        """Return entries that an index does not know, as they are now, and which are gone."""
+        return await self._do(uid, lambda shelf: shelf.unseen(known, limit, room_bytes))
 
     async def keywords(self, *, uid: int) -> list[KeywordUse]:
         """Return every keyword with its count, the most used first, then by name."""
@@ -115,7 +171,7 @@ class Knowledge:
             return ""
 
     def _name(self, uid: int) -> str:
-        return "" if uid == self._owner_uid else f"uid-{uid}"
+        return "" if uid == self._owner_uid else f"{_OF_USER}{uid}"
 
     def _shelf(self, uid: int) -> Shelf:
         settings = self._settings()
@@ -128,6 +184,12 @@ class Knowledge:
         while len(self._shelves) > MAX_SHELVES:
             del self._shelves[next(iter(self._shelves))]
         return shelf
+
+    async def _changing(self, uid: int, act: Callable[[Shelf], _T]) -> _T:
+        try:
+            return await self._do(uid, act)
+        finally:
+            self.changed()
 
     async def _do(self, uid: int, act: Callable[[Shelf], _T]) -> _T:
         """Run an act in the thread; a cancelled one that has begun is waited for."""
@@ -152,3 +214,7 @@ class Knowledge:
                 with contextlib.suppress(BaseException):
                     work.exception()  # seen; the cancellation is what is told
             raise
+
+
+def _nobody() -> None:
+    """Tell nobody."""

@@ -14,9 +14,13 @@ import re
 from enum import Enum, auto
 
 from clawd.engine.call_frame import CallFrame
-from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, split_at_marker
-from clawd.providers.toolcalls.call_objects import object_arguments
-from clawd.providers.toolcalls.output import Output
+from clawd.providers.toolcalls.base import (
+    ParsedDelta,
+    ParserOptions,
+    object_arguments,
+    split_at_marker,
+)
+from clawd.providers.toolcalls.pull_parser import SURELY_MARKER, Output
 from clawd.providers.toolcalls.scanners import GOES_ON, JsonBody
 
 CHANNEL = "<|channel|>"
@@ -67,7 +71,7 @@ class HarmonyParser:
 
     def __init__(self, options: ParserOptions) -> None:
         self._options = options
-        self._out = Output()
+        self._out = Output(goes_on=options.has_begun)
         self._held = ""
         self._place = _Place.MESSAGE if options.starts_in_reasoning else _Place.HEADER
         self._raw: list[str] = []
@@ -91,7 +95,7 @@ class HarmonyParser:
         """Take the end of the text; a call whose object is whole is taken."""
         match self._place:
             case _Place.HEADER:
-                self._finish_header()
+                self._finish_header(is_cut=is_cut)
             case _Place.MESSAGE:
                 self._add(self._held)
             case _Place.CLOSING:
@@ -251,11 +255,13 @@ class HarmonyParser:
         raw, self._raw = "".join(self._raw), []
         self._add(raw)
 
-    def _finish_header(self) -> None:
+    def _finish_header(self, *, is_cut: bool) -> None:
         """A header that was cut is no text, unless it was none or had begun a call."""
+        if is_cut and len(self._held) >= SURELY_MARKER:
+            self._held = ""
         self._section += self._held
         self._end_section()
-        if self._recipient or not (self._kind or self._has_role):
+        if (self._recipient and not is_cut) or not (self._kind or self._has_role):
             self._out.add_text("".join((*self._raw, self._held)))
 
     def _add(self, text: str) -> None:

@@ -10,10 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from clawd.providers.toolcalls.base import THINK, ParserOptions, ToolCallParser
-from clawd.providers.toolcalls.call_objects import Call
-from clawd.providers.toolcalls.pull import Markers, Reading, Source
-from clawd.providers.toolcalls.pull_parser import Dialect, PullParser
+from clawd.providers.toolcalls.base import THINK, Call, ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.pull_parser import Dialect, Markers, PullParser, Reading, Source
 from clawd.providers.toolcalls.scanners import BodyScanner
 
 
@@ -41,7 +39,10 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         marks: the ways to write a call; at most one of them without an opening marker.
         drops: control tokens that are no text, should they come spelled out.
-        thoughts: the markers around reasoning; None for `<think>` at the start.
+        thoughts: the markers around reasoning anywhere; None for reasoning at the start.
+        openings: other ways to open it.
+        endings: what ends it beside the closing marker.
+        leading: the markers around reasoning at the start.
         calls_end_thoughts: a call's marker inside reasoning is a call.
         is_framed: text too is written behind markers, so they count without tools as well.
     """
@@ -49,6 +50,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...]
     drops: tuple[str, ...] = ()
     thoughts: tuple[str, str] | None = None
+    openings: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
+    leading: tuple[tuple[str, str], ...] = (THINK,)
     calls_end_thoughts: bool = False
     is_framed: bool = False
 
@@ -61,9 +65,10 @@ def marked_parser(options: ParserOptions, form: Form) -> ToolCallParser:
         Dialect(
             markers=(),
             read=reader.read,
-            always=(*reader.opens, *form.drops, *(form.thoughts or ())[:1]),
+            always=(*reader.opens, *form.drops, *(form.thoughts or ())[:1], *form.openings),
+            calls=reader.opens,
             begins="" in reader.marks,
-            thoughts=() if form.thoughts else (THINK,),
+            thoughts=() if form.thoughts else form.leading,
             inner_thought=form.thoughts[0] if form.thoughts else "",
         ),
     )
@@ -77,9 +82,12 @@ class _FormReader:
         self.marks = {mark.open: mark for mark in form.marks if looks_for_calls}
         self.opens = tuple(filter(None, self.marks))
         self._opens = Markers(*self.opens)
-        think, self._stop = form.thoughts or ("", "")
-        self._think = think
-        self._in_thought = Markers(*(self.opens if form.calls_end_thoughts else ()), self._stop)
+        think, stop = form.thoughts or ("", "")
+        self._thinks = tuple(filter(None, (think, *form.openings)))
+        calls = self.opens if form.calls_end_thoughts else ()
+        self._in_thought = Markers(*calls, stop, *form.endings)
+        self._goes_on = options.has_begun
+        self._held = Markers(*(() if form.calls_end_thoughts else self.opens))
         self._closings = {
             mark.open: _closings(mark.close, (*self.opens, *form.drops)) for mark in form.marks
         }
@@ -90,7 +98,7 @@ class _FormReader:
             source.claim()
             return
         following: str | None = marker
-        if marker and marker == self._think:
+        if marker in self._thinks:
             following = yield from self._read_thought(source)
         while following is not None:
             following = yield from self._read_call(source, self.marks[following])
@@ -98,8 +106,10 @@ class _FormReader:
     def _read_thought(self, source: Source) -> Reading[str | None]:
         """Read reasoning to its end; return the marker of a call that ends it."""
         source.claim()
-        source.out.part()
-        marker = yield from source.pour(self._in_thought, source.out.add_reasoning)
+        if not self._goes_on:
+            source.out.part()
+        self._goes_on = False
+        marker = yield from source.thought(self._in_thought, self._held, source.out.add_reasoning)
         source.out.part()
         if marker in self.opens:
             return marker

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jinja2
+import jinja2.meta
 from jinja2 import nodes
 
 _MAX_CHARACTERS = 512 * 1024
@@ -37,6 +38,18 @@ def prompt_end(template: str) -> str:
         return ""
     # Unknown text at the end, such as an answer to go on with, is usually none.
     return walk.written().rstrip(f"{_UNKNOWN_TEXT} \t\n")
+
+
+def variables_of(template: str) -> frozenset[str]:
+    """Return the names that a template reads and nobody in it sets; none when it is not read."""
+    if len(template) > _MAX_CHARACTERS:
+        return frozenset()
+    try:
+        environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True)
+        tree = environment.parse(_GENERATION.sub("", template))
+        return frozenset(jinja2.meta.find_undeclared_variables(tree))
+    except (jinja2.TemplateError, RecursionError):
+        return frozenset()
 
 
 class _Walk:

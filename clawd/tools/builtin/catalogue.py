@@ -1,12 +1,10 @@
 """The built-in tools that touch the operating system, as a list."""
 
 from clawd.tools.base import Tool
-from clawd.tools.builtin.ask_user import AskUserTool
-from clawd.tools.builtin.calculator import CalculatorTool
+from clawd.tools.builtin.calculator import CalculatorTool, TimeTool
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.evaluate import EvaluateTool
-from clawd.tools.builtin.file_edit import FileEditTool
-from clawd.tools.builtin.file_write import FileAppendTool, FileWriteTool
+from clawd.tools.builtin.file_write import FileAppendTool, FileEditTool, FileWriteTool
 from clawd.tools.builtin.files import (
     CheckPathTool,
     CwdTool,
@@ -16,14 +14,13 @@ from clawd.tools.builtin.files import (
 )
 from clawd.tools.builtin.fs_ops import FsOpsTool
 from clawd.tools.builtin.http import HttpTool
-from clawd.tools.builtin.open_url import OpenUrlTool
 from clawd.tools.builtin.pdf_extract import PdfExtractTool
 from clawd.tools.builtin.plan import PlanTool
 from clawd.tools.builtin.render import RenderTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
-from clawd.tools.builtin.shell import ShellTool
-from clawd.tools.builtin.time import TimeTool
+from clawd.tools.builtin.shell import JobTool, ShellTool
 from clawd.tools.builtin.undo import UndoTool
+from clawd.tools.builtin.user import AskUserTool, OpenUrlTool
 from clawd.tools.builtin.web_fetch import WebFetchTool
 from clawd.tools.builtin.web_search import WebSearchTool
 
@@ -48,6 +45,7 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         CwdTool(),
         WorkspaceTool(deps),
         ShellTool(deps),
+        JobTool(deps),
         EvaluateTool(deps),
         HttpTool(deps),
         WebSearchTool(deps),

@@ -7,6 +7,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError
+from clawd.security.approval_rules import file_need
 from clawd.security.file_content import Keeper
 from clawd.security.network import NetworkRules, Resolve
 from clawd.security.paths import Location, PathRules, acts_later, classify, path_rules
@@ -16,6 +17,7 @@ from clawd.security.sandbox import Sandbox
 from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, Tool, ToolContext, Touched
 from clawd.tools.changes import ChangeLog
+from clawd.tools.jobs import Jobs
 from clawd.tools.plans import PlanStore
 from clawd.tools.preview import RehearsedWorkspace
 from clawd.tools.session_files import SessionAccess
@@ -64,7 +66,9 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         sessions: the files of conversations; None for none.
         network: where web tools may go.
         web: how those that read pages and PDFs work.
-        shell_timeout_s: how long a command may take unless the call says otherwise.
+        jobs: keeps commands that take longer than their call; None ends them then.
+        shell_timeout_s: how long a call waits for a command unless it says otherwise.
+        max_command_s: how long a command may take in all.
         tool_timeout_s: how long the others may take.
         http_timeout_s: how long a transfer may take, redirects included.
         max_response_bytes: how much of a response's body is read.
@@ -80,7 +84,9 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     sessions: SessionAccess | None = None
     network: NetworkRules = NetworkRules()
     web: WebSettings = WebSettings()
+    jobs: Jobs | None = None
     shell_timeout_s: float = 15.0
+    max_command_s: float = 1_800.0
     tool_timeout_s: float = 30.0
     http_timeout_s: float = 20.0
     max_response_bytes: int = 1_000_000
@@ -144,11 +150,7 @@ class FileTool(Tool):
         if location.place == "forbidden":
             return Assessment(risk="high", reason=reason, blocked=location.reason)
         if location.place == "inside":
-            here = context.workspace
-            later = self.writes and acts_later(location.path.relative_to(here), workspace=here)
-            if later:
-                reason += ", which programs outside the sandbox run or obey later"
-            return Assessment(risk=risk, reason=reason, outward=later)
+            return self._assess_inside(location.path, context, risk, reason)
         if self._policy.workspace_only:
             return Assessment(
                 risk="high",
@@ -158,6 +160,18 @@ class FileTool(Tool):
             )
         reason = f"{reason} outside the workspace"
         return Assessment(risk=raised(risk), reason=reason, outward=self.writes)
+
+    def _assess_inside(
+        self, path: Path, context: ToolContext, risk: Risk, reason: str
+    ) -> Assessment:
+        if not self.writes:
+            return Assessment(risk=risk, reason=reason, outward=False)
+        named = path.relative_to(context.workspace)
+        later = acts_later(named, workspace=context.workspace)
+        if later:
+            reason += ", which programs outside the sandbox run or obey later"
+        need = file_need(named, risk=risk, is_guarded=later)
+        return Assessment(risk=risk, reason=reason, outward=later, edits=not later, needs=(need,))
 
 
 def object_schema(properties: dict[str, object], *required: str) -> dict[str, object]:

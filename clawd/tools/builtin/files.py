@@ -17,7 +17,6 @@ from clawd.tools.base import (
     failed,
     succeeded,
 )
-from clawd.tools.builtin.acting import LookingTool, Watch
 from clawd.tools.builtin.deps import PATH, FileTool, object_schema
 from clawd.tools.builtin.file_text import (
     BYTES_DEFAULT,
@@ -26,12 +25,12 @@ from clawd.tools.builtin.file_text import (
     LINES_LIMIT,
     BinaryFileError,
     Excerpt,
+    nearest_names,
     read_bytes,
     read_lines,
     shown_name,
 )
-from clawd.tools.builtin.nearest import nearest_names
-from clawd.tools.builtin.session_acts import list_of, read_from
+from clawd.tools.builtin.file_tools import LookingTool, Watch, list_of, read_from
 from clawd.tools.session_files import SessionFolder
 
 LIST_LIMIT = 1000

@@ -12,8 +12,7 @@ from clawd.security.network import Target, judge_url
 from clawd.security.risk import Assessment, Risk, raised
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, in_thread, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble
-from clawd.tools.builtin.web_text import decoded
+from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble, decoded
 
 _MAX_HEADERS = 50
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")

@@ -1,6 +1,7 @@
 """The tool `pdf_extract`: the text of a PDF, from the workspace or the web."""
 
 import mimetypes
+import re
 from bisect import bisect_left, bisect_right
 from typing import Any, ClassVar
 
@@ -20,14 +21,24 @@ from clawd.tools.base import (
     succeeded,
 )
 from clawd.tools.builtin.deps import BuiltinDeps, FileTool, object_schema
-from clawd.tools.builtin.nearest import nearest_names
-from clawd.tools.builtin.page_ranges import LAST_PAGE, Ranges, limited, page_ranges
+from clawd.tools.builtin.file_text import nearest_names
 from clawd.tools.builtin.reader import Reader, Reading
-from clawd.tools.builtin.transfer import Trouble
-from clawd.tools.builtin.web_source import assess_address, get, size_of
-from clawd.tools.builtin.web_text import cleaned, kind_of, one_line
+from clawd.tools.builtin.transfer import (
+    Trouble,
+    assess_address,
+    cleaned,
+    get,
+    kind_of,
+    one_line,
+    size_of,
+)
 
 _HEAD_BYTES = 1_024
+_Ranges = tuple[tuple[int, int], ...]
+LAST_PAGE = 1_000_000
+_MAX_PARTS = 100
+_MAX_LENGTH = 1_000
+_PART = re.compile(r"(\d{1,7})?\s*(?:(-|–|\.\.|:)\s*(\d{1,7})?)?", re.ASCII)
 
 
 class _Pdf(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +154,7 @@ def _too_large(source: str, size: str, limit: int) -> str:
     return f"{source} is too large: {size}; max_pdf_bytes in [web] is {limit}"
 
 
-def _told(source: str, found: _Pdf, reading: Reading, ranges: Ranges) -> ToolResult:
+def _told(source: str, found: _Pdf, reading: Reading, ranges: _Ranges) -> ToolResult:
     count = reading.first("pages")
     if not isinstance(count, int):
         why = str(reading.first("error") or "") or reading.problem
@@ -179,7 +190,7 @@ def _page_text(answer: dict[str, Any]) -> str:
     return shown
 
 
-def _missing(ranges: Ranges, read: set[int], count: int) -> Ranges:
+def _missing(ranges: _Ranges, read: set[int], count: int) -> _Ranges:
     """Return the wanted pages of the document that were not read; it may claim any count."""
     known = sorted(read)
     missing: list[tuple[int, int]] = []
@@ -192,3 +203,58 @@ def _missing(ranges: Ranges, read: set[int], count: int) -> Ranges:
         if at <= last:
             missing.append((at, last))
     return tuple(missing)
+
+
+def page_ranges(text: str) -> _Ranges:
+    """Return the ranges that a text means, sorted and without overlap; empty text means all pages.
+
+    Raises:
+        InvalidRequestError: it means none.
+    """
+    if len(text) > _MAX_LENGTH:
+        raise _refusal(text)
+    spec = re.sub(r"^\s*pages?\b|[\[\]\"']", "", text.strip().lower()).strip()
+    if spec in {"", "all", "*"}:
+        return ((1, LAST_PAGE),)
+    parts = re.split(r"\s*[,;]\s*|\s+(?!\s*[-–:.])(?<![-–:.] )", spec)
+    if len(parts) > _MAX_PARTS:
+        raise _refusal(text)
+    return _joined(sorted(_range(part, text) for part in parts))
+
+
+def limited(ranges: _Ranges, most: int) -> _Ranges:
+    """Return the first `most` pages of the ranges."""
+    kept, room = [], most
+    for first, last in ranges:
+        if room <= 0:
+            break
+        kept.append((first, min(last, first + room - 1)))
+        room -= last - first + 1
+    return tuple(kept)
+
+
+def _range(part: str, whole: str) -> tuple[int, int]:
+    match = _PART.fullmatch(part)
+    if match is None or not (match[1] or match[3]):
+        raise _refusal(whole)
+    first = int(match[1] or 1)
+    last = int(match[3] or LAST_PAGE) if match[2] else first
+    if not 1 <= first <= last <= LAST_PAGE:
+        raise _refusal(whole)
+    return first, last
+
+
+def _joined(ranges: list[tuple[int, int]]) -> _Ranges:
+    joined: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
+
+
+def _refusal(text: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{text[:80]!r} names no pages", hint='Write pages = "1-3,5"; the first page is 1.'
+    )

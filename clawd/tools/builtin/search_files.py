@@ -1,22 +1,21 @@
-"""Tools that search: grep in the contents of files, glob in their names."""
+"""The tools that search: grep in the contents of files, glob in their names, in linear time."""
 
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
+import re2
 from typing_extensions import override
 
-from clawd.errors import ClawError
+from clawd.errors import ClawError, InvalidRequestError
 from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread, succeeded
-from clawd.tools.builtin.acting import LookingTool, Watch
 from clawd.tools.builtin.deps import object_schema
 from clawd.tools.builtin.file_text import is_text, shown_name
-from clawd.tools.builtin.globbing import Matcher, compile_pattern, glob_matcher
-from clawd.tools.builtin.session_acts import has_text
+from clawd.tools.builtin.file_tools import LookingTool, Watch, has_text
 from clawd.tools.session_files import SessionFolder
 from clawd.wire.references import looks_like_reference, no_path
 
@@ -25,8 +24,8 @@ NOTHING = "no matches"
 _MAX_FILE_BYTES = 8 << 20
 _MAX_LINE = 300
 _SKIPPED = frozenset({".git"})
-
 _FOLDER = {"type": "string", "default": ".", "description": "Folder to search."}
+MAX_PATTERN = 1000
 
 
 class GrepTool(LookingTool):
@@ -76,7 +75,7 @@ class GlobTool(LookingTool):
     """Finds files."""
 
     name: ClassVar[str] = "glob"
-    short: ClassVar[str] = "Find files by name, for example *.py or src/**/*.js."
+    short: ClassVar[str] = "Find files by name, such as src/**/*.js."
     description: ClassVar[str] = (
         "Answers the paths that match, one a line, from the workspace; folders end with a slash. "
         "`*` and `?` stay within a name, `**` crosses folders, `[ab]` and `{a,b}` are choices. A "
@@ -95,13 +94,20 @@ class GlobTool(LookingTool):
         return _glob(arguments, workspace, watch).result()
 
 
+class _Matcher(Protocol):
+    """A compiled pattern."""
+
+    def search(self, text: str) -> object:
+        """Return a match, or None."""
+
+
 class _Found(msgspec.Struct, kw_only=True):
     lines: list[str] = []
     stopped: str = ""
     limit: int = RESULTS_LIMIT
 
     def take(
-        self, shown: str, lines: Iterator[tuple[int, str]], pattern: Matcher, watch: Watch
+        self, shown: str, lines: Iterator[tuple[int, str]], pattern: _Matcher, watch: Watch
     ) -> bool:
         """Take the lines of a file that match; tells whether there is room for more."""
         for number, line in lines:
@@ -151,8 +157,8 @@ def _valid_text(line: bytes) -> str:
     return line.rstrip(b"\n").decode("utf-8", "replace")
 
 
-def _pattern(arguments: Arguments) -> Matcher:
-    return compile_pattern(arguments["pattern"], ignore_case=bool(arguments.get("ignore_case")))
+def _pattern(arguments: Arguments) -> _Matcher:
+    return _compile_pattern(arguments["pattern"], ignore_case=bool(arguments.get("ignore_case")))
 
 
 def _glob(arguments: Arguments, workspace: Workspace, watch: Watch) -> _Found:
@@ -211,3 +217,81 @@ def _valid(name: str) -> str:
 def _joined(folder: str, name: str) -> str:
     prefix = folder.strip().rstrip("/").removeprefix("./")
     return name if prefix in {"", "."} else f"{prefix}/{name}"
+
+
+def glob_matcher(pattern: str) -> _Matcher:
+    r"""Compile a glob that is matched against paths relative to the folder searched.
+
+    `*` and `?` stay within a name, `**` crosses folders, `[ab]`, `[!ab]` and `{a,b}` are choices.
+    A pattern without a slash matches names in every folder.
+
+    Raises:
+        InvalidRequestError: it is no glob.
+    """
+    text = pattern.strip().removeprefix("./")
+    if not text or len(text) > MAX_PATTERN:
+        raise InvalidRequestError(f"a glob has 1 to {MAX_PATTERN} characters")
+    body = _translated(text.rstrip("/"))
+    if "/" not in text.rstrip("/"):
+        body = "(?:.*/)?" + body
+    return _compile_pattern(f"(?s)\\A{body}\\z", shown=pattern)
+
+
+def _compile_pattern(pattern: str, *, ignore_case: bool = False, shown: str = "") -> _Matcher:
+    """Compile a regular expression of RE2.
+
+    Raises:
+        InvalidRequestError: it is none; look-around and back references do not exist.
+    """
+    options = re2.Options()
+    options.case_sensitive = not ignore_case
+    options.log_errors = False
+    options.max_mem = 16 << 20
+    try:
+        compiled: _Matcher = re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+        raise InvalidRequestError(
+            f"{shown or pattern!r} is no pattern: {reason}",
+            hint="RE2 is used: no look-around, no back references.",
+        ) from error
+    return compiled
+
+
+def _translated(glob: str) -> str:
+    parts: list[str] = []
+    at, braces = 0, 0
+    while at < len(glob):
+        rest = glob[at:]
+        if rest.startswith("**/"):
+            parts.append("(?:.*/)?")
+            at += 3
+            continue
+        if rest.startswith("**"):
+            parts.append(".*")
+            at += 2
+            continue
+        end = glob.find("]", at + 2) if glob[at] == "[" else -1
+        if end > 0:
+            parts.append(_choice(glob[at + 1 : end]))
+            at = end + 1
+            continue
+        if glob[at] in "{}":
+            braces += 1 if glob[at] == "{" else -1
+        parts.append(_sign(glob[at], in_braces=braces > 0))
+        at += 1
+    return "".join(parts)
+
+
+def _sign(sign: str, *, in_braces: bool) -> str:
+    signs = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
+    if sign == "," and in_braces:
+        return "|"
+    return signs.get(sign) or re2.escape(sign)
+
+
+def _choice(inside: str) -> str:
+    negated = inside[:1] in {"!", "^"}
+    body = inside[1:] if negated else inside
+    safe = "".join(c if c == "-" or c.isalnum() else re2.escape(c) for c in body)
+    return f"[{'^/' if negated else ''}{safe}]"

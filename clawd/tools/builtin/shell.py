@@ -1,13 +1,17 @@
-"""The tool `shell`: one command in the workspace, in the sandbox."""
+"""The tools that run commands in the sandbox: `shell`, and `job` for those that still run."""
 
+import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from clawd.security.command import assess
+from clawd.paths import user_home
+from clawd.security.command import Wall, assess
 from clawd.security.risk import Assessment
 from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox_result import ChildResult
 from clawd.security.shell_reads import files_read
 from clawd.tools.base import (
     Arguments,
@@ -15,9 +19,11 @@ from clawd.tools.base import (
     ToolContext,
     ToolResult,
     Touched,
+    failed,
 )
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.child_outcome import told_of
+from clawd.tools.jobs import MAX_WAIT_S, looked_at
 
 TIMEOUT_LIMIT_S = 600
 _KILL_GRACE_S = 10.0
@@ -30,20 +36,22 @@ class ShellTool(Tool):
     short: ClassVar[str] = "Run one shell command in the workspace."
     description: ClassVar[str] = (
         "Runs the command with bash in a sandbox: the workspace is its current folder and the only "
-        "place it can change, there is no network and no input. Answers what it prints; a failing "
-        "command is an error that gives the exit code. It is ended after `timeout_s` seconds, at "
-        f"most {TIMEOUT_LIMIT_S}, together with everything that it started."
+        "place it can change, there is no input, and no network but hosts that the owner grants. "
+        "Answers what it prints; a failing command is an error that gives the exit code. What "
+        f"still runs after `timeout_s` seconds, at most {TIMEOUT_LIMIT_S}, goes on as a job: the "
+        "tool `job` waits for it, shows what it prints and ends it."
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {
             "command": {"type": "string", "description": "The command line."},
-            "timeout_s": {"type": "number", "description": "Seconds it may take."},
+            "timeout_s": {"type": "number", "description": "Seconds to wait for it."},
         },
         "command",
     )
     timeout_s: float = TIMEOUT_LIMIT_S + _KILL_GRACE_S
     starts_process: ClassVar[bool] = True
     holds_until_cleared: ClassVar[bool] = True
+    reaches_hosts: ClassVar[bool] = True
     outward: ClassVar[bool | None] = False
 
     def __init__(self, deps: BuiltinDeps) -> None:
@@ -55,27 +63,102 @@ class ShellTool(Tool):
             arguments["command"],
             self._deps.policy,
             workspace=context.workspace,
-            home=Path.home(),
+            home=user_home(os.environ),
+            wall=self._wall(context.workspace),
         )
+
+    def _wall(self, workspace: Path) -> Wall | None:
+        """Return what the full sandbox shows, where that is in force: it decides what is a risk."""
+        status = self._deps.sandbox.status
+        if status is None or status.level != "bwrap":
+            return None
+        found = self._deps.sandbox.inside(workspace)
+        return Wall(own=tuple(map(str, found.own)), shown=tuple(map(str, found.shown)))
 
     @override
     def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
         workspace = context.workspace
         named = files_read(arguments["command"], workspace)
-        return Touched(reads=(workspace,) if named is None else named, writes=(workspace,))
+        reads = (workspace,) if named is None else named
+        if self.risk(arguments, context).risk == "low":
+            return Touched(reads=reads)
+        return Touched(reads=reads, writes=(workspace,))
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         wanted = arguments.get("timeout_s", self._deps.shell_timeout_s)
-        limit_s = min(max(0.1, wanted), TIMEOUT_LIMIT_S)
-        result = await self._deps.sandbox.run(
-            ChildCommand(
-                argv=("bash", "--noprofile", "--norc", "-c", arguments["command"]),
-                workspace=context.workspace,
-                timeout_s=limit_s,
-                max_output_bytes=self._deps.max_shell_output_bytes,
-            ),
-            on_output=context.report,
-            cleared=context.cleared,
+        wait_s = min(max(0.1, wanted), TIMEOUT_LIMIT_S)
+        jobs = self._deps.jobs
+        has_jobs = bool(jobs and context.conversation_id and jobs.has_room(context.conversation_id))
+        limit_s = max(wait_s, self._deps.max_command_s) if has_jobs else wait_s
+        judged = self.risk(arguments, context)
+        command = ChildCommand(
+            argv=("bash", "--noprofile", "--norc", "-c", arguments["command"]),
+            workspace=context.workspace,
+            # What was judged to read only is held to it.
+            workspace_writable=judged.risk != "low",
+            opens=judged.opens,
+            timeout_s=limit_s,
+            toolchains=True,
+            max_output_bytes=self._deps.max_shell_output_bytes,
         )
-        return told_of(result, limit_s)
+
+        async def run(
+            report: Callable[[str], None], cleared: Callable[[], Awaitable[None]]
+        ) -> ChildResult:
+            return await self._deps.sandbox.run(
+                command, on_output=report, cleared=cleared, way_out=context.way_out
+            )
+
+        if jobs is None or not has_jobs:
+            return told_of(await run(context.report, context.cleared), limit_s)
+        return await jobs.run(self, arguments, context, run=run, wait_s=wait_s, limit_s=limit_s)
+
+
+class JobTool(Tool):
+    """Waits for a job, shows what it printed, ends it."""
+
+    name: ClassVar[str] = "job"
+    short: ClassVar[str] = "Wait for a command that still runs, see its output, or stop it."
+    description: ClassVar[str] = (
+        "A command of `shell` that takes longer than its call waits goes on as a job. wait returns "
+        f"when it has ended, or after `wait_s` seconds (30 by itself, at most {MAX_WAIT_S:g}); "
+        "output returns at once; both answer what it printed since the last look. stop ends it. "
+        "Without `id` it is the newest one that runs. Jobs end with the conversation, and with the "
+        "daemon."
+    )
+    parameters: ClassVar[dict[str, Any]] = object_schema(
+        {
+            "action": {"type": "string", "enum": ["wait", "output", "stop"]},
+            "id": {"type": "string", "description": "The job, as job-1."},
+            "wait_s": {"type": "number", "description": "Seconds to wait for its end."},
+        }
+    )
+    timeout_s: float = MAX_WAIT_S + 30.0
+    outward: ClassVar[bool | None] = False
+
+    def __init__(self, deps: BuiltinDeps) -> None:
+        self._jobs = deps.jobs
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        reason = "looks after a command of this conversation"
+        return Assessment(risk="low", reason=reason, outward=False)
+
+    @override
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+        return Touched(reads=(context.workspace,))  # what it prints may stand in any file there
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        identity = arguments.get("id", "")
+        job = self._jobs.of(context.conversation_id, identity) if self._jobs is not None else None
+        if job is None or self._jobs is None:
+            named = f"is no job {identity}" if identity else "is no job"
+            return failed(f"there {named} in this conversation; jobs end with the daemon")
+        action = arguments.get("action", "wait")
+        if action == "stop":
+            await self._jobs.stop(job, "the model")
+        elif action == "wait":
+            await self._jobs.wait(job, arguments.get("wait_s", 30.0))
+        return looked_at(job)

@@ -18,9 +18,19 @@ from clawd.tools.base import (
 )
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.reader import MAX_CHARS, Reader, Reading
-from clawd.tools.builtin.transfer import Response, Trouble
-from clawd.tools.builtin.web_source import assess_address, get, size_of
-from clawd.tools.builtin.web_text import cleaned, decoded, is_page, is_readable, kind_of, one_line
+from clawd.tools.builtin.transfer import (
+    Response,
+    Trouble,
+    assess_address,
+    cleaned,
+    decoded,
+    get,
+    is_page,
+    is_readable,
+    kind_of,
+    one_line,
+    size_of,
+)
 
 MAX_LINKS = 50
 _MIN_BYTES = 1_024

@@ -25,8 +25,7 @@ from clawd.tools.base import (
 )
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.reader import Reader
-from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble
-from clawd.tools.builtin.web_text import decoded, one_line
+from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble, decoded, one_line
 
 MAX_RESULTS = 20
 _MAX_QUERY = 500

@@ -18,7 +18,17 @@ from pathlib import Path
 import msgspec
 
 from tests.bench.engine_setup import default_threads, write_model
-from tests.bench.llama import decode, hops, python_server, restart, speculation, stall, turns
+from tests.bench.llama import (
+    constrained,
+    decode,
+    hops,
+    python_server,
+    real,
+    restart,
+    speculation,
+    stall,
+    turns,
+)
 from tests.bench.llama.aims import BY_NAME, MIN_PAIRS, is_reached, verdicts
 from tests.bench.llama.bench import Bench
 from tests.bench.llama.scale import FULL, QUICK
@@ -26,7 +36,7 @@ from tests.bench.machine import describe
 from tests.bench.report import Row, some_of, table, to_json
 from tests.bench.streams import BenchError, now
 
-PARTS = (decode, turns, stall, hops, restart, speculation, python_server)
+PARTS = (decode, turns, stall, hops, restart, speculation, constrained, python_server, real)
 ALONE_LIMIT_S = 300
 
 
@@ -77,6 +87,7 @@ def _bench(folder: Path, options: argparse.Namespace) -> Bench:
         model=model,
         scale=scale,
         threads=options.threads,
+        real=options.real.resolve() if options.real is not None else None,
         say=_say,
     )
     print(_alone(bench), flush=True)
@@ -126,6 +137,12 @@ def _arguments() -> argparse.Namespace:
         required=True,
         metavar="FOLDER",
         help="holds llama-server and llama-bench",
+    )
+    parser.add_argument(
+        "--real",
+        type=Path,
+        metavar="FILE",
+        help="the real model; without it, its rows are left out",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows there")
     parser.add_argument("--quick", action="store_true", help="only see that everything works")

@@ -42,6 +42,18 @@ def _decode(streams: int, state: str, limit: float) -> Aim:
     return Aim(name=name, unit="tok/s", limit=limit, about=f"{noun}, {about[state]}")
 
 
+def _real(streams: int) -> tuple[Aim, ...]:
+    noun = "1 stream" if streams == 1 else f"{streams} streams"
+    name = f"real_{streams}"
+    return (
+        Aim(name=f"{name}_whole", unit="tok/s", limit=1.0, about=f"{noun}, sampled, with prompts"),
+        Aim(name=f"{name}_all", unit="tok/s", limit=1.0, about=f"{noun}, while all answer"),
+        Aim(name=f"{name}_ttft", unit="ms", limit=1.0, about=f"{noun}, mean first token"),
+        Aim(name=f"{name}_cpu", unit="tok/CPU/s", limit=1.0, about=f"{noun}, processor time"),
+        Aim(name=f"{name}_greedy", unit="tok/s", limit=1.0, about=f"{noun}, temperature 0"),
+    )
+
+
 AIMS = (
     _decode(1, "fresh", 0.97),
     _decode(4, "fresh", 1.0),
@@ -58,8 +70,14 @@ AIMS = (
     Aim(name="restart_own_cold", unit="ms", limit=0.05, about="the same against our own, cold"),
     Aim(name="speculation_edit", unit="tok/s", limit=1.3, about="repeats its input, against off"),
     Aim(name="speculation_plain", unit="tok/s", limit=0.98, about="repeats nothing, against off"),
+    Aim(name="constrained_whole", unit="tok/s", limit=0.95, about="held to a schema, against free"),
+    Aim(name="constrained_cpu", unit="tok/s", limit=0.95, about="the same by CPU seconds"),
     Aim(name="memory_rss", unit="MB", limit=1.3, about="RAM after 8 streams; informative"),
     Aim(name="llama_cpp_server_8", unit="tok/s", limit=1.5, about="8 streams, llama_cpp.server"),
+    *(aim for streams in (1, 4, 8) for aim in _real(streams)),
+    Aim(name="real_prefill_cold", unit="tok/s", limit=1.0, about="a long first message"),
+    Aim(name="step_outside_49k", unit="ms", limit=0.03, about="of a step, outside llama_decode"),
+    Aim(name="step_outside_152k", unit="ms", limit=0.03, about="the same, 152,064 tokens"),
 )
 BY_NAME = {aim.name: aim for aim in AIMS}
 

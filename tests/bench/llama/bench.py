@@ -25,6 +25,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         folder: a throwaway folder.
         binaries: the folder that holds llama-server.
+        real: the real model, where it could be fetched.
         say: prints a line of progress.
     """
 
@@ -33,6 +34,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     model: Path
     scale: Scale
     threads: int
+    real: Path | None
     say: Callable[[str], None]
 
     def setup(self, *, answer_tokens: int, streams: int, context_tokens: int) -> EngineSetup:

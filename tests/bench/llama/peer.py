@@ -64,6 +64,11 @@ class Peer(LlamaServer):
         self._server = server
         self._model = setup.model
 
+    @property
+    def pid(self) -> int:
+        """Return its process."""
+        return self._server.pid
+
     def restart(self) -> None:
         """End the server and start it again; it keeps nothing."""
         self._server.end()
@@ -161,7 +166,7 @@ def _options(setup: EngineSetup, port: int) -> list[str]:
         "--model": setup.model,
         "--host": HOST,
         "--port": port,
-        "--ctx-size": setup.context_tokens,
+        "--ctx-size": setup.context_tokens * (1 if setup.kv_unified else setup.streams),
         "--parallel": setup.streams,
         "--threads": setup.threads,
         "--threads-batch": setup.threads,
@@ -169,4 +174,5 @@ def _options(setup: EngineSetup, port: int) -> list[str]:
         "--flash-attn": "on",
     }
     words = [word for name, value in options.items() for word in (name, str(value))]
-    return [*words, "--kv-unified", "--no-ui", "--offline"]
+    unified = ["--kv-unified"] if setup.kv_unified else []
+    return [*words, *unified, "--no-ui", "--offline"]

@@ -27,6 +27,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         kept_words: of a first message that is kept over a restart; some 1,500 tokens are new.
         next_words: of the message after the restart; some 20 tokens are new.
         edit_tokens: of a text that is repeated with changes; the answer is as long.
+        real_tokens: of the real model's answers; the first of eight must not end before the last
+            has begun.
     """
 
     layers: int
@@ -45,6 +47,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     kept_words: int
     next_words: int
     edit_tokens: int
+    real_tokens: int
 
 
 FULL = Scale(
@@ -64,6 +67,7 @@ FULL = Scale(
     kept_words=270,
     next_words=2,
     edit_tokens=400,
+    real_tokens=128,
 )
 QUICK = Scale(
     layers=2,
@@ -82,4 +86,5 @@ QUICK = Scale(
     kept_words=100,
     next_words=2,
     edit_tokens=200,
+    real_tokens=64,
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from clawd.channels.http.exchange import Answered, Folding, GatewayEvent
+from clawd.channels.http.model_api import Answered, Folding, GatewayEvent
 from clawd.providers.base import CallDelta, Reasoning, StopReason, Text
 from tests.channels.http.told import EVALUATED, finished
 

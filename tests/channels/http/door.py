@@ -127,15 +127,20 @@ def statuses(data: bytes) -> list[int]:
 
 @asynccontextmanager
 async def guarded(
-    folder: Path, http: str = "", *, mode: str = "user", with_key: bool = True
+    folder: Path,
+    http: str = "",
+    *,
+    mode: str = "user",
+    with_key: bool = True,
+    own_routes: bool = False,
 ) -> AsyncIterator[Guarded]:
-    """Serve the gateway of a daemon with routes that say who asked and what came.
+    """Serve the gateway of a daemon with routes that say who asked and what came, or its own.
 
     What nobody reads of a body is waited for shortly only.
     """
     tables = f"[channels.http]\nenabled = true\nport = 0\n{http}\n"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(http_server, "LINGERING_S", 0.1)
+        patch.setattr(http_server, "_LINGERING_S", 0.1)
         async with daemon_in(folder, tables) as inside:
             owner = os.geteuid()
             policy = PeerPolicy(mode="system" if mode == "system" else "user", owner_uid=owner)
@@ -143,7 +148,9 @@ async def guarded(
             key = ""
             if with_key or "0.0.0.0" in http:
                 _, key = await inside.daemon.keys.create(OWNER, name="first", scopes=SCOPES, days=0)
-            server = await start_gateway(inside.daemon, policy, _routes(holder))
+            server = await start_gateway(
+                inside.daemon, policy, None if own_routes else _routes(holder)
+            )
             found = Guarded(inside, server)
             found.key = key
             holder.append(found)

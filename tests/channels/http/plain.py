@@ -12,16 +12,15 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.answering import Pace, answer, answer_many
+from clawd.channels.http.answering import Pace, answer, answer_many, open_many
 from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import read_object
-from clawd.channels.http.exchange import (
+from clawd.channels.http.model_api import (
     Answered,
     GatewayEvent,
     Generation,
     ModelRequest,
 )
-from clawd.channels.http.side_by_side import open_many
 from clawd.providers.base import Finished, Message, Progress, Sampling, Text, ToolCall, ToolSpec
 from clawd.wire.events import ApprovalRequested, ToolFinished, ToolRequested
 from tests.channels.http.rig import Served

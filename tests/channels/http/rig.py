@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.app import CALLER, Handler, make_app
-from clawd.channels.http.exchange import Caller, Generations
+from clawd.channels.http.model_api import Caller, Generations
 from clawd.service.http import gateway_of, routes_of
 from tests.support.inprocess import OWNER, Inside, daemon_in
 

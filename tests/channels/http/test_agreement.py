@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from clawd.channels.http.exchange import GatewayEvent
+from clawd.channels.http.model_api import GatewayEvent
 from clawd.providers.base import CallDelta, Finished, StopReason, Text, Usage
 from tests.channels.http.rig import Served, served
 from tests.channels.http.told import EVALUATED, Told, finished, raw, reread_lines, reread_sse
@@ -73,7 +73,8 @@ def read_stream(path: str, data: bytes) -> tuple[Counts, str]:
         assert whole["cache_read_input_tokens"] == start["cache_read_input_tokens"]
         assert whole["input_tokens"] == start["input_tokens"]
         return message_counts(whole), delta["delta"]["stop_reason"]
-    blocks = [block.removeprefix(b"data: ") for block in data.split(b"\n\n") if block]
+    events = [block for block in data.split(b"\n\n") if block and not block.startswith(b":")]
+    blocks = [block.removeprefix(b"data: ") for block in events]
     assert blocks.pop() == b"[DONE]"
     chunks = [json.loads(block) for block in blocks]
     reasons = [each["finish_reason"] for chunk in chunks for each in chunk["choices"]]

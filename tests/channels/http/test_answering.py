@@ -8,12 +8,11 @@ from pathlib import Path
 
 from aiohttp import web
 
-from clawd.channels.http.answering import Pace, answer
+from clawd.channels.http.answering import Pace, ReplayGuard, answer
 from clawd.channels.http.app import tell_errors
-from clawd.channels.http.exchange import Folding, GatewayEvent
-from clawd.channels.http.steady import Steady
+from clawd.channels.http.model_api import Folding, GatewayEvent
 from clawd.errors import BusyError, ProviderError
-from clawd.providers.base import Failed, Finished, Loading, Text
+from clawd.providers.base import Failed, Finished, Loading, Progress, Text
 from clawd.wire.events import HopReset, Notice, ToolRequested
 from tests.channels.http.plain import ROUTES, Plain, lines_of
 from tests.channels.http.rig import LIMIT_S, served
@@ -239,9 +238,9 @@ async def test_one_of_several_that_fails_fails_all(tmp_path: Path) -> None:
 
 def sent(*events: GatewayEvent) -> str:
     """Return what a stream of events shows, an error as `!`."""
-    steady, shown = Steady(), ""
+    guard, shown = ReplayGuard(), ""
     for event in events:
-        told = steady.take(event)
+        told = guard.take(event)
         if isinstance(told, Failed):
             assert isinstance(told.error, ProviderError)
             return shown + "!"
@@ -273,3 +272,31 @@ def test_a_hop_that_is_asked_again_is_shown_once() -> None:
     assert sent(half, reset, other, END) == "He!"
     assert folded(half, reset, other, END) == "Good day"
     assert sent(first, reset, half, END) == "Hello!"
+
+
+async def test_r4_a_stream_says_within_a_third_of_a_second_that_it_is_there() -> None:
+    assert Pace().first_s < 0.3
+    release = asyncio.Event()
+
+    async def slowly(first: GatewayEvent) -> AsyncGenerator[GatewayEvent, None]:
+        yield first
+        await release.wait()
+        yield Text(text="hello")
+        yield END
+
+    for first in (
+        Progress(processed=0, cached=0, total=1_000),
+        Loading(model="m", loaded_bytes=1, total_bytes=2),
+        Notice(level="info", text="a model is loaded"),
+    ):
+        release.clear()
+        seen = bytearray()
+        pace = Pace(ping_s=60.0)
+        async with saying(Made(slowly(first)), pace) as address, asyncio.TaskGroup() as group:
+            asked = group.create_task(raw(address, seen))
+            async with asyncio.timeout(LIMIT_S):
+                while not seen.partition(b"\r\n\r\n")[2]:
+                    await asyncio.sleep(0.01)
+            assert b"hello" not in seen
+            release.set()
+            assert "hello" in await asked

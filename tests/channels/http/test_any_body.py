@@ -9,11 +9,11 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.channels.http.anthropic import request as anthropic
+from clawd.channels.http import anthropic as anthropic
 from clawd.channels.http.body import MAX_ITEMS
-from clawd.channels.http.exchange import ModelRequest
-from clawd.channels.http.ollama import request as ollama
-from clawd.channels.http.openai.chat_request import read_chat
+from clawd.channels.http.model_api import ModelRequest
+from clawd.channels.http.ollama import chat as ollama
+from clawd.channels.http.openai.chat import read_chat
 from clawd.errors import InvalidRequestError
 from tests.support.rows import each_row
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from clawd.channels.http.exchange import GatewayEvent
-from clawd.channels.http.side_by_side import CLOSE_LIMIT_S, close_all
+from clawd.channels.http.answering import CLOSE_LIMIT_S, close_all
+from clawd.channels.http.model_api import GatewayEvent
 from tests.support.rows import each_row
 
 

@@ -3,14 +3,18 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+import pytest_asyncio
+
 from tests.channels.http.anthropic.reading import message_of
 from tests.channels.http.rig import Served, served
-from tests.channels.http.told import raw, reread_lines, reread_sse
+from tests.channels.http.told import Raw, raw, reread_lines, reread_sse
 from tests.support.gguf_models import write_random_gguf
+
+shared = pytest.mark.asyncio(loop_scope="module")  # for those that take `door`
 
 MODEL = "here"
 LOCAL = f'[providers.models.{MODEL}]\nkind = "local"\n'
@@ -48,7 +52,7 @@ class Real:
         whole = (await raw(self._door.url, MESSAGES, body)).json()
         data = (await raw(self._door.url, MESSAGES, body | {"stream": True})).body
         streamed = message_of(reread_sse(data))
-        start = reread_sse(data)[0][1]["message"]["usage"]
+        start = dict(reread_sse(data))["message_start"]["message"]["usage"]
         end = streamed["usage"]
         prompt = ("input_tokens", "cache_read_input_tokens")
         assert [start[name] for name in prompt] == [end[name] for name in prompt]
@@ -75,62 +79,75 @@ def _settled(message: dict[str, Any]) -> dict[str, Any]:
     return message | {"id": "", "content": content, "usage": told}
 
 
-@asynccontextmanager
-async def real(folder: Path) -> AsyncIterator[Real]:
-    async with served(folder, tables=LOCAL) as door:
-        yield Real(door)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Real]:
+    """One gateway and one worker of the engine for all that ask the same of them."""
+    async with served(tmp_path_factory.mktemp("local"), tables=LOCAL) as made:
+        yield Real(made)
 
 
-async def test_messages_of_a_model_are_the_same_whole_and_streamed(tmp_path: Path) -> None:
-    async with real(tmp_path) as door:
-        message = await door.message(HELLO)
-        (block,) = message["content"]
-        assert block["text"].startswith("Hello!")
-        assert message["stop_reason"] == "end_turn"
-        assert message["usage"]["output_tokens"] > 10
-        cut = await door.message(HELLO, max_tokens=3)
-        assert cut["stop_reason"] == "max_tokens"
-        assert cut["usage"]["output_tokens"] == 3
-        stopped = await door.message(HELLO, stop_sequences=["never said", "demo"])
-        assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "demo")
-        assert stopped["content"][0]["text"] == block["text"].partition("demo")[0]
-        assert (await door.message())["stop_reason"] == "end_turn"
+@shared
+async def test_messages_of_a_model_are_the_same_whole_and_streamed(door: Real) -> None:
+    message = await door.message(HELLO)
+    (block,) = message["content"]
+    assert block["text"].startswith("Hello!")
+    assert message["stop_reason"] == "end_turn"
+    assert message["usage"]["output_tokens"] > 10
+    cut = await door.message(HELLO, max_tokens=3)
+    assert cut["stop_reason"] == "max_tokens"
+    assert cut["usage"]["output_tokens"] == 3
+    stopped = await door.message(HELLO, stop_sequences=["never said", "demo"])
+    assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "demo")
+    assert stopped["content"][0]["text"] == block["text"].partition("demo")[0]
+    assert (await door.message())["stop_reason"] == "end_turn"
 
 
-async def test_what_a_cache_had_is_told_apart(tmp_path: Path) -> None:
-    async with real(tmp_path) as door:
-        usage = (await door.message(HELLO))["usage"]
+@shared
+async def test_what_a_cache_had_is_told_apart(door: Real) -> None:
+    usage = (await door.message(HELLO))["usage"]
     assert usage["cache_read_input_tokens"] > usage["input_tokens"] > 0
     assert usage["cache_creation_input_tokens"] == 0
 
 
-async def test_a_call_makes_its_round_trip_over_messages(tmp_path: Path) -> None:
-    async with real(tmp_path) as door:
-        message = await door.message(SUM)
-        (call,) = message["content"]
-        assert (message["stop_reason"], call["name"]) == ("tool_use", "calculator")
-        result = {"type": "tool_result", "tool_use_id": call["id"], "content": "84"}
-        said = {"role": "assistant", "content": [call]}
-        answer = await door.message(SUM, said, {"role": "user", "content": [result]})
+@shared
+async def test_a_call_makes_its_round_trip_over_messages(door: Real) -> None:
+    message = await door.message(SUM)
+    (call,) = message["content"]
+    assert (message["stop_reason"], call["name"]) == ("tool_use", "calculator")
+    result = {"type": "tool_result", "tool_use_id": call["id"], "content": "84"}
+    said = {"role": "assistant", "content": [call]}
+    answer = await door.message(SUM, said, {"role": "user", "content": [result]})
     assert answer["stop_reason"] == "end_turn"
     assert "84" in answer["content"][0]["text"]
 
 
-async def test_choices_and_schemas_bind_the_model_over_messages(tmp_path: Path) -> None:
-    async with real(tmp_path) as door:
-        forced = await door.message(HELLO, tool_choice={"type": "any"})
-        assert [block["type"] for block in forced["content"]] == ["tool_use"]
-        assert isinstance(forced["content"][0]["input"]["expression"], str)
-        none = await door.message(SUM, tool_choice={"type": "none"})
-        assert {block["type"] for block in none["content"]} == {"text"}
-        wanted = {"format": {"type": "json_schema", "schema": SCHEMA}}
-        held = await door.message(HELLO, output_config=wanted, tool_choice={"type": "none"})
-        assert isinstance(json.loads(held["content"][0]["text"])["yes"], bool)
+@shared
+async def test_choices_and_schemas_bind_the_model_over_messages(door: Real) -> None:
+    forced = await door.message(HELLO, tool_choice={"type": "any"})
+    assert [block["type"] for block in forced["content"]] == ["tool_use"]
+    assert isinstance(forced["content"][0]["input"]["expression"], str)
+    none = await door.message(SUM, tool_choice={"type": "none"})
+    assert {block["type"] for block in none["content"]} == {"text"}
+    wanted = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    held = await door.message(HELLO, output_config=wanted, tool_choice={"type": "none"})
+    assert isinstance(json.loads(held["content"][0]["text"])["yes"], bool)
 
 
-async def test_too_long_a_prompt_is_refused_with_counts_before_a_stream_begins(
-    tmp_path: Path,
-) -> None:
+def _error_of(answer: Raw) -> dict[str, Any]:
+    """Return an error: a whole answer, or what a stream says after signs of life.
+
+    A stream of responses says it twice: as an error, whole, and in the response that failed.
+    """
+    lines = [line.removeprefix(b"data: ") for line in answer.body.splitlines()]
+    values = [json.loads(line) for line in lines if line[:1] == b"{"]
+    found = [each.get("response", each) for each in values]
+    error, *again = [each for each in found if each.get("error")]
+    assert all(each["error"]["code"] == error["error"]["code"] for each in again), again
+    assert isinstance(error, dict)
+    return error
+
+
+async def test_too_long_a_prompt_with_tools_is_refused_with_counts(tmp_path: Path) -> None:
     models = tmp_path / "home" / "models"
     models.mkdir(parents=True)
     models.parent.chmod(0o700)
@@ -140,16 +157,59 @@ async def test_too_long_a_prompt_is_refused_with_counts_before_a_stream_begins(
     async with served(tmp_path, tables=LOCAL) as door:
         for stream in (True, False):
             answer = await raw(door.url, MESSAGES, body | {"stream": stream})
-            assert answer.status == 400
-            assert answer.json()["error"]["type"] == "invalid_request_error"
-            told = TOO_LONG.match(answer.json()["error"]["message"])
+            # What takes longer than a sign of life may is told in the stream.
+            assert answer.status == 400 or (stream and answer.status == 200), answer.body
+            error = _error_of(answer)["error"]
+            assert error["type"] == "invalid_request_error"
+            told = TOO_LONG.match(error["message"])
             assert told is not None
             assert int(told[1]) > int(told[2])
-        answer = await raw(
-            door.url, CHAT, {"model": "plain", "messages": [long], "tools": [FUNCTION]}
-        )
+        asked = {"model": "plain", "messages": [long], "tools": [FUNCTION], "stream": False}
+        answer = await raw(door.url, CHAT, asked)
         assert answer.status == 400
         assert set(answer.json()) == {"error"}
+
+
+LONG = "word " * 9_000
+LONG_MESSAGES = [{"role": "user", "content": LONG}]
+OVER: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": LONG_MESSAGES},
+    "/v1/completions": {"prompt": LONG},
+    "/v1/responses": {"input": LONG},
+    MESSAGES: {"messages": LONG_MESSAGES, "max_tokens": 9},
+    CHAT: {"messages": LONG_MESSAGES},
+    GENERATE: {"prompt": LONG},
+}
+
+
+async def test_r9_a_message_over_the_context_is_the_dialects_own_error_and_never_cut(
+    tmp_path: Path,
+) -> None:
+    models = tmp_path / "home" / "models"
+    models.mkdir(parents=True)
+    models.parent.chmod(0o700)
+    write_random_gguf(models / "plain.gguf", context_length=8192, chat_template=ALL_OF_IT)
+    async with served(tmp_path, tables=LOCAL) as door:
+        for path, body in OVER.items():
+            for header in ("X-Clawd-Inject: off", "X-Clawd-Inject: on"):  # one pass, and the loop
+                for stream in (True, False):
+                    asked = body | {"model": "plain", "stream": stream}
+                    answer = await raw(door.url, path, asked, headers=[header])
+                    about = (path, header, stream, answer.body[:300])
+                    # What takes longer than a sign of life may is told in the stream.
+                    assert answer.status == 400 or (stream and answer.status == 200), about
+                    error = _error_of(answer)["error"]
+                    if path.startswith("/api/"):
+                        assert isinstance(error, str) and "context" in error, about
+                    elif path == MESSAGES:
+                        assert error["type"] == "invalid_request_error", about
+                        told = TOO_LONG.match(error["message"])
+                        assert told is not None and int(told[1]) > int(told[2]), about
+                    else:
+                        assert error["code"] == "context_length_exceeded", about
+                        assert error["n_prompt_tokens"] > error["n_ctx"] == 8192, about
+        counts = await door.inside.daemon.memory.conversations.counts(owner=None)
+        assert counts.conversations == 0
 
 
 async def test_counting_tells_what_an_answer_tells(tmp_path: Path) -> None:
@@ -160,11 +220,11 @@ async def test_counting_tells_what_an_answer_tells(tmp_path: Path) -> None:
     assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
 
 
-async def test_the_beginning_of_an_answer_is_gone_on_with(tmp_path: Path) -> None:
-    async with real(tmp_path) as door:
-        whole = (await door.message(HELLO))["content"][0]["text"]
-        begun = {"role": "assistant", "content": whole[:30]}
-        rest = (await door.message(HELLO, begun))["content"][0]["text"]
+@shared
+async def test_the_beginning_of_an_answer_is_gone_on_with(door: Real) -> None:
+    whole = (await door.message(HELLO))["content"][0]["text"]
+    begun = {"role": "assistant", "content": whole[:30]}
+    rest = (await door.message(HELLO, begun))["content"][0]["text"]
     assert whole[:30] + rest == whole
 
 
@@ -188,37 +248,35 @@ async def test_clawds_own_tools_answer_those_who_bring_none(tmp_path: Path) -> N
     assert [receipt.tool for receipt in receipts] == ["calculator"] * 3
 
 
-async def test_lines_of_a_model_tell_the_whole_answer(tmp_path: Path) -> None:
-    async with real(tmp_path) as door:
-        lines = await door.lines(CHAT, messages=[HELLO], tools=[FUNCTION])
-        whole = await door.whole(CHAT, messages=[HELLO], tools=[FUNCTION])
-        assert "".join(line["message"]["content"] for line in lines) == whole["message"]["content"]
-        last = lines[-1]
-        for name in ("prompt_eval_count", "eval_count", "done_reason"):
-            assert last[name] == whole[name]
-        for name in ("total_duration", "prompt_eval_duration", "eval_duration"):
-            assert last[name] > 0
-        assert last["total_duration"] >= last["prompt_eval_duration"] + last["eval_duration"]
-        short = await door.lines(
-            CHAT, messages=[HELLO], tools=[FUNCTION], options={"num_predict": 2}
-        )
-        assert (short[-1]["done_reason"], short[-1]["eval_count"]) == ("length", 2)
+@shared
+async def test_lines_of_a_model_tell_the_whole_answer(door: Real) -> None:
+    lines = await door.lines(CHAT, messages=[HELLO], tools=[FUNCTION])
+    whole = await door.whole(CHAT, messages=[HELLO], tools=[FUNCTION])
+    assert "".join(line["message"]["content"] for line in lines) == whole["message"]["content"]
+    last = lines[-1]
+    for name in ("prompt_eval_count", "eval_count", "done_reason"):
+        assert last[name] == whole[name]
+    for name in ("total_duration", "prompt_eval_duration", "eval_duration"):
+        assert last[name] > 0
+    assert last["total_duration"] >= last["prompt_eval_duration"] + last["eval_duration"]
+    short = await door.lines(CHAT, messages=[HELLO], tools=[FUNCTION], options={"num_predict": 2})
+    assert (short[-1]["done_reason"], short[-1]["eval_count"]) == ("length", 2)
 
 
-async def test_a_call_makes_its_round_trip_over_lines(tmp_path: Path) -> None:
-    async with real(tmp_path) as door:
-        lines = await door.lines(CHAT, messages=[SUM], tools=[FUNCTION])
-        (message,) = [line["message"] for line in lines if "tool_calls" in line["message"]]
-        (call,) = message["tool_calls"]
-        assert isinstance(call["function"]["arguments"], dict)
-        result = {"role": "tool", "tool_name": "calculator", "content": "84"}
-        answer = await door.whole(CHAT, messages=[SUM, message, result], tools=[FUNCTION])
+@shared
+async def test_a_call_makes_its_round_trip_over_lines(door: Real) -> None:
+    lines = await door.lines(CHAT, messages=[SUM], tools=[FUNCTION])
+    (message,) = [line["message"] for line in lines if "tool_calls" in line["message"]]
+    (call,) = message["tool_calls"]
+    assert isinstance(call["function"]["arguments"], dict)
+    result = {"role": "tool", "tool_name": "calculator", "content": "84"}
+    answer = await door.whole(CHAT, messages=[SUM, message, result], tools=[FUNCTION])
     assert "84" in answer["message"]["content"]
 
 
-async def test_schemas_bind_the_model_over_lines(tmp_path: Path) -> None:
-    async with real(tmp_path) as door:
-        held = await door.whole(GENERATE, prompt="hello", format=SCHEMA)
-        assert isinstance(json.loads(held["response"])["yes"], bool)
-        said = await door.whole(CHAT, messages=[HELLO], format=SCHEMA)
-        assert isinstance(json.loads(said["message"]["content"])["yes"], bool)
+@shared
+async def test_schemas_bind_the_model_over_lines(door: Real) -> None:
+    held = await door.whole(GENERATE, prompt="hello", format=SCHEMA)
+    assert isinstance(json.loads(held["response"])["yes"], bool)
+    said = await door.whole(CHAT, messages=[HELLO], format=SCHEMA)
+    assert isinstance(json.loads(said["message"]["content"])["yes"], bool)

@@ -302,9 +302,9 @@ async def test_a_check_that_breaks_lets_nobody_in(
         raise RuntimeError("broken")
 
     for target in (
-        "clawd.channels.http.origins.refusal",
+        "clawd.channels.http.guard.refusal",
         "clawd.security.keys.KeyBook.find",
-        "clawd.channels.http.rates.Rates.take",
+        "clawd.channels.http.guard.Rates.take",
     ):
         with monkeypatch.context() as patched:
             patched.setattr(target, broken)

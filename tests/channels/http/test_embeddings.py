@@ -1,11 +1,13 @@
 """POST /v1/embeddings over a real application, real models, and a provider that makes none."""
 
 import base64
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from clawd.channels.http.embeddings import embed, inputs_of
 from clawd.errors import InvalidRequestError
@@ -14,7 +16,16 @@ from tests.channels.http.local_models import served_locally
 from tests.channels.http.rig import Served, served
 from tests.support.rows import Rows
 
+shared = pytest.mark.asyncio(loop_scope="module")  # for those that take `door`
+
 PATH = "/v1/embeddings"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """One gateway and one worker of the engine for all that ask the same of them."""
+    async with served_locally(tmp_path_factory.mktemp("local")) as made:
+        yield made
 
 
 async def embedded(door: Served, **body: Any) -> dict[str, Any]:
@@ -30,10 +41,10 @@ async def refused(door: Served, **body: Any) -> tuple[int, dict[str, Any]]:
     return status, error
 
 
-async def test_a_text_becomes_a_vector_of_length_one(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        answer = await embedded(door, input="hello world")
-        cut = (await door.post("/tokenize", {"model": "pooled", "content": "hello world"}))[1]
+@shared
+async def test_a_text_becomes_a_vector_of_length_one(door: Served) -> None:
+    answer = await embedded(door, input="hello world")
+    cut = (await door.post("/tokenize", {"model": "pooled", "content": "hello world"}))[1]
     (only,) = answer["data"]
     assert (answer["object"], answer["model"]) == ("list", "pooled")
     assert (only["object"], only["index"], len(only["embedding"])) == ("embedding", 0, 256)
@@ -42,11 +53,11 @@ async def test_a_text_becomes_a_vector_of_length_one(tmp_path: Path) -> None:
     assert answer["usage"] == {"prompt_tokens": count, "total_tokens": count}
 
 
-async def test_texts_and_tokens_are_mixed_and_keep_their_order(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        cut = (await door.post("/tokenize", {"model": "pooled", "content": "hello"}))[1]["tokens"]
-        many = await embedded(door, input=["what is it?", cut, "hello"])
-        alone = await embedded(door, input=cut)
+@shared
+async def test_texts_and_tokens_are_mixed_and_keep_their_order(door: Served) -> None:
+    cut = (await door.post("/tokenize", {"model": "pooled", "content": "hello"}))[1]["tokens"]
+    many = await embedded(door, input=["what is it?", cut, "hello"])
+    alone = await embedded(door, input=cut)
     vectors = [each["embedding"] for each in many["data"]]
     assert [each["index"] for each in many["data"]] == [0, 1, 2]
     assert vectors[1] == vectors[2] == alone["data"][0]["embedding"]
@@ -54,26 +65,27 @@ async def test_texts_and_tokens_are_mixed_and_keep_their_order(tmp_path: Path) -
     assert many["usage"]["prompt_tokens"] > alone["usage"]["prompt_tokens"]
 
 
-async def test_base64_holds_the_same_numbers(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        numbers = await embedded(door, input=["a", "b c"])
-        encoded = await embedded(door, input=["a", "b c"], encoding_format="base64")
+@shared
+async def test_base64_holds_the_same_numbers(door: Served) -> None:
+    numbers = await embedded(door, input=["a", "b c"])
+    encoded = await embedded(door, input=["a", "b c"], encoding_format="base64")
     for one, other in zip(numbers["data"], encoded["data"], strict=True):
         data = base64.b64decode(other["embedding"])
         assert np.frombuffer(data, "<f4").tolist() == one["embedding"]
 
 
-async def test_a_model_for_embeddings_alone_makes_them(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        answer = await embedded(door, model="bert", input="hello", dimensions=64)
-        assert len(answer["data"][0]["embedding"]) == 64
-        chat = {"model": "bert", "messages": [{"role": "user", "content": "hi"}]}
-        for stream in (False, True):
-            status, told = await door.stream("/v1/chat/completions", chat | {"stream": stream})
-            assert (status, "embeddings only" in told) == (400, True)
+@shared
+async def test_a_model_for_embeddings_alone_makes_them(door: Served) -> None:
+    answer = await embedded(door, model="bert", input="hello", dimensions=64)
+    assert len(answer["data"][0]["embedding"]) == 64
+    chat = {"model": "bert", "messages": [{"role": "user", "content": "hi"}]}
+    for stream in (False, True):
+        status, told = await door.stream("/v1/chat/completions", chat | {"stream": stream})
+        assert (status, "embeddings only" in told) == (400, True)
 
 
-async def test_what_cannot_be_meant_is_refused_by_name(tmp_path: Path) -> None:
+@shared
+async def test_what_cannot_be_meant_is_refused_by_name(door: Served) -> None:
     table: list[tuple[dict[str, Any], str]] = [
         ({}, "input"),
         ({"input": None}, "input"),
@@ -93,47 +105,46 @@ async def test_what_cannot_be_meant_is_refused_by_name(tmp_path: Path) -> None:
         ({"input": "a", "dimensions": "many"}, "dimensions"),
     ]
     rows = Rows()
-    async with served_locally(tmp_path) as door:
-        for body, param in table:
-            with rows.row(str(body)[:80]):
-                status, error = await refused(door, **body)
-                told = (status, error["type"], error["param"])
-                assert told == (400, "invalid_request_error", param)
+    for body, param in table:
+        with rows.row(str(body)[:80]):
+            status, error = await refused(door, **body)
+            told = (status, error["type"], error["param"])
+            assert told == (400, "invalid_request_error", param)
     rows.check()
 
 
-async def test_an_input_that_is_too_long_tells_the_counts(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        status, error = await refused(door, input=["ok", "x " * 3000])
+@shared
+async def test_an_input_that_is_too_long_tells_the_counts(door: Served) -> None:
+    status, error = await refused(door, input=["ok", "x " * 3000])
     assert (status, error["type"]) == (400, "exceed_context_size_error")
     assert error["n_prompt_tokens"] > error["n_ctx"] == 1024
     assert "input 2 is too large" in error["message"]
 
 
-async def test_empty_inputs_and_foreign_tokens_are_refused(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        for wrong, said in (("", "input 2 is empty"), ([99_999], "99999 is no token")):
-            status, error = await refused(door, input=["ok", wrong])
-            assert (status, said in error["message"]) == (400, True)
+@shared
+async def test_empty_inputs_and_foreign_tokens_are_refused(door: Served) -> None:
+    for wrong, said in (("", "input 2 is empty"), ([99_999], "99999 is no token")):
+        status, error = await refused(door, input=["ok", wrong])
+        assert (status, said in error["message"]) == (400, True)
 
 
-async def test_who_makes_no_embeddings_says_so(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        status, error = await refused(door, model="embedded", input="a")
-        assert (status, error["type"]) == (400, "invalid_request_error")
-        assert "makes no embeddings" in error["message"]
-        status, error = await refused(door, model="", input="a")
-        assert (status, error["type"]) == (501, "not_supported_error")
-        status, error = await refused(door, model="no-such", input="a")
-        assert (status, error["type"]) == (404, "not_found_error")
+@shared
+async def test_who_makes_no_embeddings_says_so(door: Served) -> None:
+    status, error = await refused(door, model="embedded", input="a")
+    assert (status, error["type"]) == (400, "invalid_request_error")
+    assert "makes no embeddings" in error["message"]
+    status, error = await refused(door, model="", input="a")
+    assert (status, error["type"]) == (501, "not_supported_error")
+    status, error = await refused(door, model="no-such", input="a")
+    assert (status, error["type"]) == (404, "not_found_error")
 
 
-async def test_other_dialects_get_the_same_vectors(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        answer = await embedded(door, input=["a", "b"])
-        gateway = gateway_of(door.inside.daemon)
-        result = await embed(gateway, door.caller, "pooled", ["a", "b"])
-        nothing = await embed(gateway, door.caller, "pooled", [])
+@shared
+async def test_other_dialects_get_the_same_vectors(door: Served) -> None:
+    answer = await embedded(door, input=["a", "b"])
+    gateway = gateway_of(door.inside.daemon)
+    result = await embed(gateway, door.caller, "pooled", ["a", "b"])
+    nothing = await embed(gateway, door.caller, "pooled", [])
     assert result.numbers() == [each["embedding"] for each in answer["data"]]
     assert (result.size, result.model, nothing.vectors) == (256, "pooled", ())
 

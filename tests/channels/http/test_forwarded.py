@@ -1,14 +1,24 @@
 """Requests that are one pass to a provider, and messages that no model can be asked with."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from typing_extensions import override
 
 from clawd.channels.http.catalogue import Choice
-from clawd.channels.http.chat_check import checked
-from clawd.channels.http.exchange import Caller, ModelRequest
-from clawd.channels.http.forwarded import Offered, chat_request
+from clawd.channels.http.generations import (
+    AGENT_S,
+    MAX_AGENTS,
+    Agents,
+    Offered,
+    chat_request,
+    checked,
+)
+from clawd.channels.http.model_api import Caller, ModelRequest
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import (
     CallDelta,
@@ -190,6 +200,7 @@ KENYA_IN: dict[str, dict[str, object]] = {
     "/v1/chat/completions": {"messages": KENYA},
     "/v1/messages": {"messages": KENYA, "max_tokens": 99},
     "/api/chat": {"messages": KENYA, "stream": False},
+    "/api/generate": {"prompt": "wild animals of Kenya", "stream": False},
     "/v1/responses": {"input": "wild animals of Kenya"},
 }
 
@@ -247,6 +258,83 @@ async def test_h5_what_is_not_to_be_stored_is_gone_after_the_answer(tmp_path: Pa
         assert (await memory.conversations.get(line.id, owner=None)).updated_at == line.updated_at
         named = {"X-Clawd-Conversation": line.id}
         assert (await door.post("/v1/chat/completions", again, **named))[0] == 400
+
+
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+NAMING = [{"role": "system", "content": "You name chats."}, {"role": "user", "content": "title"}]
+
+
+class Slow(ScriptedProvider):
+    """Echoes; what is to be named waits until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    @override
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        if (request.messages[-1].content or "").endswith("title"):
+            self.begun.set()
+            await self.go_on.wait()
+        async for delta in super().chat(request):
+            yield delta
+
+
+async def test_h5_what_helps_an_agent_is_the_model_alone_and_is_not_kept(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        path, memory = "/v1/chat/completions", door.inside.daemon.memory
+
+        async def kept(messages: Any, program: str, **more: Any) -> int:
+            asked = {"model": "clawd", "messages": messages} | more
+            status, told = await door.post(path, asked, **{"User-Agent": program})
+            assert status == 200, told
+            return (await memory.conversations.counts(owner=None)).conversations
+
+        assert await kept(NAMING, "opencode/1") == 1  # nobody knows yet what it is
+        assert await kept(KENYA, "opencode/1", tools=[LOOK]) == 1
+        assert await kept(NAMING, "opencode/1") == 1
+        assert await kept(NAMING, "another/1") == 2
+        assert await kept(KENYA, "opencode/1") == 3
+        assert await kept(NAMING, "") == 4
+        other = Caller(principal=OWNER, scopes=EVERYTHING, key_id="second")
+        door.callers[path] = other
+        assert await kept(NAMING, "opencode/1") == 5
+
+
+async def test_h5_a_title_that_is_asked_for_right_before_the_work_is_not_kept_either(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as door:
+        slow = Slow()
+        door.inside.daemon.state.providers["mock"] = slow
+        path, agent = "/v1/chat/completions", {"User-Agent": "opencode/1"}
+        asked = {"model": "clawd", "messages": NAMING}
+        naming = asyncio.create_task(door.post(path, asked, **agent))
+        async with asyncio.timeout(60):
+            await slow.begun.wait()
+            work = {"model": "clawd", "messages": KENYA, "tools": [LOOK]}
+            assert (await door.post(path, work, **agent))[0] == 200
+            slow.go_on.set()
+            assert (await naming)[0] == 200
+        counts = await door.inside.daemon.memory.conversations.counts(owner=None)
+        assert counts.conversations == 0
+
+
+def test_h5_programs_that_brought_tools_are_forgotten_in_time() -> None:
+    now = 0.0
+    agents = Agents(lambda: now)
+    brings = ModelRequest(messages=(user("a"),), tools=(THEIRS,), program="p")
+    helps = ModelRequest(messages=(user("a"),), system="name it", program="p")
+    agents.note(brings, CALLER)
+    assert agents.is_helped_by(helps, CALLER)
+    for change in ({"system": None}, {"conversation_id": "conv-1"}, {"program": "q"}):
+        assert not agents.is_helped_by(msgspec.structs.replace(helps, **change), CALLER)
+    now = AGENT_S
+    assert not agents.is_helped_by(helps, CALLER)
+    agents.note(brings, CALLER)
+    for number in range(MAX_AGENTS):
+        agents.note(msgspec.structs.replace(brings, program=f"p{number}"), CALLER)
+    assert not agents.is_helped_by(helps, CALLER)
 
 
 async def test_h5_the_agent_and_memory_can_be_switched_off_for_the_gateway(

@@ -13,8 +13,8 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.app import DRAINING
-from clawd.channels.http.event_stream import EventStream
-from clawd.channels.http.exchange import Caller
+from clawd.channels.http.gateway import EventStream
+from clawd.channels.http.model_api import Caller
 from clawd.security.principal import Principal
 from clawd.wire.methods import ListTools, Status
 from clawd.wire.reports import StatusReport, ToolList

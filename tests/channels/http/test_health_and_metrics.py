@@ -11,12 +11,10 @@ import pytest
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from clawd.channels.http import side_by_side
-from clawd.channels.http.app import GATEWAY
-from clawd.channels.http.caller import caller_of
-from clawd.channels.http.exchange import Caller, Folding, ModelRequest
+from clawd.channels.http import answering
+from clawd.channels.http.app import COUNTS, GATEWAY, caller_of
 from clawd.channels.http.metrics import text_of
-from clawd.channels.http.request_counts import COUNTS
+from clawd.channels.http.model_api import Caller, Folding, ModelRequest
 from clawd.providers.base import Message, Text
 from clawd.service.http import routes_of
 from clawd.wire.metric_methods import ShowMetrics
@@ -100,6 +98,27 @@ async def test_numbers_move_with_what_happens(tmp_path: Path) -> None:
     none = {"method": "GET", "route": "none", "status": "404"}
     assert number(after, "clawd_http_requests_total", **none) == 1
     assert number(after, "clawd_http_requests_open") == 1
+
+
+async def test_h8_how_long_requests_took_is_told_by_route(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        for _ in range(2):
+            await door.post(
+                "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}
+            )
+        await door.post("/tools/time/run", {})
+        await door.get("/nowhere/7")
+        numbers = await scraped(door)
+    name = "clawd_http_request_seconds"
+    counts = {
+        dict(labels)["route"]: value
+        for (sample, labels), value in numbers.items()
+        if sample == f"{name}_count"
+    }
+    assert counts == {"/v1/chat/completions": 2, "/tools/{name}/run": 1, "none": 1}
+    for route, count in counts.items():
+        assert number(numbers, f"{name}_bucket", route=route, le="+Inf") == count
+        assert number(numbers, f"{name}_sum", route=route) > 0
 
 
 async def test_a_provider_that_fails_is_counted(tmp_path: Path) -> None:
@@ -208,7 +227,7 @@ async def test_who_leaves_at_the_last_event_has_got_the_answer_and_who_leaves_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Codex closes its connection at response.completed, without reading to the end of the body.
-    monkeypatch.setattr(side_by_side, "CLOSE_LIMIT_S", 0.1)
+    monkeypatch.setattr(answering, "CLOSE_LIMIT_S", 0.1)
     part = Told(Text(text="a part"), asyncio.Event(), finished())
     for told, mark, status in (
         (_ClosingSlowly(Text(text="all"), finished()), b"response.completed", "200"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clawd.channels.http import guard
-from tests.channels.http.door import LIMIT_S, Guarded, guarded, reply_of, rest_of, statuses
+from tests.channels.http.door import LIMIT_S, Guarded, Reply, guarded, reply_of, rest_of, statuses
 from tests.support.rows import each_row
 
 FAST = "header_timeout_s = 0.3\nbody_timeout_s = 0.3\nidle_timeout_s = 0.3"
@@ -252,6 +252,50 @@ async def test_a_body_that_does_not_come_to_its_end_is_cut(tmp_path: Path, path:
         assert door.reached == []
 
 
+def told_in(path: str, reply: Reply) -> str:
+    """Return what an error says, out of the JSON in which the clients of a path look for it."""
+    assert reply.headers["content-type"].startswith("application/json")
+    value = reply.json()
+    if path.startswith("/api/"):
+        return str(value["error"])
+    if path == "/v1/messages":
+        assert value["type"] == "error" and value["error"]["type"]
+    else:
+        assert set(value["error"]) >= {"message", "type", "param", "code"}
+    return str(value["error"]["message"])
+
+
+async def test_h8_408_417_and_503_are_told_in_the_json_of_each_dialect(tmp_path: Path) -> None:
+    async with guarded(tmp_path, f"{FAST}\nmax_connections = 8") as door:
+        for path in ("/take", "/v1/messages", "/api/chat"):
+            begun = head(door, f"POST {path} HTTP/1.1", "Content-Length: 9", "Connection: close")
+            slow = reply_of(await door.raw(begun + b"{"))
+            assert (slow.status, "took too long" in told_in(path, slow)) == (408, True)
+            odd = await door.ask("POST", path, body=b"{}", Expect="a-miracle")
+            assert (odd.status, "Expect" in told_in(path, odd)) == (417, True)
+        # Who sent no whole head has named no dialect: the fields of all of them are there.
+        early = reply_of(await door.raw(b"POST /api/chat HTTP/1.1\r\n"))
+        assert early.status == 408
+        assert all(told_in(path, early) for path in ("/take", "/v1/messages", "/api/chat"))
+        door.server._traffic.is_draining = True
+        for path in ("/take", "/v1/messages", "/api/chat"):
+            leaving = await door.ask("POST", path, body=b"{}")
+            assert (leaving.status, leaving.headers["retry-after"]) == (503, "5")
+            assert "ending" in told_in(path, leaving)
+
+
+async def test_m2_a_request_that_came_too_late_is_logged_with_who_sent_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="clawd.channels.http")
+    async with guarded(tmp_path, FAST) as door, asyncio.timeout(LIMIT_S):
+        for begun in (b"GET /who", head(door, "POST /take HTTP/1.1", "Content-Length: 9") + b"{"):
+            assert statuses(await door.raw(begun)) == [408]
+    late = [each for each in caplog.records if each.getMessage().endswith("in time: 408")]
+    assert [each.getMessage().split()[2] for each in late] == ["head", "body"]
+    assert all("127.0.0.1" in each.__dict__["peer"] for each in late)
+
+
 @each_row("path", ["/take", "/v1/messages", "/api/chat"])
 async def test_a_body_that_is_too_long_is_refused(tmp_path: Path, path: str) -> None:
     async with guarded(tmp_path, "max_body_bytes = 1024") as door:
@@ -292,7 +336,7 @@ async def test_nothing_is_read_of_those_whom_nobody_vouches_for(tmp_path: Path, 
 async def test_long_bodies_have_a_bound_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "TOGETHER_BYTES", 0)
+    monkeypatch.setattr(guard, "_TOGETHER_BYTES", 0)
     limits = "max_body_bytes = 100_000\nbody_timeout_s = 0.3"
     long, short = b" " * 100_000, b" " * 1_000
     chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(short), short)

@@ -14,7 +14,7 @@ import aiohttp
 import psutil
 import pytest
 
-from clawd.channels.http.request_counts import COUNTS
+from clawd.channels.http.app import COUNTS
 from tests.channels.http.plain import ROUTES, Chat, lines_of
 from tests.channels.http.rig import LIMIT_S, Served, served
 from tests.support.gguf_models import write_random_gguf

@@ -15,7 +15,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.subscriptions import ToolsListChanged
 
 from clawd.channels.http.app import DRAINING, GATEWAY, McpServed
-from clawd.channels.http.exchange import Caller
+from clawd.channels.http.model_api import Caller
 from clawd.mcp.mount import DOOR, Mount
 from clawd.mcp.server import make_server
 from clawd.security.principal import Principal

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clawd.channels.http.scopes import needs_of
+from clawd.channels.http.app import needs_of
 from clawd.service.http import routes_of
 from tests.channels.http.rig import Served, served
 
@@ -82,5 +82,12 @@ async def test_an_answer_fits_the_schema_that_the_document_has_for_it(tmp_path: 
         assert set(outcome) <= set(schemas["ToolOutcome"]["properties"])
         _, status = await door.get("/status")
         assert set(status) == set(schemas["StatusReport"]["properties"])
+        for path, body in (("/infill", "InfillBody"), ("/v1/rerank", "RerankBody")):
+            operation = (await document(door))["paths"][path]["post"]
+            wanted = operation["requestBody"]["content"]["application/json"]["schema"]
+            assert wanted == {"$ref": f"#/components/schemas/{body}"}
+            assert operation["x-clawd-scopes"] == ["models"]
+        assert schemas["InfillBody"]["required"] == ["input_prefix", "input_suffix"]
+        assert schemas["RerankBody"]["required"] == ["query", "documents"]
         assert json.dumps(schemas["RunBody"]).count("arguments")
         assert schemas["RunBody"]["additionalProperties"] is False

@@ -1,6 +1,6 @@
 """Which Host and which Origin may ask: a table of those that may, and one of those that may not."""
 
-from clawd.channels.http.origins import (
+from clawd.channels.http.guard import (
     Asked,
     DoorRules,
     asked_headers,

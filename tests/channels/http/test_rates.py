@@ -1,6 +1,6 @@
 """How often each key may ask."""
 
-from clawd.channels.http.rates import MAX_BUCKETS, Rates
+from clawd.channels.http.guard import MAX_BUCKETS, Rates
 
 
 class Clock:

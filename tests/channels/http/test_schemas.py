@@ -6,13 +6,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.channels.http.anthropic.request import request_of
-from clawd.channels.http.ollama.request import chat_request
-from clawd.channels.http.openai.formats import read_format
-from clawd.channels.http.openai.tools import read_tools
-from clawd.channels.http.schemas import without_nulls
-from clawd.engine.worker.gbnf import Rules
-from clawd.engine.worker.schema import schema_rule
+from clawd.channels.http.anthropic import request_of
+from clawd.channels.http.body import without_nulls
+from clawd.channels.http.ollama.chat import chat_request
+from clawd.channels.http.openai.fields import read_format, read_tools
+from clawd.engine.worker.lark import Rules
+from tests.support.grammar_text import compiled
 from tests.support.rows import each_row
 
 GO: dict[str, Any] = {
@@ -73,7 +72,8 @@ def test_what_is_meant_as_null_stays(schema: dict[str, Any]) -> None:
 
 
 def test_a_schema_of_a_client_in_go_makes_a_grammar() -> None:
-    assert schema_rule(Rules(), without_nulls(GO))
+    rules = Rules()
+    assert not compiled(rules.text(rules.json(without_nulls(GO)))).error
 
 
 _JSON = st.recursive(

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from clawd.channels.http.exchange import Caller
+from clawd.channels.http.app import needs_of, require
+from clawd.channels.http.model_api import Caller
 from clawd.channels.http.routes_table import ADMIN, ANY, PUBLIC, ROWS, TABLE, key_of
-from clawd.channels.http.scopes import needs_of, require
 from clawd.errors import ForbiddenError
 from clawd.security.principal import Principal
 from clawd.service.http import routes_of
@@ -38,8 +38,10 @@ models      POST /responses/input_tokens | POST /v1/embeddings | POST /embedding
 models      POST /detokenize | POST /apply-template | GET /props | GET /slots | POST /v1/messages
 models      POST /v1/messages/count_tokens | POST /api/chat | POST /api/generate | POST /api/embed
 models      POST /api/embeddings | POST /api/show | GET /api/tags | GET /api/ps | GET /api/version
-models      * /api/pull | * /api/push | * /api/create | * /api/copy | * /api/delete
-models      * /api/blobs/{digest}
+models      POST /api/pull | * /api/push | * /api/create | * /api/copy
+admin       DELETE /api/delete
+models      * /api/blobs/{digest} | POST /infill | POST /v1/rerank | POST /rerank
+models      POST /v1/reranking | POST /reranking
 """
 WANTS: dict[tuple[str, str], str] = {}
 for _line in _WANTED.split("\n"):
@@ -86,7 +88,7 @@ def test_a_family_of_routes_is_served_whole_or_not_at_all() -> None:
 def test_what_is_unknown_needs_an_admin_and_head_is_as_get() -> None:
     assert needs_of("GET", "/made/up") == ADMIN
     assert needs_of("DELETE", "/status") == ADMIN
-    assert needs_of("DELETE", "/api/delete") == needs_of("POST", "/api/chat") != ADMIN
+    assert needs_of("DELETE", "/api/delete") == ADMIN != needs_of("POST", "/api/pull")
     assert needs_of("HEAD", "/health") is PUBLIC
     assert needs_of("HEAD", "/status") == needs_of("GET", "/status") == ANY
     assert needs_of("POST", "/approvals/{other}") == ADMIN

@@ -1,9 +1,15 @@
 """The emergency stop over HTTP: nothing new is begun, whatever dialect asks."""
 
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from clawd.channels.http.routes_table import ROWS, starts_work
+from clawd.providers.abilities import Described, SlotState
+from clawd.providers.base import ChatRequest, Delta
+from clawd.providers.scripted import ScriptedProvider
 from tests.channels.http.rig import served
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -22,6 +28,12 @@ ASKED: dict[str, dict[str, Any]] = {
     "/api/generate": {"prompt": "hello"},
     "/api/embed": {"input": "hello"},
     "/api/embeddings": {"prompt": "hello"},
+    "/api/pull": {"model": "llama3.2:3b"},
+    "/infill": {"input_prefix": "a", "input_suffix": "b"},
+    **{
+        path: {"query": "hello", "documents": ["a"]}
+        for path in ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")
+    },
     "/chat": {"message": "hello"},
 }
 # These make no model work; tool calls are refused by dispatch, each with its receipt.
@@ -64,3 +76,39 @@ async def test_h2_under_the_emergency_stop_every_dialect_refuses_in_its_own_form
         body = {"model": "clawd"} | ASKED["/v1/chat/completions"]
         assert (await door.post("/v1/chat/completions", body))[0] == 200
         assert (await door.get("/health"))[0] == 200
+
+
+class StoppedWhileLoading(ScriptedProvider):
+    """Somebody sets the emergency stop while its model is loaded."""
+
+    def __init__(self, stop: Callable[[], object]) -> None:
+        super().__init__()
+        self.stop = stop
+        self.asked = 0
+
+    @override
+    def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        self.asked += 1
+        return super().chat(request)
+
+    async def describe(self, model: str) -> Described:
+        self.stop()
+        return Described(
+            name=model, path="", n_ctx=9, n_parallel=1, chat_template="", bos_token="",
+            eos_token="", sampling={}, embedding_size=0, generates=True,
+        )  # fmt: skip
+
+    async def slots(self, model: str) -> tuple[SlotState, ...]:
+        return ()
+
+
+async def test_h2_a_stop_that_comes_while_a_model_is_loaded_begins_nothing(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        daemon = door.inside.daemon
+        provider = StoppedWhileLoading(lambda: daemon.estop.set("enough"))
+        daemon.state.providers["mock"] = provider
+        for more in ({"tools": [TOOL]}, {}):
+            status, told = await door.post("/v1/chat/completions", {"messages": HELLO, **more})
+            assert (status, told["error"]["type"]) == (403, "permission_error")
+            assert (await door.post("/estop", {"set": False}))[0] == 200
+        assert provider.asked == 0

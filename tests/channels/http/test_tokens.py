@@ -1,12 +1,20 @@
 """/tokenize, /detokenize, /apply-template, /props and /slots over a real application."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+import pytest_asyncio
+
+from clawd.channels.http.llama_server import params_of
+from clawd.providers.abilities import Described
 from tests.channels.http.local_models import served_locally
 from tests.channels.http.rig import Served, served
-from tests.support.rows import Rows
+from tests.support.rows import Rows, each_row
+
+shared = pytest.mark.asyncio(loop_scope="module")  # for those that take `door`
 
 TEXT = "<|im_start|>naïve 🙂"
 CHAT: dict[str, Any] = {
@@ -31,27 +39,34 @@ ENDLESS = {
 }
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """One gateway and one worker of the engine for all that ask the same of them."""
+    async with served_locally(tmp_path_factory.mktemp("local")) as made:
+        yield made
+
+
 async def posted(door: Served, path: str, **body: Any) -> Any:
     status, answer = await door.post(path, {"model": "embedded", **body})
     assert status == 200, answer
     return answer
 
 
-async def test_a_text_goes_to_tokens_and_back(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        special = (await posted(door, "/tokenize", content=TEXT))["tokens"]
-        plain = (await posted(door, "/tokenize", content=TEXT, parse_special=False))["tokens"]
-        for tokens in (special, plain):
-            assert await posted(door, "/detokenize", tokens=tokens) == {"content": TEXT}
-        assert (await posted(door, "/detokenize", tokens=[])) == {"content": ""}
+@shared
+async def test_a_text_goes_to_tokens_and_back(door: Served) -> None:
+    special = (await posted(door, "/tokenize", content=TEXT))["tokens"]
+    plain = (await posted(door, "/tokenize", content=TEXT, parse_special=False))["tokens"]
+    for tokens in (special, plain):
+        assert await posted(door, "/detokenize", tokens=tokens) == {"content": TEXT}
+    assert (await posted(door, "/detokenize", tokens=[])) == {"content": ""}
     assert special[0] == 1
     assert len(plain) > len(special)
 
 
-async def test_pieces_are_text_or_bytes(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        found = (await posted(door, "/tokenize", content=TEXT, with_pieces=True))["tokens"]
-        plain = (await posted(door, "/tokenize", content=TEXT))["tokens"]
+@shared
+async def test_pieces_are_text_or_bytes(door: Served) -> None:
+    found = (await posted(door, "/tokenize", content=TEXT, with_pieces=True))["tokens"]
+    plain = (await posted(door, "/tokenize", content=TEXT))["tokens"]
     assert [each["id"] for each in found] == plain
     pieces = [each["piece"] for each in found]
     assert pieces[0] == "<|im_start|>"
@@ -60,16 +75,17 @@ async def test_pieces_are_text_or_bytes(tmp_path: Path) -> None:
     assert data.decode() == TEXT
 
 
-async def test_texts_and_tokens_are_joined(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        hello = (await posted(door, "/tokenize", content="hello"))["tokens"]
-        mixed = (await posted(door, "/tokenize", content=[1, "hello", 2]))["tokens"]
-        nothing = await posted(door, "/tokenize")
+@shared
+async def test_texts_and_tokens_are_joined(door: Served) -> None:
+    hello = (await posted(door, "/tokenize", content="hello"))["tokens"]
+    mixed = (await posted(door, "/tokenize", content=[1, "hello", 2]))["tokens"]
+    nothing = await posted(door, "/tokenize")
     assert mixed == [1, *hello, 2]
     assert nothing == {"tokens": []}
 
 
-async def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+@shared
+async def test_what_cannot_be_meant_is_refused(door: Served) -> None:
     table: list[tuple[str, dict[str, Any]]] = [
         ("/tokenize", {"content": 5}),
         ("/tokenize", {"content": ["a", None]}),
@@ -84,24 +100,23 @@ async def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
         ("/apply-template", {"messages": "hi"}),
     ]
     rows = Rows()
-    async with served_locally(tmp_path) as door:
-        for path, body in table:
-            with rows.row((path, body)):
-                status, answer = await door.post(path, {"model": "embedded"} | body)
-                assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+    for path, body in table:
+        with rows.row((path, body)):
+            status, answer = await door.post(path, {"model": "embedded"} | body)
+            assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
     rows.check()
 
 
-async def test_a_template_gives_the_prompt_that_is_answered_and_counted(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        prompt = (await posted(door, "/apply-template", **CHAT))["prompt"]
-        whole = await posted(door, "/v1/chat/completions", **CHAT)
-        cut = (await posted(door, "/tokenize", content=prompt))["tokens"]
-        raw = await posted(door, "/v1/completions", prompt=prompt, max_tokens=40, temperature=0)
-        begun = {"role": "assistant", "content": "I can"}
-        opened = await posted(
-            door, "/apply-template", messages=[*CHAT["messages"], begun], tools=CHAT["tools"]
-        )
+@shared
+async def test_a_template_gives_the_prompt_that_is_answered_and_counted(door: Served) -> None:
+    prompt = (await posted(door, "/apply-template", **CHAT))["prompt"]
+    whole = await posted(door, "/v1/chat/completions", **CHAT)
+    cut = (await posted(door, "/tokenize", content=prompt))["tokens"]
+    raw = await posted(door, "/v1/completions", prompt=prompt, max_tokens=40, temperature=0)
+    begun = {"role": "assistant", "content": "I can"}
+    opened = await posted(
+        door, "/apply-template", messages=[*CHAT["messages"], begun], tools=CHAT["tools"]
+    )
     assert prompt.endswith("<|im_start|>assistant\n")
     assert opened["prompt"] == f"{prompt}I can"
     assert whole["choices"][0]["finish_reason"] == "tool_calls"
@@ -109,16 +124,16 @@ async def test_a_template_gives_the_prompt_that_is_answered_and_counted(tmp_path
     assert "<tool_call>" in raw["choices"][0]["text"]
 
 
-async def test_the_counted_input_is_what_an_answer_tells(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        counted = await posted(door, "/v1/chat/completions/input_tokens", **CHAT)
-        whole = await posted(door, "/v1/chat/completions", **CHAT)
+@shared
+async def test_the_counted_input_is_what_an_answer_tells(door: Served) -> None:
+    counted = await posted(door, "/v1/chat/completions/input_tokens", **CHAT)
+    whole = await posted(door, "/v1/chat/completions", **CHAT)
     assert counted["input_tokens"] == whole["usage"]["prompt_tokens"]
 
 
-async def test_props_tell_what_a_model_is(tmp_path: Path) -> None:
-    async with served_locally(tmp_path) as door:
-        status, props = await door.get("/props?model=embedded")
+@shared
+async def test_props_tell_what_a_model_is(door: Served) -> None:
+    status, props = await door.get("/props?model=embedded")
     assert status == 200
     assert props["n_ctx"] == props["default_generation_settings"]["n_ctx"] == 1024
     assert props["total_slots"] >= 1
@@ -127,7 +142,29 @@ async def test_props_tell_what_a_model_is(tmp_path: Path) -> None:
     assert "<|im_start|>" in props["chat_template"]
     assert (props["bos_token"], props["eos_token"]) == ("<|endoftext|>", "<|im_end|>")
     assert props["default_generation_settings"]["params"]["seed"] == 2**32 - 1
+    assert props["default_generation_settings"]["params"]["n_predict"] == 320
     assert props["modalities"] == {"vision": False, "audio": False}
+
+
+@each_row(
+    ("max_tokens", "n_ctx", "expected"), [(0, 1024, 1024), (0, 32768, 4096), (320, 1024, 320)]
+)
+def test_h5_props_tell_the_limit_that_every_answer_has(
+    max_tokens: int, n_ctx: int, expected: int
+) -> None:
+    found = Described(
+        name="m",
+        path="/m.gguf",
+        n_ctx=n_ctx,
+        n_parallel=1,
+        chat_template="",
+        bos_token="",
+        eos_token="",
+        sampling={"max_tokens": max_tokens},
+        embedding_size=0,
+        generates=True,
+    )
+    assert params_of(found)["n_predict"] == expected
 
 
 async def test_slots_tell_what_is_busy_and_never_what_with(tmp_path: Path) -> None:

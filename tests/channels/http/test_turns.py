@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.channels.http.exchange import Caller
+from clawd.channels.http.model_api import Caller
 from clawd.memory.rows import TAINT
 from clawd.security.principal import Principal
 from tests.channels.http.plain import CHAT_PATH, ROUTES, Chat, lines_of
@@ -43,6 +43,25 @@ async def test_clawds_own_tools_run_in_the_daemon_and_leave_receipts(tmp_path: P
             {"status": "allowed"},
         ]
         assert lines[-1]["usage"] == told["usage"]
+
+
+async def test_a_turn_over_http_ends_after_as_many_rounds_as_the_request_says(
+    tmp_path: Path,
+) -> None:
+    path = "/v1/chat/completions"
+    said = {"messages": [{"role": "user", "content": "look"}]}
+    stopped = "I stopped: the limit of 1 tool rounds is reached (max_rounds of the message)."
+    async with served(tmp_path, *[LOOK] * 4) as door:
+        _, told = await door.post(path, said, **{"X-Clawd-Max-Rounds": "1"})
+        assert told["choices"][0]["message"]["content"].endswith(stopped)
+        _, told = await door.post("/chat", {"message": "look", "max_rounds": 1})
+        assert told["text"].endswith(stopped)
+        assert len(door.inside.receipts()) == 2
+        for wrong in ("0", "-1", "101", "x", "1_0", "9" * 5_000):
+            status, told = await door.post(path, said, **{"X-Clawd-Max-Rounds": wrong})
+            assert (status, told["error"]["param"]) == (400, "X-Clawd-Max-Rounds"), wrong[:9]
+        assert (await door.post("/chat", {"message": "look", "max_rounds": 101}))[0] == 400
+        assert len(door.inside.receipts()) == 2
 
 
 async def test_the_usage_is_the_sum_over_the_hops(tmp_path: Path) -> None:

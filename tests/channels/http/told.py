@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from clawd.channels.http.exchange import Caller, GatewayEvent, Generation, ModelRequest
+from clawd.channels.http.model_api import Caller, GatewayEvent, Generation, ModelRequest
 from clawd.providers.base import Evaluated, Finished, StopReason, Usage
 
 LIMIT_S = 60.0
@@ -127,6 +127,8 @@ def reread_sse(data: bytes, cuts: Sequence[int] = ()) -> list[tuple[str, Any]]:
     for piece in pieces_of(data, cuts):
         *blocks, buffer = (buffer + decoder.decode(piece)).split("\n\n")
         for block in blocks:
+            if block.startswith(":"):
+                continue  # a comment, which says that somebody is there
             # As readers split that know all of Unicode's line ends.
             fields = [line.partition(": ") for line in block.splitlines()]
             assert [name for name, _, _ in fields] == ["event", "data"], block

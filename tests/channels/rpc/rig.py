@@ -11,7 +11,7 @@ from clawd.channels.rpc.connection import Call, Identity
 from clawd.channels.rpc.server import RpcServer
 from clawd.errors import NotFoundError, StorageError
 from clawd.security.principal import Principal
-from clawd.service.sockets import listen
+from clawd.service.control_socket import listen
 from clawd.wire.codec import FrameReader, decode_server_frame, encode_frame, pack, unpack
 from clawd.wire.events import TextDelta, TurnFinished
 from clawd.wire.messages import (

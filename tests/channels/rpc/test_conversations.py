@@ -16,8 +16,18 @@ from clawd.wire.conversation_methods import (
     ExportConversation,
     ForkConversation,
     RenameConversation,
+    SetMode,
 )
-from clawd.wire.methods import ListConversations, OpenConversation, SendMessage, ShowConversation
+from clawd.wire.methods import (
+    ListConversations,
+    OpenConversation,
+    RunTool,
+    SendMessage,
+    ShowConversation,
+)
+from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.reports import ToolOutcome
+from tests.security.fakes import ROOT
 from tests.support.inprocess import Inside, daemon_in
 from tests.support.rows import each_row
 from tests.support.secret_forms import FORMS, filled, secrets_of
@@ -55,7 +65,7 @@ async def exported(inside: Inside, conversation_id: str, how: Format) -> list[st
 @each_row("how", ["jsonl", "markdown"], fresh=["inside"])
 async def test_a_big_export_comes_in_pieces_that_add_up(how: Format, inside: Inside) -> None:
     conversation_id = await talk(inside, 3)
-    sizes = (CHUNK_CHARACTERS * 3, 10, CHUNK_CHARACTERS - 200, CHUNK_CHARACTERS, 0)
+    sizes = (CHUNK_CHARACTERS * 2, 10, CHUNK_CHARACTERS - 200, 0)
     rows = [
         NewMessage(message=Message(role="user", content=f"begin{'é' * size}end")) for size in sizes
     ]
@@ -63,7 +73,7 @@ async def test_a_big_export_comes_in_pieces_that_add_up(how: Format, inside: Ins
     await messages.append(conversation_id, rows, owner=None, turn_id="t")
     pieces = await exported(inside, conversation_id, how)
     assert max(map(len, pieces)) <= CHUNK_CHARACTERS
-    assert len(pieces) > 5
+    assert len(pieces) > 3
     text = "".join(pieces)
     assert text.count("begin") == text.count("end") == len(sizes)
     if how == "jsonl":
@@ -111,6 +121,34 @@ async def test_lists_say_what_is_replaced_and_where_a_fork_came_from(inside: Ins
     assert (undone.undone, undone.messages_replaced, undone.messages_shown) == (1, 0, 10)
 
 
+async def test_lists_are_of_one_folder_and_tell_the_last_words_where_that_is_asked(
+    inside: Inside,
+) -> None:
+    other = inside.workspace / "other"
+    other.mkdir()
+    first = await talk(inside, 1)
+    token = "ghp_" + "a1B2c3D4" * 5
+    said = SendMessage(text=f"take\n{token} \x1b[2J", workspace=str(other))
+    second = (await inside.ask(said)).conversation_id
+    rows = [NewMessage(message=Message(role="tool", content="done", tool_call_id="1"))]
+    await inside.daemon.memory.messages.append(second, rows, owner=None, turn_id="t")
+    opened = await inside.ask(OpenConversation(workspace=str(other)))
+    page = await inside.ask(ListConversations(last_words=True))
+    told = {line.id: line.last_words for line in page.items}
+    assert set(told) == {first, second, opened.id}
+    assert told[opened.id] == ""
+    assert told[first] == "question 0"
+    assert told[second].startswith("take [secret:")
+    assert token not in told[second] and "\x1b" not in told[second]
+    page = await inside.ask(ListConversations(workspace=str(other)))
+    assert {line.id: line.last_words for line in page.items} == {second: "", opened.id: ""}
+    assert (await inside.ask(ListConversations(workspace="/nowhere"))).items == ()
+    newest = await inside.ask(OpenConversation(workspace=str(other), resume=True))
+    assert newest.id == opened.id
+    newest = await inside.ask(OpenConversation(resume=True))
+    assert newest.id == first
+
+
 async def test_what_is_refused_says_why(inside: Inside) -> None:
     conversation_id = await talk(inside, 1)
     for request, code in (
@@ -150,3 +188,53 @@ async def test_s4_no_form_of_a_secret_that_a_tool_read_is_exported(tmp_path: Pat
             secrets = {each for form in FORMS for each in secrets_of(form)}
             leaked = [part for part in text.split("settings") if any(s in part for s in secrets)]
             assert leaked == []
+
+
+async def test_r5_what_a_model_thought_is_shown_whole_and_exported_without_secrets(
+    inside: Inside,
+) -> None:
+    conversation_id = await talk(inside, 1)
+    form = next(each for each in FORMS if secrets_of(each))
+    said = Message(role="assistant", content="so", reasoning=f"settings {filled(form)}")
+    row = NewMessage(message=said, metadata={"unreadable": [f"<tool_call>{filled(form)}"]})
+    messages = inside.daemon.memory.messages
+    await messages.append(conversation_id, [row], owner=None, turn_id="t")
+    shown = await inside.ask(ShowConversation(conversation_id=conversation_id))
+    assert shown.messages[-1].reasoning == said.reasoning
+    assert shown.messages[-1].unreadable == (f"<tool_call>{filled(form)}",)
+    for how in ("jsonl", "markdown"):
+        text = "".join(await exported(inside, conversation_id, how))
+        assert ("settings" in text, "<tool_call>" in text) == (True, True)
+        assert [secret for secret in secrets_of(form) if secret in text] == []
+
+
+async def test_a_mode_is_the_conversations_own_kept_and_on_record(inside: Inside) -> None:
+    first = await inside.ask(SendMessage(text="hello", mode="readonly"), ROOT)
+    conversation_id = first.conversation_id
+
+    async def run() -> ToolOutcome:
+        edit = '{"path": "a.md", "content": "x"}'
+        call = RunTool(name="file_write", arguments=edit, conversation_id=conversation_id)
+        return await inside.ask(call, ROOT)
+
+    assert "readonly runs low risk only" in (await run()).output
+    line = await inside.ask(SetMode(conversation_id=conversation_id, mode="edits"), ROOT)
+    assert line.mode == "edits"
+    assert (await run()).status == "allowed"
+    fork = await inside.ask(ForkConversation(conversation_id=conversation_id), ROOT)
+    assert fork.mode == "edits"
+    receipts = (await inside.ask(ListReceipts(), ROOT)).items
+    changes = [each for each in receipts if each.tool == "conversation_mode"]
+    assert [(each.risk, each.approval) for each in changes] == [
+        ("medium", "user"),
+        ("low", "user"),
+    ]
+    assert changes[0].reason == "mode edits, before readonly"
+
+
+async def test_a_mode_that_goes_too_far_is_refused_and_opens_nothing(tmp_path: Path) -> None:
+    async with daemon_in(tmp_path, '[security]\nmax_autonomy = "supervised"') as inside:
+        with pytest.raises(AssertionError, match="mode full goes further than supervised"):
+            await inside.ask(SendMessage(text="hello", mode="full"), ROOT)
+        assert (await inside.ask(ListConversations())).items == ()
+        assert (await inside.ask(ListReceipts())).items == ()

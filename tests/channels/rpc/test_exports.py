@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clawd.channels.rpc.handlers import exports
-from clawd.channels.rpc.handlers.exports import ExportHandlers
+from clawd.channels.rpc.handlers import conversations
+from clawd.channels.rpc.handlers.conversations import ConversationHandlers
 from clawd.channels.rpc.handlers.parts import Parts
 from clawd.errors import InvalidRequestError, ReceiptError
 from clawd.receipts.chain import ReceiptChain
@@ -28,9 +28,11 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield made
 
 
-def handlers(bench: Bench) -> ExportHandlers:
+def handlers(bench: Bench) -> ConversationHandlers:
     parts: dict[str, Any] = dict.fromkeys(Parts.__dataclass_fields__)
-    return ExportHandlers(Parts(**parts | {"receipts_path": bench.log, "memory": bench.memory}))
+    return ConversationHandlers(
+        Parts(**parts | {"receipts_path": bench.log, "memory": bench.memory})
+    )
 
 
 async def read_all(bench: Bench, between: Callable[[], Any] | None = None) -> bytes:
@@ -63,7 +65,7 @@ def on_disk(bench: Bench) -> bytes:
 async def test_the_log_comes_whole_whatever_the_size_of_a_piece(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(exports, "CHUNK_BYTES", size)
+    monkeypatch.setattr(conversations, "CHUNK_BYTES", size)
     await rotated(bench, 7)
     assert len(rotated_files(bench.log)) == 6
     assert await read_all(bench) == on_disk(bench)
@@ -72,7 +74,7 @@ async def test_the_log_comes_whole_whatever_the_size_of_a_piece(
 async def test_a_log_that_is_rotated_meanwhile_has_no_gap(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(conversations, "CHUNK_BYTES", 1000)
     chain = await rotated(bench, 2)
     left = [3]
 
@@ -97,7 +99,7 @@ async def test_a_line_that_is_being_written_is_left_out(bench: Bench) -> None:
 async def test_a_damaged_log_is_handed_out_as_it_is(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(conversations, "CHUNK_BYTES", 100)
     await bench.chain.close()
     bench.log.with_name(bench.log.name + ".000001").write_bytes(b"x" * 250)
     bench.log.write_bytes(b"y" * 150 + b"\n")
@@ -136,8 +138,8 @@ async def test_contents_come_in_the_order_asked_for(bench: Bench) -> None:
 async def test_an_answer_holds_what_fits_and_a_long_content_comes_in_parts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exports, "CHUNK_BYTES", 10)
-    monkeypatch.setattr(exports, "PIECE_BYTES", 20)
+    monkeypatch.setattr(conversations, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(conversations, "PIECE_BYTES", 20)
     hashes = await stored(bench, b"a" * 6, b"b" * 15, b"c" * 50)
 
     async def ask(*wanted: str, offset: int = 0) -> list[bytes]:

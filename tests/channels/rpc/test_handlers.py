@@ -13,13 +13,14 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.channels.rpc.server import RpcServer
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.runtime.calls import Calls
+from clawd.runtime.late_answers import LateAnswers
 from clawd.runtime.replay import Judge, PolicyChange
 from clawd.security.estop import EmergencyStop
 from clawd.security.file_content import FileChange, FileState
 from clawd.security.taint import TaintBook
-from clawd.service.sockets import listen
+from clawd.service.control_socket import listen
 from clawd.tools.changes import CallFacts
-from clawd.tools.external_folder import Problem
+from clawd.tools.external import Problem
 from clawd.wire.changes import ChangeLine
 from clawd.wire.codec import unpack, unpack_event
 from clawd.wire.events import (
@@ -75,6 +76,10 @@ def judge_of(house: House, change: PolicyChange) -> Judge:
     return Judge(bench.dispatcher(house.tools, policy=policy, taint=taint), taint, policy)
 
 
+async def _no_receipt(_receipt_id: str) -> None:
+    return None
+
+
 class Front(Door):
     """A house with a door: clients of any principal."""
 
@@ -97,6 +102,14 @@ class Front(Door):
             "first_public_key_path": bench.log.with_name("checkpoint.pub"),
             "registry": dispatcher.registry,
             "approvals": bench.approvals,
+            "late": LateAnswers(
+                bench.memory,
+                house.inbox,
+                estop=bench.stop,
+                redactor=bench.redactor,
+                receipt_of=_no_receipt,
+                is_key_in_force=lambda _key: True,
+            ),
             "rules": bench.rules,
             "questions": house.person.questions,
             "housekeeping": house.housekeeping,
@@ -107,7 +120,7 @@ class Front(Door):
         }
         # what these tests have no use for
         names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
-        names += ["overridden"]
+        names += ["overridden", "jobs", "caches", "cache_bytes"]
         names += ["models", "find_model", "policy_cases", "accept_receipts"]
         names += ["plugins", "reload_tools", "keys", "metrics", "turns", "tool_clients", "mcp"]
         names += ["plugins", "reload_tools", "keys", "metrics", "log", "tool_clients", "mcp"]

@@ -11,11 +11,12 @@ import pytest
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.models import ModelHandlers
 from clawd.channels.rpc.handlers.parts import Parts
+from clawd.engine.embedded import embedded_model_path
 from clawd.engine.protocol import ModelConfig
 from clawd.engine.supervisor import Engine
 from clawd.errors import CancelledByUserError, ModelLoadError, ModelNotFoundError, NotFoundError
 from clawd.providers.local import LocalModel
-from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, UnloadModel
+from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, ShowModel, UnloadModel
 from clawd.wire.reports import LoadedModel, ModelLine, ModelList
 from tests.support.engines import fake_engine, prompt
 
@@ -117,3 +118,16 @@ async def test_a_model_that_cannot_be_loaded_is_an_error(desk: Desk) -> None:
     with pytest.raises(ModelLoadError):
         await desk.load("refuses")
     assert (await desk.states())["refuses"] == ""
+
+
+async def test_show_tells_what_a_file_says_of_itself_and_loads_nothing(desk: Desk) -> None:
+    path = embedded_model_path()
+    config = ModelConfig(path=str(path), alias="embedded")
+    parts: dict[str, Any] = dict.fromkeys(Parts.__dataclass_fields__)
+    told = {"engine": desk.engine, "models": desk.listed}
+    shelf = Parts(**parts | told | {"find_model": lambda _: LocalModel(config=config)})
+    shown = await ModelHandlers(shelf).show_model(ShowModel(name="embedded"), CALL)
+    assert (shown.architecture, shown.quantization, shown.context_size) == ("llama", "Q8_0", 1024)
+    assert (shown.template_family, shown.tools, shown.reasoning) == ("hermes", True, False)
+    assert (shown.size_bytes, shown.pin) == (path.stat().st_size, "none")
+    assert desk.engine.status() == []

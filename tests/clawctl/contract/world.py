@@ -9,6 +9,7 @@ from typing import Any
 
 from clawctl.client import Client, connect
 from clawd.wire.events import ApprovalRequested
+from clawd.wire.job_methods import ListJobs
 from clawd.wire.key_methods import CreateKey
 from clawd.wire.mcp_methods import ConnectMcp, DiffMcp, ListMcpServers
 from clawd.wire.method import Method
@@ -19,6 +20,7 @@ from clawd.wire.methods import (
     LoadModel,
     RunTool,
     SendMessage,
+    ShowConversation,
 )
 from clawd.wire.session_methods import WriteSessionFile
 from tests.plugins.plugin_files import plugin
@@ -48,7 +50,7 @@ class World:
         words = json.dumps([sys.executable, str(SERVER)])
         seen = json.dumps([str(SERVER.parent), sys.prefix, sys.base_prefix])
         home.configure(
-            {"text": "an answer"},
+            {"text": "an answer to all that was said"},
             tables=f"[mcp.servers.hand]\ncommand = {words}\nreadonly_paths = {seen}\n",
         )
         home.start()
@@ -108,6 +110,11 @@ class World:
         return self._once("conversation", lambda: self.a_conversation)
 
     @property
+    def a_message(self) -> str:
+        shown = self.call(ShowConversation(conversation_id=self.conversation))
+        return str(shown.messages[0].id)
+
+    @property
     def receipt(self) -> str:
         def made() -> str:
             self.call(RunTool(name="time"))
@@ -118,6 +125,12 @@ class World:
     @property
     def file(self) -> str:
         return self._once("file", lambda: self._file("notes.txt"))
+
+    @property
+    def job(self) -> str:
+        """A command that runs; `clawctl stop` is one of the commands, and ends all of them."""
+        running = [each.id for each in self.call(ListJobs()).items if each.state == "running"]
+        return running[0] if running else self.a_job
 
     @property
     def plugin(self) -> str:
@@ -210,6 +223,14 @@ class World:
         return conversation
 
     @property
+    def a_job(self) -> str:
+        """A command that goes on after its call."""
+        arguments = json.dumps({"command": "echo begun; sleep 300", "timeout_s": 0.5})
+        conversation = self.a_conversation
+        self.call(RunTool(name="shell", arguments=arguments, conversation_id=conversation))
+        return str(self.call(ListJobs(conversation_id=conversation)).items[0].id)
+
+    @property
     def a_file(self) -> str:
         self._count += 1
         return self._file(f"file-{self._count}.txt")
@@ -241,6 +262,19 @@ class World:
         while not (rules := self.call(ListRules()).items):
             assert time.monotonic() < deadline
         return str(rules[0].id)
+
+    @property
+    def config_copy(self) -> Path:
+        path = self.new.with_suffix(".toml")
+        path.write_bytes((self.home.path / "config.toml").read_bytes())
+        return path
+
+    @property
+    def a_model(self) -> str:
+        self._count += 1
+        name = f"model-{self._count}"
+        assert self.run(["model", "add", str(self.gguf), "--name", name]).code == 0
+        return name
 
     @property
     def a_loaded_model(self) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawctl.shell.session_file import OLD_NAME, read_session, write_session
+from clawctl.shell.asking import OLD_NAME, read_session, write_session
 from clawd.errors import ForbiddenError, NotFoundError
 from clawd.wire.conversation_reports import (
     ConversationChunk,
@@ -172,7 +172,7 @@ def test_an_approval_is_asked_in_between(shells: Shells, daemon: FakeDaemon) -> 
     daemon.handlers["send_message"] = asking
     person = shells("bash")
     person.enter("> write it")
-    person.screen.wait_for("(y once")
+    person.screen.wait_for("c conversation")
     person.screen.settle()
     person.screen.type("y\r")
     person.screen.wait_for("<a1 once d1>")

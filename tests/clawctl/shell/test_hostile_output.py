@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.shell.plain_text import plain_text
+from clawctl.shell.question import plain_text
 from clawctl.shell.redact import TAG, redacted
 from tests.support.rows import each_row, thorough
 
@@ -49,7 +49,7 @@ DRAWN = (
 )
 PROGRAM = """
 import json, sys
-from clawctl.shell.plain_text import plain_text
+from clawctl.shell.question import plain_text
 from clawctl.shell.redact import redacted
 for unit in json.load(sys.stdin):
     row = (unit * (int(sys.argv[1]) // len(unit) + 1))[: int(sys.argv[1])]

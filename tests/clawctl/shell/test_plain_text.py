@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.shell.plain_text import plain_text
+from clawctl.shell.question import plain_text
 from tests.support.rows import each_row
 
 

@@ -168,7 +168,7 @@ def errors() -> Any:
         "long": saying.refusal(lambda: CLIENT.chat(**long)),
         "long_streamed": saying.refusal(lambda: list(CLIENT.chat(**long, stream=True))),
         "broken_off": saying.refusal(lambda: list(CLIENT.chat(**off, stream=True))),
-        "pull": saying.refusal(lambda: CLIENT.pull("anything")),
+        "pull": saying.refusal(lambda: CLIENT.pull("https://models.example/m.gguf")),
     }
 
 

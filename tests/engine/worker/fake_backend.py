@@ -53,6 +53,7 @@ class FakeSampler:
     def __init__(self, backend: "FakeBackend") -> None:
         self._backend = backend
         self.closed = 0
+        self.lifted = ""
         self.constrained: tuple[GrammarPlan, bool] | None = None
         self.nothing_fits = False
 
@@ -79,6 +80,7 @@ class FakeBackend:
         n_batch: int = 32,
         n_sequences: int = 4,
         reuses_whole_only: bool = False,
+        shares_cells: bool = True,
         end_every: int = 0,
         follows: Successor = next_token,
         step_s: Callable[[int], float] = lambda tokens: 1.0 + 0.01 * tokens,
@@ -87,6 +89,7 @@ class FakeBackend:
         self.n_batch = n_batch
         self.n_sequences = n_sequences
         self.reuses_whole_only = reuses_whole_only
+        self.shares_cells = shares_cells
         self.expected_prefill_rate = 1e9
         self.end_every = end_every
         self.follows = follows
@@ -99,6 +102,7 @@ class FakeBackend:
         self.results: list[DecodeResult] = []
         self.saved = 0
         self.restored = 0
+        self.copied = 0
         self.refuses_states = False
         self._batch: list[tuple[int, int, int, bool]] = []
 
@@ -133,7 +137,7 @@ class FakeBackend:
         assert 0 < len(batch) <= self.n_batch
         self.now += self.step_s(len(batch))
         result = self.results.pop(0) if self.results else DecodeResult.OK
-        if self.used_cells + len(batch) > self.n_ctx:
+        if self.lacks_cells(batch):
             result = DecodeResult.NO_CELLS
         if result is not DecodeResult.OK:
             return result
@@ -150,16 +154,24 @@ class FakeBackend:
         self.batches.append(list(counts.items()))
         return DecodeResult.OK
 
+    def lacks_cells(self, batch: Sequence[tuple[int, int, int, bool]]) -> bool:
+        if self.shares_cells:
+            return self.used_cells + len(batch) > self.n_ctx
+        return any(position >= self.n_ctx for _, position, _, _ in batch)
+
     def cut(self, sequence: int, length: int) -> bool:
         if self.reuses_whole_only and 0 < length < len(self.sequences[sequence]):
             return False
         del self.sequences[sequence][length:]
         return True
 
-    def share_prefix(self, source: int, target: int, length: int) -> None:
+    def share_prefix(self, source: int, target: int, length: int) -> bool:
         assert not self.sequences[target]
         assert not self.reuses_whole_only
-        self.sequences[target] = self.sequences[source][:length]
+        self.copied += not self.shares_cells
+        shared = self.sequences[source][:length]
+        self.sequences[target] = shared if self.shares_cells else [list(cell) for cell in shared]
+        return True
 
     def clear(self) -> None:
         self.sequences = [[] for _ in range(self.n_sequences)]
@@ -178,7 +190,7 @@ class FakeBackend:
         assert not self.sequences[sequence]
         count, *tokens = state.view("<i4").tolist()
         assert count == len(tokens), "a state cut short ends the process"
-        assert self.used_cells + count <= self.n_ctx
+        assert (self.used_cells if self.shares_cells else 0) + count <= self.n_ctx
         if self.refuses_states:
             return False
         self.sequences[sequence] = [[token] for token in tokens]
@@ -196,9 +208,6 @@ class FakeBackend:
             raise ValueError("repeat_penalty must be over 0")
         self.samplers.append(FakeSampler(self))
         return self.samplers[-1]
-
-    def accepts_grammar(self, gbnf: str) -> bool:
-        return gbnf.startswith("root ::= ")
 
     def logprob(self, row: int, token: int, top: int) -> TokenLogprob:
         assert row in self.outputs

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.engine.worker.cells import CellMap
-from clawd.engine.worker.slots import SlotCache
+from clawd.engine.worker.slots import Slot, SlotCache
+from clawd.engine.worker.states import StateStore
 from tests.engine.worker.fake_backend import FakeBackend
 
 OPERATION = st.tuples(
@@ -40,11 +41,11 @@ def test_cells_are_counted_like_sets_of_cells(
 class Cache:
     """A slot cache whose backend holds what the cache believes."""
 
-    def __init__(self, backend: FakeBackend) -> None:
+    def __init__(self, backend: FakeBackend, store: StateStore | None = None) -> None:
         self.backend = backend
-        self.slots = SlotCache(backend)
+        self.slots = SlotCache(backend, store)
 
-    def keep(self, tokens: list[int]) -> int:
+    def begin(self, tokens: list[int]) -> Slot:
         slot = self.slots.acquire(tokens)
         assert slot is not None
         rest = tokens[len(slot.tokens) :]
@@ -52,7 +53,14 @@ class Cache:
         self.backend.decode()
         self.slots.extend(slot, rest)
         assert self.backend.outputs[row] == tokens
+        return slot
+
+    def end(self, slot: Slot) -> None:
         self.slots.release(slot, ())
+
+    def keep(self, tokens: list[int]) -> int:
+        slot = self.begin(tokens)
+        self.end(slot)
         return slot.number
 
 
@@ -95,3 +103,66 @@ def test_no_slot_is_free_when_all_are_in_use() -> None:
     cache = Cache(FakeBackend(n_sequences=1))
     assert cache.slots.acquire([1, 2]) is not None
     assert cache.slots.acquire([1, 2]) is None
+
+
+def test_r10_sequences_with_cells_of_their_own_hold_a_whole_context_each() -> None:
+    cache = Cache(FakeBackend(n_ctx=64, n_batch=64, n_sequences=3, shares_cells=False))
+    kept = [cache.keep([100 * number + at for at in range(60)]) for number in range(3)]
+    assert sorted(kept) == [0, 1, 2]
+    assert cache.slots.idle_count == 3
+    assert cache.slots.free_cells == 3 * 64 - 3 * 60
+
+
+def test_r10_a_prefix_shared_by_cells_of_their_own_is_a_copy_beside_its_source() -> None:
+    cache = Cache(FakeBackend(n_ctx=64, n_batch=64, n_sequences=4, shares_cells=False))
+    first = [*range(20, 60)]
+    slot = cache.slots.acquire(first)
+    assert slot is not None
+    cache.backend.add_prompt(first, 0, slot.number, last_output=True)
+    cache.backend.decode()
+    cache.slots.extend(slot, first)
+    beside = cache.keep([*first[:30], 7])
+    # Next to the one that runs: neighbours are computed at once.
+    assert abs(beside - slot.number) == 1
+    assert cache.backend.sequences[slot.number] == [[token] for token in first]
+    cache.backend.cut(slot.number, 0)
+    assert [cell[0] for cell in cache.backend.sequences[beside]] == [*first[:30], 7]
+
+
+def test_r10_a_long_sequence_is_not_copied_for_the_few_tokens_that_it_shares() -> None:
+    for beginning, copies in ((5, 0), (60, 1)):
+        backend = FakeBackend(n_ctx=2048, n_batch=2048, n_sequences=3, shares_cells=False)
+        cache = Cache(backend)
+        long = [*range(10, 1010)]
+        cache.keep(long)
+        cache.keep([*long[:beginning], *range(5000, 5100)])
+        assert backend.copied == copies, beginning
+        assert cache.slots.idle_count == 2
+
+
+def test_r10_who_comes_goes_beside_what_runs_wherever_idle_ones_lie() -> None:
+    idle = [[*range(1000 * number, 1000 * number + 40)] for number in range(1, 6)]
+    # Without room for copies, nothing is lost for it.
+    for room, places in ((1 << 20, [0, 1, 2]), (0, [0, 2, 3])):
+        cache = Cache(FakeBackend(n_batch=64, n_sequences=5, shares_cells=False), StateStore(room))
+        slots = [cache.begin(tokens) for tokens in idle]
+        for number in (0, 2, 3, 4, 1):
+            cache.end(slots[number])
+        newcomers = [[7000 + number] * 40 for number in range(3)]
+        assert [cache.begin(tokens).number for tokens in newcomers] == places, room
+        again = cache.slots.acquire([*idle[1], 5])
+        assert again is not None
+        assert len(again.tokens) == 40, room
+
+
+def test_r10_a_conversation_goes_on_beside_what_runs() -> None:
+    for shares, place in ((False, 1), (True, 3)):
+        backend = FakeBackend(n_batch=64, n_sequences=5, shares_cells=shares)
+        cache = Cache(backend, StateStore(1 << 20))
+        said = [*range(100, 140)]
+        slots = [cache.begin([7000 + number] * 40) for number in range(3)]
+        idle = cache.begin(said)
+        for slot in (*slots[1:], idle):
+            cache.end(slot)
+        slot = cache.begin([*said, 5])
+        assert slot.number == place, shares

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from clawd.engine.protocol import Embed, Embedded, FromWorker, QuestionFailed, RawPrompt
-from clawd.engine.worker.embedding import EmbeddingQueue, VectorError
+from clawd.engine.worker.embedding import EmbeddingQueue, Tokenize, VectorError
 from clawd.engine.worker.files import LoadError
 from tests.engine.worker.test_prompt import PAIR, Characters
 
@@ -11,11 +11,16 @@ from tests.engine.worker.test_prompt import PAIR, Characters
 class Maker:
     """Makes a vector that is the tokens as text."""
 
-    def __init__(self, size: int = 4, limit: int = 5) -> None:
+    def __init__(self, size: int = 4, limit: int = 5, *, ranks: bool = False) -> None:
         self.size = size
+        self.ranks = ranks
         self.limit = limit
         self.made: list[tuple[int, ...]] = []
         self.error: Exception | None = None
+
+    def pair(self, tokenize: Tokenize, query: str, document: str) -> list[int]:
+        asked, read = (tokenize(text, parse_special=False) for text in (query, document))
+        return [*asked, 0, *read]
 
     def vector(self, tokens: Sequence[int]) -> bytes:
         if self.error is not None:
@@ -128,3 +133,23 @@ def test_a_failure_ends_that_request_alone() -> None:
         maker.error = None
         waiting.submit(embed(2, "a"))
         assert all_of(waiting) == [Embedded(id=2, vectors=(b"[97]",), counts=(1,))]
+
+
+def test_h7_a_query_is_read_with_each_document_by_a_model_that_ranks_and_no_other() -> None:
+    maker = Maker(size=0, ranks=True)
+    waiting = queue(maker)
+    assert waiting.submit(Embed(id=1, inputs=("b", "cd"), query="a")) == []
+    assert all_of(waiting) == [
+        Embedded(id=1, vectors=(b"[97, 0, 98]", b"[97, 0, 99, 100]"), counts=(3, 4))
+    ]
+    waiting.submit(Embed(id=2, inputs=("bcde",), query="a"))
+    too_long = failed(waiting)
+    assert (too_long.code, too_long.n_prompt_tokens, too_long.n_ctx) == ("context_full", 6, 5)
+    waiting.submit(Embed(id=3, inputs=((7, 8),), query="a"))
+    assert failed(waiting).code == "invalid_request"
+    for asked, other in (
+        (Embed(id=4, inputs=("b",), query="a"), Maker()),
+        (Embed(id=5, inputs=("b",)), maker),
+    ):
+        (refused,) = queue(other).submit(asked)
+        assert isinstance(refused, QuestionFailed) and refused.code == "invalid_request"

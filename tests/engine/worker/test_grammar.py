@@ -1,15 +1,24 @@
 """What an answer is held to, from where on, and that nothing forbidden is ever fed to a grammar."""
 
-from collections.abc import Sequence
+import contextlib
+import time
 
 import pytest
 
-from clawd.engine.protocol import CallFrame, Grammar
+from clawd.engine.protocol import CallFrame, Grammar, ParameterForm, StringForm
 from clawd.engine.worker.constraint import NOTHING_FITS, Constraint
-from clawd.engine.worker.gbnf import SchemaError
 from clawd.engine.worker.grammar import GrammarPlanner
+from clawd.engine.worker.guidance import (
+    MAX_LEFT_BEHIND,
+    MISSING,
+    Guidance,
+    Matcher,
+    MissingError,
+)
+from clawd.engine.worker.lark import Rules
+from clawd.engine.worker.schema import SchemaError
 from clawd.engine.worker.trigger import Trigger
-from tests.support.grammar_text import GrammarText
+from tests.support.grammar_text import GrammarText, compiled
 from tests.support.rows import each_row
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -23,7 +32,7 @@ def called(name: str) -> str:
 
 
 def planner() -> GrammarPlanner:
-    return GrammarPlanner(lambda gbnf: gbnf.startswith("root ::= "))
+    return GrammarPlanner(compiled)
 
 
 def test_nothing_asked_for_is_no_plan() -> None:
@@ -34,7 +43,7 @@ def test_a_required_call_is_one_call_of_a_tool_that_is_there() -> None:
     plan = planner().plan(Grammar(kind="tool_call", tools={"read": PATH, "time": True}))
     assert plan is not None
     assert (plan.is_lazy, plan.markers, plan.starts, plan.quarantined) == (False, (), (), {})
-    text = GrammarText(plan.gbnf, max_depth=10)
+    text = GrammarText(plan.matcher)
     assert text.describes(CALL)
     assert text.describes('<tool_call>{"name":"time","arguments":{}}</tool_call>')
     assert not text.describes(CALL + CALL)
@@ -46,7 +55,7 @@ def test_a_required_call_is_one_call_of_a_tool_that_is_there() -> None:
 def test_several_calls_are_required_where_they_may_come_in_parallel() -> None:
     plan = planner().plan(Grammar(kind="tool_call", tools={"read": PATH}, parallel=True))
     assert plan is not None
-    text = GrammarText(plan.gbnf, max_depth=10)
+    text = GrammarText(plan.matcher)
     assert text.describes(CALL)
     assert text.describes(f"{CALL}\n{CALL}{CALL}")
     assert not text.describes(f"{CALL}\n")
@@ -56,7 +65,7 @@ def test_a_lazy_call_begins_with_its_marker() -> None:
     plan = planner().plan(Grammar(kind="tool_call", tools={"read": PATH}, lazy=True))
     assert plan is not None
     assert (plan.is_lazy, plan.markers, plan.starts) == (True, (b"<tool_call>",), ())
-    assert GrammarText(plan.gbnf, max_depth=10).describes(CALL)
+    assert GrammarText(plan.matcher).describes(CALL)
 
 
 def test_nothing_follows_a_single_call() -> None:
@@ -67,7 +76,7 @@ def test_nothing_follows_a_single_call() -> None:
         plan = planner().plan(wanted)
         assert plan is not None
         assert plan.is_last
-        text = GrammarText(plan.gbnf, max_depth=10)
+        text = GrammarText(plan.matcher)
         assert text.describes(CALL)
         assert not text.describes(CALL + CALL)
 
@@ -83,54 +92,77 @@ def test_what_no_frame_can_tell_is_left_free() -> None:
     )
 
 
-def test_a_lazy_call_of_a_tool_that_is_not_there_is_not_led_to_another() -> None:
-    tools = {"ab": {"const": {"p": 1}}, "abc": {"const": 1}, 'q"': {"const": 1}, "x" * 200: True}
-    plan = planner().plan(Grammar(kind="tool_call", tools=tools, lazy=True))
-    assert plan is not None
-    assert list(plan.quarantined) == ["x" * 200]
-    text = GrammarText(plan.gbnf, max_depth=11)
-    for name in ("a", "abz", "abcd", "b", "Ab", "ä", "web_search", "q"):
-        assert text.describes(called(name)), name
-    for name in ("ab", "abc", 'q\\"', ""):
-        assert not text.describes(called(name)), name
-    assert text.describes('<tool_call>{"name": "ab", "arguments": {"p": 1}}</tool_call>')
-    required = planner().plan(Grammar(kind="tool_call", tools=tools))
-    assert required is not None
-    assert not GrammarText(required.gbnf).describes(called("web"))
+def test_r2_a_call_is_one_of_a_tool_that_is_offered_also_where_the_model_began_it() -> None:
+    tools = {"ab": {"const": {"p": 1}}, "abc": True, 'q"': True, "x" * 200: True}
+    for lazy in (True, False):
+        plan = planner().plan(Grammar(kind="tool_call", tools=tools, lazy=lazy))
+        assert plan is not None
+        assert list(plan.quarantined) == ["x" * 200]
+        text = GrammarText(plan.matcher)
+        for name in ("a", "abz", "abcd", "b", "main.py", "3", "", "q"):
+            assert not text.describes(called(name)), name
+        for name in ("abc", 'q\\"'):
+            assert text.describes(called(name)), name
+        assert not text.describes(called("ab"))
+        assert text.describes('<tool_call>{"name": "ab", "arguments": {"p": 1}}</tool_call>')
 
 
-def test_a_bad_schema_takes_no_other_tool_down() -> None:
-    tools = {"read": PATH, "bad": BAD}
+def test_what_cannot_be_held_of_one_tool_is_left_out_and_named_and_the_others_live() -> None:
+    tools = {"read": PATH, "odd": BAD}
+    for lazy in (True, False):
+        plan = planner().plan(Grammar(kind="tool_call", tools=tools, lazy=lazy))
+        assert plan is not None
+        (why,) = plan.quarantined.values()
+        assert why.startswith("not (") and "#/not" in why
+        text = GrammarText(plan.matcher)
+        assert text.describes('<tool_call>{"name": "odd", "arguments": {"any": 1}}</tool_call>')
+        assert text.describes(CALL)
+        assert not text.describes(CALL.replace('"a"', "1"))
+
+
+def test_a_schema_that_is_none_leaves_its_tool_free_where_the_model_begins_and_never_required() -> (
+    None
+):
+    tools = {"read": PATH, "bad": 7}
     lazy = planner().plan(Grammar(kind="tool_call", tools=tools, lazy=True))
     required = planner().plan(Grammar(kind="tool_call", tools=tools))
-    assert lazy is not None
-    assert required is not None
-    assert lazy.quarantined == required.quarantined == {"bad": "not cannot be written as a grammar"}
-    call = '<tool_call>{"name": "bad", "arguments": {"any": 1}}</tool_call>'
-    assert GrammarText(lazy.gbnf, max_depth=10).describes(call)
-    assert not GrammarText(required.gbnf, max_depth=10).describes(call)
-    assert GrammarText(required.gbnf, max_depth=10).describes(CALL)
+    assert lazy is not None and required is not None
+    assert list(lazy.quarantined) == list(required.quarantined) == ["bad"]
+    assert GrammarText(lazy.matcher).describes(called("bad"))
+    assert not GrammarText(required.matcher).describes(called("bad"))
+    assert GrammarText(required.matcher).describes(CALL)
 
 
-def test_a_bad_schema_is_a_failure_where_it_is_the_one_required() -> None:
-    with pytest.raises(SchemaError, match="bad: not cannot"):
-        planner().plan(Grammar(kind="tool_call", tools={"bad": BAD}))
-    with pytest.raises(SchemaError, match="not cannot"):
-        planner().plan(Grammar(kind="json_schema", schema=BAD))
+def test_what_is_required_and_cannot_be_held_is_refused_with_keyword_and_place() -> None:
+    with pytest.raises(SchemaError, match="bad: a schema is an object"):
+        planner().plan(Grammar(kind="tool_call", tools={"bad": 7}))
+    inner = {"type": "object", "properties": {"a/b": {"items": BAD}}}
+    with pytest.raises(SchemaError, match=r'"not".*#/properties/a~1b/items/not'):
+        planner().plan(Grammar(kind="json_schema", schema=inner))
 
 
-def test_a_grammar_that_llama_cpp_refuses_is_quarantined_too() -> None:
-    refusing = GrammarPlanner(lambda gbnf: "forbidden" not in gbnf)
-    tools = {"read": PATH, "odd": {"const": "forbidden"}}
-    plan = refusing.plan(Grammar(kind="tool_call", tools=tools))
+def test_without_llguidance_free_text_goes_on_and_what_must_be_held_is_refused() -> None:
+    def missing(_lark: str) -> Matcher:
+        raise MissingError(MISSING)
+
+    free = GrammarPlanner(missing)
+    plan = free.plan(Grammar(kind="tool_call", tools={"read": PATH}, lazy=True))
     assert plan is not None
-    assert list(plan.quarantined) == ["odd"]
+    assert plan.matcher is None
+    assert "pip install" in plan.quarantined["read"]
+    assert free.plan(Grammar()) is None
+    for wanted in (
+        Grammar(kind="tool_call", tools={"read": PATH}),
+        Grammar(kind="json_schema", schema=PATH, loose=True),
+    ):
+        with pytest.raises(MissingError, match="llguidance"):
+            free.plan(wanted)
 
 
 def test_an_answer_by_schema_may_be_a_call_where_tools_are_offered() -> None:
     plan = planner().plan(Grammar(kind="json_schema", schema=PATH, tools={"read": PATH}))
     assert plan is not None
-    text = GrammarText(plan.gbnf, max_depth=11)
+    text = GrammarText(plan.matcher)
     assert text.describes('{"path": "a"}')
     assert text.describes(CALL)
     assert not text.describes("hello")
@@ -139,19 +171,39 @@ def test_an_answer_by_schema_may_be_a_call_where_tools_are_offered() -> None:
 def test_equal_requests_are_planned_once() -> None:
     asked: list[str] = []
 
-    def accepts(gbnf: str) -> bool:
-        asked.append(gbnf)
-        return True
+    def compile_text(lark: str) -> Matcher:
+        asked.append(lark)
+        return compiled(lark)
 
-    kept = GrammarPlanner(accepts)
+    kept = GrammarPlanner(compile_text)
     first = kept.plan(Grammar(kind="tool_call", tools={"read": PATH}))
     count = len(asked)
     assert kept.plan(Grammar(kind="tool_call", tools={"read": dict(PATH)})) is first
     assert len(asked) == count
     for number in range(100):
         kept.plan(Grammar(kind="json_schema", schema={"const": number}))
-    assert kept.plan(Grammar(kind="tool_call", tools={"read": PATH})) == first
+    assert kept.plan(Grammar(kind="tool_call", tools={"read": PATH})) is not first
     assert len(asked) > count + 100
+
+
+def test_a_grammar_that_takes_too_long_is_left_behind_and_few_of_them() -> None:
+    def slow() -> None:
+        limited.compile('start: %json {"type": "integer", "multipleOf": 30011}\n')
+
+    quick = Rules().text('"a"')
+    limited = Guidance(lambda: ([bytes([byte]) for byte in range(128)], [0]), limit_s=0.02)
+    limited.wait()
+    for _ in range(MAX_LEFT_BEHIND):
+        with pytest.raises(SchemaError, match="longer than"):
+            slow()
+    with pytest.raises(SchemaError, match="others"):
+        limited.compile(quick)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(SchemaError):
+            limited.compile(quick)
+            break
+    assert limited.compile(quick).allowed().tolist() == [ord("a")]
 
 
 THINK = ((b"<think>", b"</think>"), (b"[THINK]", b"[/THINK]"))
@@ -210,7 +262,7 @@ def test_a_prompt_that_opens_reasoning_is_waited_for() -> None:
 class FakePicker:
     """Bytes as tokens, a grammar that is one text, samplers that want one text whatever comes.
 
-    As llama.cpp does, it ends everything when its grammar is fed what it forbids.
+    It ends everything when its grammar is fed what it forbids.
     """
 
     def __init__(self, wants: bytes, grammar: bytes) -> None:
@@ -220,14 +272,17 @@ class FakePicker:
         self.starts = 0
         self.remembered: list[int] = []
         self.fed = b""
+        self.error = ""
 
     def pick(self, row: int) -> int:
         return self.wants[row] if row < len(self.wants) else END
 
-    def pick_allowed(self, row: int, banned: Sequence[int]) -> int:
+    def pick_allowed(self, row: int, *, digits: bool = True) -> int:
         self.masks += 1
-        allowed = [*range(256), END]
-        fitting = [token for token in allowed if token not in banned and self.allows(token)]
+        every = [END, *range(256)]
+        fitting = [token for token in every if self.allows(token)]
+        if not digits:
+            fitting = [token for token in fitting if not self.piece(token).isdigit()]
         return fitting[0] if fitting else NOTHING_FITS
 
     def remember(self, token: int) -> None:
@@ -244,11 +299,14 @@ class FakePicker:
 
     def accept(self, token: int) -> None:
         assert token != END
-        assert self.allows(token), "llama.cpp aborts here"
+        assert self.allows(token), "it is fed what it forbids"
         self.fed += bytes([token])
 
     def may_end(self) -> bool:
         return self.fed == self.grammar
+
+    def grammar_error(self) -> str:
+        return self.error
 
     def piece(self, token: int) -> bytes:
         return b"" if token == END else bytes([token])
@@ -294,6 +352,21 @@ def test_a_model_cannot_end_before_the_grammar_does() -> None:
     assert said(picker, Constraint(picker, None, repeats=False)) == "{}"
 
 
+def test_a_number_without_an_end_is_ended() -> None:
+    class Numbers(FakePicker):
+        def allows(self, token: int) -> bool:
+            return token == END if b"}" in self.fed else token in {*b"0123456789}"}
+
+        def accept(self, token: int) -> None:
+            self.fed += bytes([token])
+
+        def may_end(self) -> bool:
+            return b"}" in self.fed
+
+    picker = Numbers(b"3" * 500, b"")
+    assert said(picker, Constraint(picker, None, repeats=False), 300) == "3" * 100 + "}"
+
+
 def test_a_lazy_grammar_holds_behind_each_marker_only() -> None:
     picker = FakePicker(b"free <c>[9] free <c>[1] end", b"<c>[1]")
     constraint = Constraint(picker, Trigger([b"<c>"]), repeats=True)
@@ -326,19 +399,45 @@ def test_text_behind_the_marker_that_does_not_fit_leaves_the_model_alone() -> No
     assert picker.fed == b"<c>"
 
 
-def test_bytes_that_are_no_utf8_are_never_taken() -> None:
-    class Overlong(FakePicker):
+def test_bytes_that_are_no_utf8_are_never_allowed() -> None:
+    schema = {"type": "string"}
+    tagged = CallFrame(
+        call="<%name%>%arguments%</>",
+        parameters=ParameterForm(key="<%key%>", strings=(StringForm(key="<%key%>", stop="</p>"),)),
+    )
+    text = planner().plan(Grammar(kind="json_schema", schema=schema))
+    tags = planner().plan(
+        Grammar(kind="tool_call", tools={"f": {"properties": {"a": schema}}}, frames=(tagged,))
+    )
+    for plan, begun in ((text, b'"'), (tags, b"<f><a>")):
+        assert plan is not None and plan.matcher is not None
+        matcher = plan.matcher.anew()
+        for byte in begun:
+            matcher.accept(byte)
+        assert not any(map(matcher.allows, (0x80, 0xBF, 0xC0, 0xC1, 0xF5, 0xFF)))
+        matcher.accept(0xC3)
+        assert matcher.allowed().tolist() == list(range(0x80, 0xC0))
+        matcher.accept(0xA4)
+        matcher.accept(0xE0)
+        assert matcher.allowed().tolist() == list(range(0xA0, 0xC0))
+        matcher.accept(0xED)
+        assert matcher.error
+
+
+def test_a_grammar_that_breaks_down_holds_nothing_from_there_on_and_says_so() -> None:
+    class Breaking(FakePicker):
         def allows(self, token: int) -> bool:
-            return token in {0xC0, 0xE0, 0x80, 0xC3, 0xA4}
+            if len(self.fed) == 3:
+                self.error = "too complex"
+            return not self.error and super().allows(token)
 
-        def accept(self, token: int) -> None:
-            self.fed += bytes([token])
+        def pick_allowed(self, row: int, *, digits: bool = True) -> int:
+            return NOTHING_FITS if self.error else super().pick_allowed(row, digits=digits)
 
-    picker = Overlong(b"\xc0\x80", b"")
+    picker = Breaking(b"abXYZ", b"abcdefgh")
     constraint = Constraint(picker, None, repeats=False)
-    assert constraint.sample(0) == 0xC3
-    assert constraint.sample(0) in {0x80, 0xA4}
-    assert constraint.sample(1) == 0xC3
+    assert said(picker, constraint) == "abcYZ"
+    assert (constraint.lifted, constraint.is_active) == ("too complex", False)
 
 
 def test_where_nothing_fits_it_is_said_and_nothing_is_fed() -> None:
@@ -355,7 +454,7 @@ def test_h8_a_schema_that_need_not_be_strict_is_held_without_what_cannot_be() ->
     named_like_keywords = {"type": "object", "properties": {"not": {"type": "null"}}}
     loose = {
         "type": "object",
-        "properties": {"n": {"type": "integer", "multipleOf": 7}, "inner": named_like_keywords},
+        "properties": {"n": {"type": "integer", "multipleOf": 5}, "inner": named_like_keywords},
         "required": ["n"],
         "not": {"required": ["x"]},
     }
@@ -364,8 +463,8 @@ def test_h8_a_schema_that_need_not_be_strict_is_held_without_what_cannot_be() ->
     plan = planner().plan(Grammar(kind="json_schema", schema=loose, loose=True))
     assert plan is not None
     (why,) = plan.quarantined.values()
-    assert why.startswith("multipleOf, not (")
-    text = GrammarText(plan.gbnf, max_depth=10)
+    assert why.startswith("not (") and "#/not" in why
+    text = GrammarText(plan.matcher)
     assert text.describes('{"n": 5, "inner": {"not": null}}')
     assert not text.describes('{"n": "5"}')
     held = planner().plan(Grammar(kind="json_schema", schema=PATH, loose=True))

@@ -41,6 +41,7 @@ from clawd.engine.worker.template import ChatTemplate
 from clawd.errors import ProtocolError
 from tests.engine.worker.fake_backend import FakeBackend
 from tests.engine.worker.test_prompt import TEMPLATE, Characters
+from tests.support.grammar_text import compiled
 
 LIMIT_S = 60.0
 MAX_UNSENT_BYTES = 4096
@@ -75,7 +76,7 @@ def engine_over(backend: FakeBackend, store: StateStore) -> Engine:
     return Engine(
         info=INFO,
         answers=Answers(Characters(), prompts, scheduler.histories),
-        grammars=GrammarPlanner(backend.accepts_grammar),
+        grammars=GrammarPlanner(compiled),
         scheduler=scheduler,
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawd.engine.client import EngineSettings
 from clawd.engine.protocol import (
     FromWorker,
     GenerationDone,
@@ -14,7 +15,6 @@ from clawd.engine.protocol import (
     SamplingConfig,
     Tokens,
 )
-from clawd.engine.settings import EngineSettings
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
@@ -323,13 +323,19 @@ def test_the_supervisor_waits_longer_than_a_worker_saves() -> None:
         min_size=1,
         max_size=14,
     ),
-    whole_only=st.booleans(),
+    kind=st.sampled_from(["shared", "apart", "whole only"]),
     budget=st.sampled_from([0, 300, 70_000, 200_000, MEGABYTE]),
 )
 def test_any_load_is_answered_exactly(
-    requests: list[tuple[int, int, int, int, int, bool]], *, whole_only: bool, budget: int
+    requests: list[tuple[int, int, int, int, int, bool]], *, kind: str, budget: int
 ) -> None:
-    backend = FakeBackend(n_ctx=128, n_batch=16, n_sequences=4, reuses_whole_only=whole_only)
+    backend = FakeBackend(
+        n_ctx=128,
+        n_batch=16,
+        n_sequences=4,
+        reuses_whole_only=kind == "whole only",
+        shares_cells=kind != "apart",
+    )
     run = Run(backend, memory=budget)
     prompts = {}
     for seed, length, tail, max_tokens, steps, rests in requests:

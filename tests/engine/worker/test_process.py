@@ -1,13 +1,17 @@
-"""What a worker does to itself: whom the kernel takes first, how much memory a block may want."""
+"""What a worker does to itself: whom the kernel takes first, what a block may want of it."""
 
+import hashlib
 import resource
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from clawd.engine.worker.process import OOM_SCORE_ADJ, memory_bound
+from clawd.engine.worker.process import OOM_SCORE_ADJ, memory_bound, processor_bound
 from tests.support.rows import each_row
 
 HARDENED = (
@@ -51,3 +55,36 @@ def test_a_limit_from_outside_is_not_raised() -> None:
             assert resource.getrlimit(resource.RLIMIT_AS) == outer
         assert resource.getrlimit(resource.RLIMIT_AS) == outer
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_code_that_computes_for_too_long_is_ended_while_another_thread_computes_in_a_library() -> (
+    None
+):
+    before, started = signal.getsignal(signal.SIGPROF), time.thread_time()
+    ended = threading.Event()
+
+    def compute() -> None:
+        # No Python code runs in it: it would not see a signal, nor pass one on.
+        hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 5_000_000)
+        ended.set()
+
+    library = threading.Thread(target=compute)
+    library.start()
+    for _ in range(5):
+        with pytest.raises(TimeoutError), processor_bound(0.05):
+            while True:
+                pass
+    assert not ended.is_set()
+    assert time.thread_time() - started >= 5 * 0.05
+    library.join()
+    assert signal.getsignal(signal.SIGPROF) is before
+
+
+def test_code_that_waits_or_ends_in_time_is_left_alone() -> None:
+    with processor_bound(0.05):
+        time.sleep(0.2)
+    for _ in range(20):
+        with processor_bound(0.02):
+            until = time.thread_time() + 0.01
+            while time.thread_time() < until:
+                pass

@@ -12,13 +12,14 @@ from clawd.engine.worker.sampling import (
     LogitBias,
     MinP,
     Penalties,
+    Reach,
     Temperature,
     TopK,
     TopP,
     Typical,
     Xtc,
-    negligible_gap,
     plan_stages,
+    reach_of,
     remembered_tokens,
 )
 from tests.support.rows import each_row
@@ -73,6 +74,32 @@ def test_penalties_over_no_tokens_are_none() -> None:
     assert plan_stages(config) == (Greedy(),)
 
 
+BIASED = ((9, -1.0), (3, 2.0), (9, 1.0))
+
+
+@each_row(
+    ("config", "reach"),
+    [
+        (SamplingConfig(), Reach(count=40)),
+        (SamplingConfig(temperature=0), Reach(count=1)),
+        (SamplingConfig(logit_bias=BIASED), Reach(count=43, raised=(3, 9))),
+        (SamplingConfig(temperature=0, logit_bias=BIASED), Reach(count=4, raised=(3, 9))),
+        (SamplingConfig(repeat_penalty=1.1), Reach(count=104)),
+        (SamplingConfig(temperature=0, presence_penalty=0.5), Reach(count=65)),
+        # What may rise from anywhere, or fall without a bound, can be any token.
+        (SamplingConfig(repeat_penalty=0.9), None),
+        (SamplingConfig(frequency_penalty=-0.1), None),
+        (SamplingConfig(dry_multiplier=1), None),
+        (SamplingConfig(top_k=0), None),
+        (SamplingConfig(top_k=0, top_p=1, min_p=0, typical_p=1), None),
+    ],
+)
+def test_only_the_likeliest_and_what_is_raised_can_be_picked(
+    config: SamplingConfig, reach: Reach | None
+) -> None:
+    assert reach_of(plan_stages(config)) == reach
+
+
 @each_row(
     ("config", "count"),
     [
@@ -88,22 +115,6 @@ def test_samplers_are_shown_as_much_of_the_prompt_as_they_look_back_on(
     config: SamplingConfig, count: int
 ) -> None:
     assert remembered_tokens(config) == count
-
-
-@each_row(
-    ("config", "gap"),
-    [
-        (SamplingConfig(temperature=0), 0.0),
-        (SamplingConfig(min_p=0.1), pytest.approx(2.302585)),
-        (SamplingConfig(min_p=0), None),
-        (SamplingConfig(temperature=0, presence_penalty=1), None),
-        (SamplingConfig(temperature=0, logit_bias=((1, 5.0),)), None),
-    ],
-)
-def test_what_can_never_be_drawn_need_not_be_masked(
-    config: SamplingConfig, gap: float | None
-) -> None:
-    assert negligible_gap(config) == gap
 
 
 def test_the_models_seed_serves_requests_without_one() -> None:

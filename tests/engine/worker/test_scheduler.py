@@ -160,6 +160,28 @@ def test_a_full_queue_says_busy_at_once_with_a_time_to_wait() -> None:
     assert run.submit(9, prompt(9, 5)) is None
 
 
+def test_h8_who_is_turned_away_is_told_when_the_queue_will_have_moved() -> None:
+    run = Run(n_parallel=2, max_queue=4)
+
+    def fill(first: int) -> None:
+        for number in range(first, first + 6):
+            assert run.submit(number, prompt(number, 5), max_tokens=4) is None
+
+    fill(0)
+    began = run.backend.clock()
+    run.finish()
+    pace_s = (run.backend.clock() - began) / 6
+    fill(10)
+    while run.scheduler.queued > 4:
+        run.step()
+    refused = [run.submit(number, prompt(number, 5)) for number in range(20, 30)]
+    waits = [each.retry_after_s for each in refused if each is not None]
+    # Four wait already; and who was turned away comes back, not all at once.
+    assert len(waits) == 10 and waits == sorted(waits) and waits[0] < waits[-1]
+    assert 3 * pace_s < waits[0] < 8 * pace_s, (pace_s, waits)
+    assert 8 * pace_s < waits[-1] < 20 * pace_s, (pace_s, waits)
+
+
 def test_a_second_generation_with_the_same_id_is_refused() -> None:
     run = Run()
     run.submit(1, prompt(1, 5))
@@ -368,7 +390,7 @@ def test_any_load_is_answered_exactly(
 
 def test_a_prompt_that_opens_reasoning_in_the_models_own_words_is_known() -> None:
     run = Run()
-    plan = GrammarPlan(gbnf='root ::= "x"', thoughts=((b"[THINK]", b"[/THINK]"),))
+    plan = GrammarPlan(thoughts=((b"[THINK]", b"[/THINK]"),))
     for number, end in enumerate(("[THINK]", "<think>\n", "[/THINK]"), 1):
         ending = (Part(text=f"assistant\n{end}", tokens=(number, 2), generated=False),)
         assert run.scheduler.submit(number, ending, SamplingConfig(max_tokens=1), plan) is None
@@ -378,7 +400,7 @@ def test_a_prompt_that_opens_reasoning_in_the_models_own_words_is_known() -> Non
 
 def test_a_grammar_reaches_the_sampler_and_its_quarantine_the_daemon() -> None:
     run = Run()
-    plan = GrammarPlan(gbnf='root ::= "x"', quarantined={"bad": "why"})
+    plan = GrammarPlan(quarantined={"bad": "why"})
     asked = SamplingConfig(temperature=0, max_tokens=2)
     thinking = (Part(text="assistant\n<think>\n", tokens=(1, 2, 3), generated=False),)
     assert run.scheduler.submit(1, parts(prompt(1, 5)), asked, plan) is None
@@ -406,6 +428,16 @@ def test_a_grammar_that_nothing_fits_fails_its_generation_only() -> None:
     assert "grammar" in failed.message
     assert run.backend.samplers[0].closed == 1
     assert run.done(2).completion_tokens == 20
+
+
+def test_a_grammar_that_broke_down_is_told_at_the_end() -> None:
+    run = Run()
+    run.submit(1, prompt(1, 5), max_tokens=4)
+    run.submit(2, prompt(2, 5), max_tokens=4)
+    run.step()
+    run.backend.samplers[0].lifted = "too complex"
+    run.finish()
+    assert (run.done(1).lifted, run.done(2).lifted) == ("too complex", "")
 
 
 def test_log_probabilities_come_with_the_tokens_that_they_are_of() -> None:

@@ -1,13 +1,20 @@
 """Guessing from what was said before: what is guessed, when it pays, and that answers stay."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.engine.protocol import FromWorker, GenerationDone, SamplingConfig, Tokens
-from clawd.engine.worker.costs import Grouping, PromptGrouping, StepCosts, draft_length
+from clawd.engine.worker.costs import (
+    Grouping,
+    Payoff,
+    PromptGrouping,
+    StepCosts,
+    draft_length,
+)
 from clawd.engine.worker.drafts import MAX_DRAFT, Drafter
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
@@ -131,6 +138,18 @@ class TestGuesses:
         assert drafter.guess(1) == []
 
 
+def _ways(
+    grouping: Grouping, *, together: float, apart: Callable[[int], float], steps: int
+) -> list[bool]:
+    """Let four sequences go on for some steps; return in which they were decoded one by one."""
+    ways: list[bool] = []
+    for step in range(steps):
+        ways.append(grouping.is_apart(4))
+        elapsed_s = apart(step) if ways[-1] else together
+        grouping.measured(4, elapsed_s, is_apart=ways[-1])
+    return ways
+
+
 class TestCosts:
     def test_a_size_between_two_known_ones_lies_between_them(self) -> None:
         costs = StepCosts()
@@ -150,44 +169,39 @@ class TestCosts:
         assert costs.known(1) == pytest.approx(1.5)
 
     def test_sequences_are_decoded_apart_where_a_batch_is_no_bargain(self) -> None:
-        costs = StepCosts()
-        grouping = Grouping(costs)
+        grouping = Grouping()
         assert not grouping.is_apart(4)
-        costs.measured(4, 40.0)
-        assert grouping.is_apart(4)
-        costs.measured(1, 8.0)
-        assert grouping.is_apart(4)
+        ways = _ways(grouping, together=40.0, apart=lambda _step: 32.0, steps=60)
+        assert ways.index(True) == 17  # it is tried once the batch is known well
+        assert all(ways[20:32])
+        assert grouping.prefers_apart(4)
+        assert not grouping.prefers_apart(8)
         assert not grouping.is_apart(1)
 
     def test_sequences_are_decoded_together_where_that_is_cheaper(self) -> None:
-        costs = StepCosts()
-        costs.measured(1, 8.0)
-        costs.measured(4, 10.0)
-        assert not Grouping(costs).is_apart(4)
+        grouping = Grouping()
+        ways = _ways(grouping, together=10.0, apart=lambda _step: 32.0, steps=4000)
+        assert not grouping.prefers_apart(4)
+        tried = [step for step, is_apart in enumerate(ways) if is_apart]
+        assert tried[:3] == [17, 18, 19]
+        assert len(tried) <= 3 * 9  # ever more seldom
 
-    def test_the_other_way_is_tried_again_but_ever_more_seldom(self) -> None:
-        costs = StepCosts()
-        costs.measured(1, 1.0)
-        costs.measured(4, 2.0)
-        grouping = Grouping(costs)
-        tried = [step for step in range(4000) if grouping.is_apart(4)]
-        assert tried[:3] == [16, 17, 18]
-        assert len(tried) <= 3 * 9
+    def test_r10_a_way_that_is_only_measured_oftener_does_not_win(self) -> None:
+        # Single steps take 17 to 25 here, so that four times their least is less than a batch.
+        random = itertools.cycle([25.0, 17.0, 23.0, 21.0, 19.0])
+        grouping = Grouping()
+
+        def apart(_step: int) -> float:
+            return sum(next(random) for _ in range(4))
+
+        ways = _ways(grouping, together=76.0, apart=apart, steps=400)
+        assert sum(ways) < 20
 
     def test_one_slow_step_does_not_decide_for_long(self) -> None:
-        costs = StepCosts()
-        costs.measured(1, 8.0)
-        costs.measured(4, 100.0)
-        grouping = Grouping(costs)
-        ways = []
-        for _ in range(40):
-            ways.append(grouping.is_apart(4))
-            if ways[-1]:
-                costs.measured(1, 8.0)
-            else:
-                costs.measured(4, 10.0)
-        assert all(ways[:16])
-        assert not any(ways[20:])
+        grouping = Grouping()
+        grouping.measured(4, 100.0, is_apart=False)
+        ways = _ways(grouping, together=10.0, apart=lambda _step: 32.0, steps=60)
+        assert sum(ways[:40]) <= 6
 
     def test_prompts_are_decoded_by_themselves_where_that_is_faster(self) -> None:
         grouping = PromptGrouping()
@@ -225,6 +239,21 @@ class TestCosts:
             costs.measured(size, elapsed_s)
         assert draft_length(costs, 0, CERTAIN) == 7
 
+    def test_r10_guesses_that_cost_time_stop_for_ever_longer_and_go_on_once_they_pay(self) -> None:
+        payoff, tried = Payoff(), []
+        for step in range(2000):
+            payoff.step()
+            if not payoff.is_paused:
+                tried.append(step)
+                payoff.measured(-0.1)
+        assert tried == [0, 32, 96, 224, 480, 992]
+        payoff.measured(0.1)
+        assert not payoff.is_paused
+        payoff.measured(-0.1)
+        for _ in range(32):
+            payoff.step()
+        assert not payoff.is_paused
+
     def test_nothing_is_guessed_before_a_plain_step_is_known(self) -> None:
         assert draft_length(StepCosts(), 0, CERTAIN) == 0
 
@@ -238,6 +267,32 @@ class TestGenerations:
         assert done.completion_tokens == 200
         assert done.drafted_tokens >= done.accepted_tokens > 150
         assert len(run.backend.batches) < 40
+
+    def test_r10_no_answer_begins_with_guesses(self) -> None:
+        backend = FakeBackend(n_ctx=1024, follows=alphabet)
+        run = Run(backend)
+        run.ask(letters("abcdefghijklmnopqrstuvwxyzabc"), 60)
+        sizes = [sum(dict(batch).values()) for batch in backend.batches]
+        first = next(at for at, size in enumerate(sizes[1:]) if size > 1)
+        assert first == 7  # of eight tokens one comes with the prompt
+        assert run.done().accepted_tokens > 30
+
+    def test_r10_text_that_only_begins_to_repeat_itself_is_hardly_guessed_at(self) -> None:
+        # Every third place has stood there before, and goes on in another way each time.
+        def fickle(tokens: Sequence[int], _end: int = 0) -> int:
+            return letters("abc")[len(tokens) % 3] if len(tokens) % 7 < 4 else tokens[-1] + 1
+
+        def step_s(tokens: int) -> float:
+            return 1.0 if tokens == 1 else 1.0 + 0.1 * tokens
+
+        sizes: dict[bool, float] = {}
+        for speculates in (True, False):
+            backend = FakeBackend(n_ctx=2048, n_batch=64, follows=fickle, step_s=step_s)
+            run = Run(backend)
+            run.planner.speculates = speculates
+            run.ask(letters("abcabc"), 1500)
+            sizes[speculates] = backend.now
+        assert sizes[True] < 1.01 * sizes[False]
 
     def test_nothing_is_drafted_when_it_is_switched_off(self) -> None:
         backend = FakeBackend(n_ctx=1024, follows=alphabet)

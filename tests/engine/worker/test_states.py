@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.engine.worker.buffers import Buffer, BufferPool
+from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.statefolder import StateFolder
 from clawd.engine.worker.states import StateStore
 
@@ -46,7 +47,8 @@ class Filler:
 
 
 def keep(store: StateStore, sequence: list[int], size: int = SIZE) -> bool:
-    return store.keep(sequence, (), size, fill(sequence[-1] % 256))
+    said = Part(text="said", tokens=tuple(sequence), generated=True)
+    return store.keep(sequence, (said,), size, fill(sequence[-1] % 256))
 
 
 def value_of(store: StateStore, sequence: list[int]) -> int | None:

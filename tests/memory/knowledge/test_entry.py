@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.memory.knowledge.entry import (
+from clawd.memory.knowledge.files import (
     HEADER_LIMIT_BYTES,
     MAX_SOURCES,
     Header,

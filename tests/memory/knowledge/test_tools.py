@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from clawd.memory.indexer import Indexer
 from clawd.memory.knowledge.tools import knowledge_tools
+from clawd.memory.store import Memory
 from clawd.security.origins import FileOrigins
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
@@ -18,6 +20,7 @@ from clawd.security.taint import TaintBook
 from clawd.tools.base import SHORT_LIMIT, Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.knowledge_reports import KnowledgeEntry
+from tests.memory.embedders import Subjects
 from tests.memory.knowledge.rig import ME, Notes
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Probe, bench_in, request
@@ -69,6 +72,29 @@ async def world(tmp_path: Path, notes: Notes) -> AsyncIterator[World]:
 
 
 # --- what they answer
+
+
+async def test_a_note_that_is_found_by_its_meaning_taints_as_one_that_is_found_by_a_keyword(
+    world: World, tmp_path: Path
+) -> None:
+    model = Subjects()
+    memory = await Memory.open(tmp_path / "memory.sqlite")
+    try:
+        vectors, notes = memory.search_by_meaning(model), world.notes.knowledge
+        notes.meaning = memory.search.meaning
+        world.bench.policy = PolicySettings(autonomy="full")
+        await world.call("page", "conv-bad", text="x")
+        await world.call(
+            "knowledge_save", "conv-bad", keywords="garage", content="The car stands there."
+        )
+        await Indexer(vectors, notes, model, may_work=lambda: True)._work()
+        found = await world.call("knowledge_search", "conv-new", keywords="my vehicle")
+        assert "garage" in found.text
+        assert model.seen[-1] == ["my vehicle"]
+        assert world.taint.is_tainted("conv-new")
+        assert SOURCE in world.taint.sources("conv-new")
+    finally:
+        await memory.close()
 
 
 async def test_the_whole_round_in_the_words_of_the_tools(world: World) -> None:

@@ -1,6 +1,9 @@
 """The parsers of the families with their own markers by their transcripts, and how one is fed."""
 
+import gc
 import json
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +11,8 @@ import pytest
 
 from clawd.providers.base import CallAssembler, CallDelta, Reasoning, Text
 from clawd.providers.toolcalls import (
-    apertus,
-    command_r,
-    functionary,
-    gemma,
-    generic_json,
-    granite,
     harmony,
-    lfm2,
-    minicpm,
-    nemotron,
-    phi4,
+    json_families,
 )
 from clawd.providers.toolcalls.base import (
     ParsedDelta,
@@ -26,24 +20,41 @@ from clawd.providers.toolcalls.base import (
     ParserOptions,
     ToolCallParser,
 )
+from clawd.providers.toolcalls.detect import FAMILIES
+from tests.support.rows import thorough
 
+MAKE: dict[str, ParserFactory] = {family.name: family.make for family in FAMILIES}
+NEWER = (
+    "apriel",
+    "ernie",
+    "gigachat",
+    "hunyuan",
+    "kimi-k3",
+    "llama 4",
+    "minimax-m1",
+    "minimax-m3",
+    "muse",
+    "olmo 3",
+    "solar",
+)
 # By transcript file and, where a family writes in several ways, the parser a transcript names.
 PARSERS: dict[tuple[str, str], ParserFactory] = {
-    ("apertus", ""): apertus.make,
-    ("command_r", "fenced"): command_r.make_fenced,
-    ("command_r", "marked"): command_r.make_marked,
-    ("functionary", "v31"): functionary.make_v31,
-    ("functionary", "v32"): functionary.make_v32,
-    ("gemma", "asked"): gemma.make_asked,
-    ("gemma", "function"): gemma.make_function,
-    ("gemma", "native"): gemma.make_native,
-    ("generic", ""): generic_json.make,
-    ("granite", ""): granite.make,
+    ("apertus", ""): json_families.make_apertus,
+    ("command_r", "fenced"): json_families.make_command_fenced,
+    ("command_r", "marked"): json_families.make_command_marked,
+    ("functionary", "v31"): json_families.make_functionary31,
+    ("functionary", "v32"): json_families.make_functionary32,
+    ("gemma", "asked"): json_families.make_gemma_asked,
+    ("gemma", "function"): json_families.make_function_gemma,
+    ("gemma", "native"): json_families.make_gemma4,
+    ("generic", ""): json_families.make_generic_json,
+    ("granite", ""): MAKE["granite"],
     ("harmony", ""): harmony.make,
-    ("lfm2", ""): lfm2.make,
-    ("minicpm", ""): minicpm.make,
-    ("nemotron", ""): nemotron.make,
-    ("phi4", ""): phi4.make,
+    ("lfm2", ""): json_families.make_lfm2,
+    ("minicpm", ""): json_families.make_minicpm,
+    ("nemotron", ""): MAKE["nemotron"],
+    ("phi4", ""): MAKE["phi-4"],
+    **{("newer", name): MAKE[name] for name in NEWER},
 }
 FOLDER = Path(__file__).parents[1] / "transcripts"
 Folded = tuple[str, str, list[list[str]]]
@@ -82,3 +93,30 @@ def options(transcript: dict[str, Any]) -> ParserOptions:
         starts_in_reasoning=transcript.get("starts_in_reasoning", False),
         schemas=transcript.get("schemas", {}),
     )
+
+
+# One character at a time costs more than all at once, and shows sooner what is read anew each time.
+IN_CHARACTERS = 16_000 if thorough() else 2_000
+
+
+def expect_linear(make: Callable[[], ToolCallParser], text: str) -> None:
+    """Check that a text four times as long takes four times as long, not sixteen times."""
+    _, quarter_s = timed(make, [text[: len(text) // 4]])
+    _, whole_s = timed(make, [text])
+    assert whole_s < 8 * quarter_s + 0.5
+    short = text[:IN_CHARACTERS]
+    _, quarter_s = timed(make, short[: len(short) // 4])
+    folded, whole_s = timed(make, short)
+    assert whole_s < 8 * quarter_s + 0.1
+    assert folded == parse(make(), [short])
+
+
+def timed(make: Callable[[], ToolCallParser], pieces: Sequence[str]) -> tuple[Folded, float]:
+    """Return what is read of these pieces, and how long a processor reads."""
+    gc.disable()  # a collection of all that other tests left is none of the parser's time
+    try:
+        began = time.process_time()
+        folded = parse(make(), list(pieces))
+        return folded, time.process_time() - began
+    finally:
+        gc.enable()

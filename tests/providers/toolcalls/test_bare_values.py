@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.providers.toolcalls.bare_values import Arguments
+from clawd.providers.toolcalls.literals import Arguments
 from tests.support.rows import each_row
 
 STRING = {"type": "string"}

@@ -11,6 +11,7 @@ from clawd.providers.toolcalls.detect import (
     family_of,
     habits_of,
     looks_like_call,
+    thinking_variables,
 )
 from clawd.providers.toolcalls.prompt_end import prompt_end
 from tests.providers.toolcalls.feeding import parse
@@ -151,3 +152,23 @@ def test_a_call_that_could_not_be_parsed_is_seen(text: str) -> None:
 
 def test_plain_words_are_no_call() -> None:
     assert not looks_like_call("I would call a tool, but none fits.")
+
+
+@each_row(
+    ("template", "expected"),
+    [
+        (
+            "{% if enable_thinking is defined and not enable_thinking %}x{% endif %}",
+            "enable_thinking",
+        ),
+        ("{{ 'Reasoning: ' ~ reasoning_effort | default('medium') }}", "reasoning_effort"),
+        ("{% if thinking %}x{% endif %}{{ reasoning_effort }}", "reasoning_effort thinking"),
+        ("{% set enable_thinking = true %}{{ enable_thinking }}{{ m.thinking }}", ""),
+        ("enable_thinking", ""),
+        ("{% if thinking %}", ""),
+    ],
+)
+def test_r5_what_a_template_reads_of_thinking_is_seen_without_running_it(
+    template: str, expected: str
+) -> None:
+    assert thinking_variables(template) == frozenset(expected.split())

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 from clawd.providers.base import CallDelta, Reasoning, Text
-from clawd.providers.toolcalls import functionary, gemma, granite, harmony, lfm2, nemotron
+from clawd.providers.toolcalls import harmony, json_families
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
-from clawd.providers.toolcalls.families_b import CALL_MARKERS_B, FAMILIES_B
-from tests.providers.toolcalls.feeding import EVERY_PARSER, FOLDER, PARSERS, options, parse
+from clawd.providers.toolcalls.detect import CALL_MARKERS, FAMILIES
+from tests.providers.toolcalls.feeding import EVERY_PARSER, FOLDER, MAKE, PARSERS, options, parse
 from tests.support.rows import each_row, thorough
 
 
@@ -48,7 +48,7 @@ def test_a_call_that_could_not_be_parsed_is_told_by_its_marker() -> None:
     ]
     assert len(failed) > 5
     for transcript in failed:
-        assert any(mark in transcript["content"] for mark in CALL_MARKERS_B), transcript["name"]
+        assert any(mark in transcript["content"] for mark in CALL_MARKERS), transcript["name"]
 
 
 @EVERY_PARSER
@@ -66,12 +66,12 @@ def test_text_is_not_held_back_longer_than_a_marker_may_begin(make: ParserFactor
 @each_row(
     ("make", "whole"),
     [
-        (nemotron.make, '<TOOLCALL>[{"name": "f"}]</TOOLCALL>'),
-        (granite.make, '<|tool_call|>[{"name": "f"}]'),
-        (lfm2.make, "<|tool_call_start|>[f()]<|tool_call_end|>"),
-        (gemma.make_native, "<|tool_call>call:f{}<tool_call|>"),
+        (MAKE["nemotron"], '<TOOLCALL>[{"name": "f"}]</TOOLCALL>'),
+        (MAKE["granite"], '<|tool_call|>[{"name": "f"}]'),
+        (json_families.make_lfm2, "<|tool_call_start|>[f()]<|tool_call_end|>"),
+        (json_families.make_gemma4, "<|tool_call>call:f{}<tool_call|>"),
         (harmony.make, "<|channel|>commentary to=functions.f<|message|>{}<|call|>"),
-        (functionary.make_v32, "f\n{}"),
+        (json_families.make_functionary32, "f\n{}"),
     ],
 )
 def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, whole: str) -> None:
@@ -102,7 +102,7 @@ def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, who
         ("List of tools: <|tool_list_start|>[{{ tool }}]<|tool_list_end|>", "lfm2"),
         ("<|tool_call_start|>[{{ calls }}]<|tool_call_end|><|im_end|>", "lfm2"),
         ("use this format: <TOOLCALL>[{{ call }}]</TOOLCALL>", "nemotron"),
-        ("{{ '<tool_calls>[' }}{{ ']</tool_calls>' }}", "nemotron"),
+        ("{{ '<tool_calls>[' }}{{ ']</tool_calls>' }}", "apriel"),
         ("List of tools: [{{ tools }}]<|im_end|>", "lfm2"),
         (
             "<|START_ACTION|>…<|CHATBOT_TOKEN|>{% if reasoning %}<|START_THINKING|>{% else %}"
@@ -120,17 +120,20 @@ def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, who
         ("prefix calls with functools", "phi-4"),
         ("{{ '<function=' + f.name + '>' + f.arguments + '</function>' }}", "functionary 3.1"),
         ("<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>", "generic"),
-        ("<tool_call>\n<function={{ n }}>\n<parameter={{ k }}>…</function>", ""),
-        ("<|im_start|>… <tool_call>{{ call }}</tool_call>", ""),
-        ("", ""),
+        ("<tool_call>\n<function={{ n }}>\n<parameter={{ k }}>…</function>", "qwen3-coder"),
+        ("<|im_start|>… <tool_call>{{ call }}</tool_call>", "hermes"),
+        ("", "hermes"),
+        ("{{ open_tag('call', attributes) }}<|open|>", "kimi-k3"),
+        ('<atem:invoke name="{{ n }}">', "muse"),
+        ("{%- set ns_token = ']<]minimax[>[' %}<tool_call>", "minimax-m3"),
+        ("{{ '<|tool_calls|><|tool_call:begin|>' + call.id }}", "solar"),
+        ("{{ role + '<|role_sep|>' + content }}", "gigachat"),
+        ("<beginning_of_sentence>ai\n<tool_calls>\n{{ call }}", "minimax-m1"),
+        ("<|im_start|><function_calls>{{ calls }}</function_calls>", "olmo 3"),
+        ("<|header_start|>{{ role }}<|header_end|>", "llama 4"),
+        ("<response>\n{{ content }}</response><tool_call>{{ call }}</tool_call>", "ernie"),
+        ("<tool_call{}>{{ name }}<tool_sep{}><arg_key{}>", "hunyuan"),
     ],
 )
 def test_a_template_tells_its_family(template: str, name: str) -> None:
-    found = next((family for family in FAMILIES_B if family.matches(template)), None)
-    assert (found.name if found else "") == name
-
-
-def test_the_found_family_makes_a_parser_that_fits() -> None:
-    makes = {family.name: family.make for family in FAMILIES_B}
-    assert len(makes) == len(FAMILIES_B)
-    assert set(makes.values()) == set(PARSERS.values())
+    assert next(family.name for family in FAMILIES if family.matches(template)) == name

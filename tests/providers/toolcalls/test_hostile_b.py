@@ -1,30 +1,21 @@
 """Hostile text, fed to the families with their own markers: nothing raises, all adds up."""
 
-import time
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.providers.toolcalls import (
-    command_r,
-    functionary,
-    gemma,
-    generic_json,
-    granite,
     harmony,
-    lfm2,
-    minicpm,
-    nemotron,
+    json_families,
 )
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
-from clawd.providers.toolcalls.families_b import CALL_MARKERS_B
-from tests.providers.toolcalls.feeding import EVERY_PARSER, parse
+from clawd.providers.toolcalls.detect import CALL_MARKERS
+from tests.providers.toolcalls.feeding import EVERY_PARSER, MAKE, expect_linear, parse
 from tests.support.rows import each_row
 
 PIECES = st.lists(
     st.sampled_from(
         [
-            *CALL_MARKERS_B,
+            *CALL_MARKERS,
             *("</TOOLCALL>", "<|/tool_call|>", "functools", "<|tools_suffix|>", "</tool_call>"),
             *("Action:", "```", "```json", "<|END_ACTION|>", "<|START_THINKING|>"),
             *("<|END_THINKING|>", "<|tool_call_end|>", "<tool_call|>", '<|"|>', "<escape>"),
@@ -74,15 +65,6 @@ def test_a_text_without_markers_is_left_as_it_is(make: ParserFactory, text: str)
         assert parse(make(ParserOptions()), [text]) == (text, "", [])
 
 
-def expect_linear(make: ParserFactory, text: str) -> None:
-    """Quadratic time would be minutes for the whole text; single characters cost more each."""
-    started = time.process_time()
-    parse(make(ParserOptions()), [text])
-    short = text[:3_000]
-    assert parse(make(ParserOptions()), list(short)) == parse(make(ParserOptions()), [short])
-    assert time.process_time() - started < 5
-
-
 HOSTILE = {
     "braces": "{" * 50_000,
     "brackets": "[" * 25_000 + "]" * 25_000,
@@ -100,37 +82,52 @@ HOSTILE = {
 @EVERY_PARSER
 @each_row("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_takes_linear_time_and_raises_nothing(make: ParserFactory, text: str) -> None:
-    expect_linear(make, text)
+    expect_linear(lambda: make(ParserOptions()), text)
 
 
 @each_row(
     ("make", "text"),
     [
-        (nemotron.make, "<TOOLCALL>" * 5_000),
-        (nemotron.make, "<TOOLCALL>[" + "{" * 50_000),
-        (nemotron.make, '<TOOLCALL>[{"name": "f"}]' + " " * 50_000),
-        (granite.make, '<|tool_call|>[{"name":"f","arguments":' + '{"a":' * 20_000),
-        (command_r.make_fenced, "Action:" * 15_000),
-        (command_r.make_fenced, "Action:```" + "a" * 50_000),
-        (functionary.make_v31, "<function=" * 5_000),
-        (functionary.make_v32, "a\n{}>>>" * 15_000),
-        (gemma.make_native, '<|tool_call>call:f{a:<|"|>' + '<|"' * 15_000),
-        (gemma.make_native, "<|tool_call>call:f{" + "a:{" * 15_000 + "}" * 15_001 + "<tool_call|>"),
-        (gemma.make_native, "<|tool_call>call:f{" + '<|"|>a<|"|>' * 5_000 + "}<tool_call|>"),
-        (gemma.make_asked, "```tool_code\n" + "f(a=1)\n" * 15_000),
-        (lfm2.make, "<|tool_call_start|>[f(a=" + '"x" ' * 25_000 + ")]<|tool_call_end|>"),
-        (lfm2.make, "<|tool_call_start|>[f(a=" + "[" * 50_000 + "]" * 50_000 + ")]"),
-        (lfm2.make, "<|tool_call_start|>[f(a=" + "-" * 50_000 + ")]"),
-        (minicpm.make, '<function name="f">' + '<param name="a"><![CDATA[x</param>' * 3_000),
-        (minicpm.make, '<function name="f">' + '<param name="a">x</param>' * 5_000 + "</function>"),
+        (MAKE["nemotron"], "<TOOLCALL>" * 5_000),
+        (MAKE["nemotron"], "<TOOLCALL>[" + "{" * 50_000),
+        (MAKE["nemotron"], '<TOOLCALL>[{"name": "f"}]' + " " * 50_000),
+        (MAKE["granite"], '<|tool_call|>[{"name":"f","arguments":' + '{"a":' * 20_000),
+        (json_families.make_command_fenced, "Action:" * 15_000),
+        (json_families.make_command_fenced, "Action:```" + "a" * 50_000),
+        (json_families.make_functionary31, "<function=" * 5_000),
+        (json_families.make_functionary32, "a\n{}>>>" * 15_000),
+        (json_families.make_gemma4, '<|tool_call>call:f{a:<|"|>' + '<|"' * 15_000),
+        (
+            json_families.make_gemma4,
+            "<|tool_call>call:f{" + "a:{" * 15_000 + "}" * 15_001 + "<tool_call|>",
+        ),
+        (
+            json_families.make_gemma4,
+            "<|tool_call>call:f{" + '<|"|>a<|"|>' * 5_000 + "}<tool_call|>",
+        ),
+        (json_families.make_gemma_asked, "```tool_code\n" + "f(a=1)\n" * 15_000),
+        (
+            json_families.make_lfm2,
+            "<|tool_call_start|>[f(a=" + '"x" ' * 25_000 + ")]<|tool_call_end|>",
+        ),
+        (json_families.make_lfm2, "<|tool_call_start|>[f(a=" + "[" * 50_000 + "]" * 50_000 + ")]"),
+        (json_families.make_lfm2, "<|tool_call_start|>[f(a=" + "-" * 50_000 + ")]"),
+        (
+            json_families.make_minicpm,
+            '<function name="f">' + '<param name="a"><![CDATA[x</param>' * 3_000,
+        ),
+        (
+            json_families.make_minicpm,
+            '<function name="f">' + '<param name="a">x</param>' * 5_000 + "</function>",
+        ),
         (harmony.make, "<|channel|>" * 5_000),
         (harmony.make, "<|start|>assistant" * 6_000),
         (harmony.make, "<|channel|>commentary to=f<|message|>" + "{" * 50_000),
         (harmony.make, "<|channel|>commentary to=f<|message|>" + " " * 50_000),
-        (generic_json.make, '{"name": "f", "arguments": {}}' * 4_000),
-        (generic_json.make, "```json" * 15_000),
+        (json_families.make_generic_json, '{"name": "f", "arguments": {}}' * 4_000),
+        (json_families.make_generic_json, "```json" * 15_000),
     ],
     ids=lambda value: repr(value[:30]) if isinstance(value, str) else value.__module__[24:],
 )
 def test_hostile_text_of_a_family_takes_linear_time(make: ParserFactory, text: str) -> None:
-    expect_linear(make, text)
+    expect_linear(lambda: make(ParserOptions()), text)

@@ -13,11 +13,11 @@ from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.tools.arguments import Form, decode_arguments
 from clawd.tools.base import Tool, ToolContext, ToolResult, traits_of
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
 from clawd.tools.builtin.reader import MAX_CHARS, Reader, Reading
-from clawd.tools.schema import Form, decode_arguments
 
 
 class Bench:

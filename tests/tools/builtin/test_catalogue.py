@@ -6,7 +6,8 @@ import pytest
 
 from clawd.errors import ForbiddenError
 from clawd.security.policy import PolicySettings
-from clawd.tools.registry import Registry, specs
+from clawd.tools.offer import specs
+from clawd.tools.registry import Registry
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
@@ -21,13 +22,14 @@ _ARGUMENTS: dict[str, tuple[list[str], list[str]]] = {
     "file_edit": (["path", "new_text"], ["old_text", "start_line", "end_line"]),
     "file_append": (["path", "content"], []),
     "fs_ops": (["operations"], ["continue_on_error"]),
-    "undo": ([], ["steps", "force", "redo"]),
+    "undo": ([], ["steps", "force", "redo", "call", "turn", "since", "preview"]),
     "glob": (["pattern"], ["path"]),
     "grep": (["pattern"], ["path", "glob", "ignore_case", "max_results"]),
     "check_path": (["path"], []),
     "cwd": ([], []),
     "workspace": ([], []),
     "shell": (["command"], ["timeout_s"]),
+    "job": ([], ["action", "id", "wait_s"]),
     "evaluate": (["code"], []),
     "http": (["url"], ["method", "headers", "body"]),
     "web_search": (["query"], ["max_results"]),
@@ -75,6 +77,7 @@ def test_all_of_them_fit_one_registry(bench: Bench) -> None:
         ("file_append", {"path": "a", "content": ""}, "medium"),
         ("shell", {"command": "ls"}, "medium"),
         ("shell", {"command": "make install"}, "high"),
+        ("job", {"action": "stop", "id": "job-1"}, "low"),
         ("http", {"url": "https://example.org/"}, "medium"),
         ("http", {"url": "https://example.org/", "method": "HEAD"}, "medium"),
         ("web_search", {"query": "x"}, "low"),

@@ -17,7 +17,7 @@ from clawd.memory.store import Memory
 from clawd.security.file_content import FileChange
 from clawd.security.policy import PolicySettings
 from clawd.tools.base import ToolResult
-from clawd.tools.builtin import changing
+from clawd.tools.builtin import file_tools
 from clawd.tools.changes import CallFacts, Undoing
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
@@ -367,7 +367,7 @@ class Held:
 async def test_a_cancelled_batch_leaves_no_file_half_done_and_begins_no_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changing, "_END_S", 60.0)
+    monkeypatch.setattr(file_tools, "_END_S", 60.0)
     held = Held()
     bench.changes = {"changes": held}
     task = asyncio.create_task(

@@ -1,6 +1,6 @@
 """What is near to a text that is not there: found in a bounded time, whatever the texts are."""
 
-from clawd.tools.builtin.nearest import nearest_text
+from clawd.tools.builtin.file_text import nearest_text
 
 # So many letters that none is common, which is what comparing takes longest for.
 _LETTERS = "".join(chr(0x4E00 + number) for number in range(300))

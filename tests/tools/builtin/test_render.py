@@ -22,8 +22,8 @@ from clawd.tools.builtin.render import (
 )
 from clawd.tools.offer import Offer
 from clawd.tools.outcome import CallRequest
+from clawd.tools.preparing import Resolver
 from clawd.tools.registry import Registry
-from clawd.tools.resolving import Resolver
 from clawd.tools.session_files import SessionAccess
 from tests.tools.builtin.conftest import Bench
 

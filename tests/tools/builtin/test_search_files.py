@@ -9,8 +9,8 @@ import pytest
 from clawd.errors import InvalidRequestError
 from clawd.security.paths import path_rules
 from clawd.security.workspace import Workspace
-from clawd.tools.builtin.acting import LookingTool, Watch
-from clawd.tools.builtin.globbing import glob_matcher
+from clawd.tools.builtin.file_tools import LookingTool, Watch
+from clawd.tools.builtin.search_files import glob_matcher
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 

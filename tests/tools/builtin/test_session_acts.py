@@ -16,7 +16,7 @@ from clawd.memory.store import Memory
 from clawd.security.paths import classify, path_rules
 from clawd.security.policy import PolicySettings
 from clawd.tools.base import ToolContext, ToolResult
-from clawd.tools.builtin.session_acts import _read
+from clawd.tools.builtin.file_tools import _read
 from clawd.tools.session_files import SessionAccess, SessionFile
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench

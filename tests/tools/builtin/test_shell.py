@@ -1,9 +1,11 @@
 """The shell tool over a real sandbox."""
 
 import asyncio
+import subprocess
 
 import pytest
 
+from clawd.security.policy import PolicySettings
 from tests.support.rows import each_row
 from tests.support.time_limits import TimeLimit
 from tests.tools.builtin.conftest import Bench
@@ -50,6 +52,22 @@ async def test_much_output_is_cut_and_said_to_be(bench: Bench) -> None:
     assert result.metadata["truncated"] is True
 
 
+async def test_what_is_judged_to_read_only_cannot_write_even_by_a_name_that_is_an_option(
+    bench: Bench,
+) -> None:
+    bench.policy = PolicySettings()
+    bench.put("-oout", "")
+    bench.put("a.txt", "b\na\n")
+    await bench.sandbox.probe()
+    assert bench.risk("shell", command="sort *").risk == "low"
+    result = await bench.call("shell", command="sort *")
+    assert not result.success
+    assert "Read-only file system" in result.output
+    assert sorted(path.name for path in bench.workspace.iterdir()) == ["-oout", "a.txt"]
+    assert (await bench.call("shell", command="echo x > b && cat b")).output == "x"
+    assert (await bench.call("shell", command="sort -r a.txt > /tmp/b; cat /tmp/b")).success
+
+
 async def test_the_shell_cannot_reach_beyond_the_workspace(bench: Bench) -> None:
     (bench.home / "key").write_text("secret")
     bench.put("keys/id", "private")
@@ -88,3 +106,41 @@ async def test_what_would_run_outside_later_is_put_aside_and_told(bench: Bench) 
     assert (bench.workspace / "conftest.py.clawd-held").exists()
     both = await bench.call("shell", command="touch .envrc; exit 3")
     assert both.error.startswith("The command exited with code 3. Files that")
+
+
+async def test_a_guarded_file_that_cannot_be_moved_or_removed_is_explained(bench: Bench) -> None:
+    bench.put("conftest.py", "a = 1\n")
+    subprocess.run(["git", "init", "-q", "."], cwd=bench.workspace, check=True)
+    subprocess.run(["git", "add", "conftest.py"], cwd=bench.workspace, check=True)
+    unexplained = []
+    for command in ("git rm -qf conftest.py", "git mv conftest.py b.py", "mv conftest.py b.py",
+                    "sed -i s/1/2/ conftest.py", "cp /dev/null conftest.py"):  # fmt: skip
+        result = await bench.call("shell", command=command)
+        if result.success or "[read-only for commands is what programs" not in result.output:
+            unexplained.append((command, result.output))
+    assert unexplained == []
+    assert (bench.workspace / "conftest.py").read_text() == "a = 1\n"
+    others = await bench.call("shell", command="ls nothing")
+    assert "read-only for commands" not in others.output
+
+
+async def test_a_guarded_file_that_git_cannot_replace_is_explained(bench: Bench) -> None:
+    await bench.sandbox.probe()
+    git = ("git", "-C", str(bench.workspace), "-c", "user.name=U", "-c", "user.email=u@example.org")
+
+    def run(*words: str) -> None:
+        subprocess.run([*git, *words], check=True, capture_output=True)
+
+    run("init", "-q", "-b", "main")
+    for branch, text in (("main", "a = 1\n"), ("other", "a = 2\n")):
+        if branch == "other":
+            run("switch", "-qc", branch)
+        bench.put("conftest.py", text)
+        run("add", "-A")
+        run("commit", "-qm", branch)
+    result = await bench.call("shell", command="git switch main")
+    assert "Switched to branch 'main'" in result.output
+    assert "[git left conftest.py as before: programs outside the sandbox run" in result.output
+    assert "file_write does when a person says yes" in result.output
+    assert bench.risk("file_write", path="conftest.py", content="a = 1\n").risk == "medium"
+    assert (bench.workspace / "conftest.py").read_text() == "a = 2\n"

@@ -1,14 +1,12 @@
 """time, calculator and ask_user."""
 
-import asyncio
 import re
 from datetime import UTC, datetime
 
 import pytest
 
-from clawd.tools.builtin import ask_user
-from clawd.tools.builtin.arithmetic import ArithmeticFailure, evaluate
-from clawd.tools.builtin.open_url import problem_of
+from clawd.tools.builtin.calculator import ArithmeticFailure, evaluate
+from clawd.tools.builtin.user import problem_of
 from clawd.wire.events import PAGE_OPENED
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
@@ -75,18 +73,11 @@ async def test_a_question_reaches_the_user_and_the_answer_comes_back(bench: Benc
     assert asked == [("Which[31m?", ("red", "dark blue"))]
 
 
-async def test_no_answer_is_an_error_that_says_so(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_answer_is_an_error_that_says_so(bench: Bench) -> None:
     async def silent(question: str, options: tuple[str, ...]) -> str | None:
         return None
 
-    async def never(question: str, options: tuple[str, ...]) -> str | None:
-        await asyncio.Event().wait()
-        return "too late"
-
-    monkeypatch.setattr(ask_user, "ANSWER_LIMIT_S", 0.05)
-    for ask in (None, silent, never):
+    for ask in (None, silent):
         bench.ask = ask
         result = await bench.call("ask_user", question="?")
         assert not result.success

@@ -18,7 +18,7 @@ from clawd.memory.store import Memory
 from clawd.security.file_content import FileChange, FileState
 from clawd.security.principal import Principal
 from clawd.tools.base import ToolContext, ToolResult
-from clawd.tools.builtin import changing
+from clawd.tools.builtin import file_tools
 from clawd.tools.changes import CallFacts, ChangeLog
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
@@ -360,7 +360,7 @@ async def test_a_file_that_appears_at_the_last_moment_is_not_replaced(desk: Desk
 async def test_a_cancelled_call_changes_nothing_any_more(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changing, "_END_S", 60.0)
+    monkeypatch.setattr(file_tools, "_END_S", 60.0)
     file = desk.bench.put("f", "first")
     kept, go_on = threading.Event(), threading.Event()
 

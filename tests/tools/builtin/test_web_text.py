@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.tools.builtin.web_text import cleaned, decoded, is_readable, kind_of, one_line
+from clawd.tools.builtin.transfer import cleaned, decoded, is_readable, kind_of, one_line
 from tests.support.rows import each_row
 
 

@@ -1,6 +1,7 @@
 """What all of OpenAI's endpoints say alike: ids, server-sent events, usage, timings and so on."""
 
 import secrets
+import time
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -9,8 +10,8 @@ import msgspec
 
 from clawd import __version__
 from clawd.channels.http.errors import body_of, status_of
-from clawd.channels.http.exchange import Answered
-from clawd.providers.base import Evaluated, Finished, LikelyToken, TokenLogprob, Usage
+from clawd.channels.http.model_api import Answered
+from clawd.providers.base import Evaluated, Finished, LikelyToken, Progress, TokenLogprob, Usage
 from clawd.wire.events import Notice, ToolFinished, ToolRequested
 
 STREAM_TYPE = "text/event-stream"
@@ -146,3 +147,41 @@ def _pace(name: str, count: int, elapsed_ms: float) -> dict[str, Any]:
         f"{name}_per_token_ms": elapsed_ms / count if count else 0.0,
         f"{name}_per_second": count / elapsed_ms * 1000 if elapsed_ms > 0 else 0.0,
     }
+
+
+# How the evaluation of a prompt is told: from what is cached to the whole, never backward.
+
+
+class ProgressTold:
+    """What was told of the evaluation so far; an agent's later prompts are told anew."""
+
+    def __init__(self) -> None:
+        self._last: Progress | None = None
+        self._started = time.monotonic()
+
+    def take(self, event: Progress) -> list[Progress]:
+        """Return the steps up to an event; the first has what was cached, and no more."""
+        told: list[Progress] = []
+        if self._last is None and event.processed > event.cached:
+            told.append(Progress(processed=event.cached, cached=event.cached, total=event.total))
+        if self._last is None or event.processed > self._last.processed:
+            told.append(event)
+        if told:
+            self._last = told[-1]
+        return told
+
+    def finish(self, event: Evaluated) -> list[Progress]:
+        """Return the steps that are missing up to the whole prompt; the next begins anew."""
+        whole = Progress(processed=event.tokens, cached=event.cached, total=event.tokens)
+        told = self.take(whole)
+        self._last = None
+        return told
+
+    def value(self, event: Progress) -> dict[str, Any]:
+        """Return a step in llama.cpp's words."""
+        return {
+            "total": event.total,
+            "cache": event.cached,
+            "processed": event.processed,
+            "time_ms": round((time.monotonic() - self._started) * 1000, 3),
+        }

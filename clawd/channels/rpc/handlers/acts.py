@@ -1,25 +1,35 @@
-"""Handlers about acting: tools, their changes and approvals."""
+"""Handlers about acting: tools, their changes, approvals and jobs."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Literal
 
+import msgspec
+
 from clawd.channels.rpc.connection import Call
-from clawd.channels.rpc.handlers.parts import Handler, streaming
-from clawd.errors import InvalidRequestError
-from clawd.memory.rows import check_shown
+from clawd.channels.rpc.handlers.parts import Handler, attending, streaming
+from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.memory.approvals import LapsedCall
+from clawd.memory.rows import check_shown, visible_to
 from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Visit, new_call_id
 from clawd.runtime.doors import approval_event
 from clawd.runtime.incoming import Door
 from clawd.security.approvals import PendingApproval
+from clawd.security.principal import Principal
 from clawd.tools.base import Tool
 from clawd.tools.changes import Change, ChangeScope
+from clawd.tools.jobs import Job
 from clawd.tools.offer import Offer, aliases_of, example_of, short_of
 from clawd.tools.outcome import CallRequest
 from clawd.wire.changes import ChangeLine, ChangeList
+from clawd.wire.events import ApprovalRequested
 from clawd.wire.extension_reports import ToolProblem
+from clawd.wire.job_methods import ListJobs, ShowJob, StopJob
+from clawd.wire.job_reports import JobLine, JobList, JobOutput
 from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (
+    AddRule,
     AnswerApproval,
     ListApprovals,
     ListChanges,
@@ -38,6 +48,9 @@ from clawd.wire.reports import (
     ToolList,
     ToolOutcome,
 )
+from clawd.wire.safe_text import shortened
+
+NAME_SHOWN = 40
 
 
 class ActHandlers(Handler):
@@ -73,13 +86,15 @@ class ActHandlers(Handler):
                 held = self.parts.inbox.book.in_use(conversation_id, call.principal)
                 await stack.enter_async_context(held)
             call.on_answer = lambda answer: self.take_answer(answer, call.principal)
-            await stack.enter_async_context(streaming(events, call))
             visit = Visit(
                 conversation_id=conversation_id,
                 workspace=workspace,
                 interactive=params.interactive,
                 offered=self._offered_at(call.door),
             )
+            there = attending(visit.attendance, call, interactive=params.interactive)
+            stack.enter_context(there)
+            await stack.enter_async_context(streaming(events, call))
             request = CallRequest(id=new_call_id(), tool=params.name, arguments=params.arguments)
             outcome = await self.parts.calls.visit(request, call.principal, visit, events.put)
         exit_code = outcome.metadata.get("exit_code")
@@ -129,20 +144,25 @@ class ActHandlers(Handler):
         return found.workspace, found.id
 
     async def list_approvals(self, _params: ListApprovals, call: Call) -> ApprovalList:
-        """List the pending approvals that the caller may answer."""
+        """List the approvals that the caller may answer: those that lapsed, then what waits."""
+        lapsed = await self.parts.late.listed(call.principal)
         pending = self.parts.approvals.pending(call.principal)
-        return ApprovalList(items=tuple(_approval(each) for each in pending))
+        return ApprovalList(items=(*map(_lapsed, lapsed), *map(_approval, pending)))
 
     async def answer_approval(self, params: AnswerApproval, call: Call) -> Done:
-        """Answer a pending approval."""
-        self.parts.approvals.answer(
-            params.approval_id,
-            params.answer,
-            call.principal,
-            digest=params.digest,
-            days=params.days,
-        )
-        return Done(message=f"{params.approval_id}: {params.answer}")
+        """Answer a pending approval, or one that lapsed: then its turn goes on."""
+        late, approvals = self.parts.late, self.parts.approvals
+        wanted, digest = params.approval_id, params.digest
+        if (params.answer == "edit") is not bool(params.arguments):
+            raise InvalidRequestError("arguments go with the answer edit, and with no other")
+        if not approvals.is_open(wanted) and await late.knows(wanted, call.principal):
+            conversation = await late.answer(params, call.principal)
+            return Done(message=f"{wanted}: {params.answer}; the turn goes on in {conversation}")
+        if params.answer == "edit":
+            approvals.edit(wanted, params.arguments, call.principal, digest=digest)
+        else:
+            approvals.answer(wanted, params.answer, call.principal, digest=digest, days=params.days)
+        return Done(message=f"{wanted}: {params.answer}")
 
     async def list_rules(self, _params: ListRules, call: Call) -> RuleList:
         """List the standing rules that the caller may see."""
@@ -163,10 +183,65 @@ class ActHandlers(Handler):
             )
         )
 
+    async def add_rule(self, params: AddRule, call: Call) -> Done:
+        """Put a rule by pattern in force."""
+        workspace, conversation_id = params.workspace, ""
+        if params.conversation_id:
+            workspace, conversation_id = await self._conversation(params.conversation_id, call)
+        elif workspace:
+            workspace = str(self.parts.calls.workspace(workspace))
+        rule = await self.parts.approvals.grant(
+            params.pattern,
+            call.principal,
+            verdict=params.verdict,
+            workspace=workspace,
+            conversation_id=conversation_id,
+            days=params.days,
+        )
+        return Done(message=f"{rule.id}: {rule.pattern}")
+
     async def revoke_rule(self, params: RevokeRule, call: Call) -> Done:
         """Remove a standing rule."""
         await self.parts.rules.revoke(params.rule_id, call.principal)
         return Done(message=f"{params.rule_id} is revoked")
+
+    async def list_jobs(self, params: ListJobs, call: Call) -> JobList:
+        """List the jobs that the caller may see."""
+        seen = self.parts.jobs.seen_by(call.principal)
+        if params.conversation_id:
+            owner = visible_to(call.principal)
+            found = await self.parts.memory.conversations.match(params.conversation_id, owner=owner)
+            seen = [job for job in seen if job.context.conversation_id == found.id]
+        return JobList(items=tuple(map(self._job_line, seen)))
+
+    async def show_job(self, params: ShowJob, call: Call) -> JobOutput:
+        """Show a job and the end of what it printed."""
+        job = self._job(params.job_id, call)
+        whole = await asyncio.to_thread(self.parts.redactor.text, job.output)
+        data = whole.encode(errors="replace")
+        is_cut = len(data) > params.max_bytes
+        end = data[len(data) - params.max_bytes :].decode(errors="ignore") if is_cut else whole
+        return JobOutput(job=self._job_line(job), output=end, is_cut=is_cut)
+
+    async def stop_job(self, params: StopJob, call: Call) -> JobLine:
+        """End a job."""
+        job = self._job(params.job_id, call)
+        await self.parts.jobs.stop(job, f"uid {call.principal.uid}")
+        return self._job_line(job)
+
+    def _job_line(self, job: Job) -> JobLine:
+        return job.line(self.parts.redactor.text)
+
+    def _job(self, identity: str, call: Call) -> Job:
+        seen = self.parts.jobs.seen_by(call.principal)
+        found = next((job for job in seen if job.id == identity), None)
+        if found is None:
+            known = ", ".join(job.id for job in seen) or "none"
+            raise NotFoundError(
+                f"there is no job {shortened(identity, NAME_SHOWN)!r}; there are: {known}",
+                hint="Jobs are known until the daemon ends. See: clawctl jobs list",
+            )
+        return found
 
 
 def _tool_line(tool: Tool, offer: Offer) -> ToolLine:
@@ -201,8 +276,20 @@ def _change_line(change: Change) -> ChangeLine:
 
 
 def _approval(pending: PendingApproval) -> ApprovalLine:
-    shown = approval_event(pending)
     action = pending.question.action
+    line = _line(approval_event(pending), action.conversation_id, action.principal)
+    asked_at = pending.asked_at.isoformat(timespec="seconds")
+    return msgspec.structs.replace(line, asked_at=asked_at)
+
+
+def _lapsed(call: LapsedCall) -> ApprovalLine:
+    line = _line(call.shown, call.conversation_id, call.principal)
+    return msgspec.structs.replace(
+        line, asked_at=call.asked_at, expires_in_s=0.0, timed_out=True, answerable_until=call.until
+    )
+
+
+def _line(shown: ApprovalRequested, conversation_id: str, principal: Principal) -> ApprovalLine:
     return ApprovalLine(
         id=shown.approval_id,
         digest=shown.digest,
@@ -211,11 +298,11 @@ def _approval(pending: PendingApproval) -> ApprovalLine:
         risk=shown.risk,
         reason=shown.reason,
         workspace=shown.workspace,
-        conversation_id=action.conversation_id,
-        owner=action.principal.uid,
-        asked_at=pending.asked_at.isoformat(timespec="seconds"),
-        expires_in_s=pending.expires_in_s,
+        conversation_id=conversation_id,
+        owner=principal.uid,
+        asked_at="",
+        expires_in_s=shown.expires_in_s,
         environment=shown.environment,
-        rule=pending.rule,
+        rule=shown.rule,
         changes=shown.changes,
     )

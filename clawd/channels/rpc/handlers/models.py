@@ -2,16 +2,35 @@
 
 import asyncio
 from contextlib import aclosing
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import Handler
+from clawd.engine.assistant import ASSISTANT, fact, packaged_assistant
+from clawd.engine.gguf import read_head
+from clawd.engine.models import EMBEDDED, PROJECTOR, TOY_LIMIT, size_bytes
+from clawd.engine.parts import files_of
+from clawd.engine.pins import pin_state
+from clawd.engine.protocol import ModelConfig
 from clawd.engine.slot import ModelStatus
 from clawd.errors import NotFoundError
+from clawd.providers.toolcalls.detect import family_of
 from clawd.wire.events import ModelLoading
-from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, UnloadModel
-from clawd.wire.reports import Done, LoadedModel, LoadedModelList, ModelList
+from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, ShowModel, UnloadModel
+from clawd.wire.reports import Done, LoadedModel, LoadedModelList, ModelDetail, ModelList
+
+# What the templates of the package's models leave out.
+_READS = {
+    ASSISTANT: "the conversation, and the names of tools and of their arguments; not the system "
+    "prompt, rules, AGENTS.md, or the block of changing facts (date, files)",
+    EMBEDDED: f"the last message, {TOY_LIMIT:,} characters of it, and what followed; no tools but "
+    "the built-in ones, nor anything else",
+}
+MAX_COUNT = 2**63 - 1
+_THINKING = ("<think>", "enable_thinking", "reasoning_content", "reasoning_effort", "[THINK]")
 
 
 class ModelHandlers(Handler):
@@ -28,6 +47,18 @@ class ModelHandlers(Handler):
             for line in there.items
         )
         return ModelList(folder=there.folder, items=items)
+
+    async def show_model(self, params: ShowModel, _call: Call) -> ModelDetail:
+        """Tell what a model's file says of it; nothing is loaded for that."""
+        model = await asyncio.to_thread(self.parts.find_model, params.name)
+        there = await asyncio.to_thread(self.parts.models)
+        path = model.config.path
+        known = {each.path: each.state for each in self.parts.engine.status()}
+        line = next((each for each in there.items if each.path == path), None)
+        detail = await asyncio.to_thread(_detail, model.config)
+        return msgspec.structs.replace(
+            detail, profile=line.profile if line else "", state=known.get(path, "")
+        )
 
     async def load_model(self, params: LoadModel, call: Call) -> LoadedModel:
         """Load a model if it is not loaded, and tell how far that is."""
@@ -71,6 +102,44 @@ class ModelHandlers(Handler):
         return model.config.alias
 
 
+def _detail(config: ModelConfig) -> ModelDetail:
+    """Read what there is to know of a model; blocks."""
+    path = Path(config.path)
+    heads = [read_head(part) for part in files_of(path)]
+    head = heads[0]
+    template, eyes = head.chat_template, path.with_name(f"{PROJECTOR}{config.alias}.gguf")
+    if config.template_file:
+        template = Path(config.template_file).read_text("utf-8")
+    state, pin = pin_state(path)
+    card: dict[str, Any] = {}
+    if config.alias == ASSISTANT:
+        card = packaged_assistant().read_card()
+        state = "right" if state == "none" else state  # it was compared with the card
+    return ModelDetail(
+        name=config.alias,
+        path=config.path,
+        size_bytes=size_bytes(path),
+        title=head.name,
+        architecture=head.architecture,
+        parameters=min(sum(each.parameters for each in heads), MAX_COUNT),
+        quantization=head.quantization,
+        licence=head.licence,
+        context_size=head.context_size,
+        template_family=family_of(template) if template else "",
+        tools="tools" in template,
+        reasoning=any(mark in template for mark in _THINKING),
+        embeddings=head.is_embedding,
+        vision=str(eyes) if eyes.is_file() else "",
+        pin=state,
+        sha256=pin.sha256 if pin else fact(card, "base", "sha256"),
+        source=pin.source if pin else "",
+        adapters=tuple(each.path for each in config.lora),
+        adapter_sha256=fact(card, "adapter", "sha256"),
+        card=card,
+        reads=_READS.get(config.alias, ""),
+    )
+
+
 def _line(status: ModelStatus) -> LoadedModel:
     info = status.info
     line = LoadedModel(
@@ -81,8 +150,16 @@ def _line(status: ModelStatus) -> LoadedModel:
         running=status.running,
         last_used_at=status.last_used_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         deaths=status.deaths,
+        template_notes=status.template_notes,
         **msgspec.structs.asdict(status.usage),
     )
+    if status.warmth is not None:
+        line = msgspec.structs.replace(
+            line,
+            warm_tokens=status.warmth.tokens,
+            warm_ready=status.warmth.ready,
+            warm_restored=status.warmth.restored,
+        )
     if info is None:
         return line
     return msgspec.structs.replace(

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,20 @@ from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Calls
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
+from clawd.runtime.late_answers import LateAnswers
 from clawd.runtime.questions import Questions
 from clawd.runtime.replay import Judge, PolicyChange
 from clawd.runtime.tool_client import ToolClients
 from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import Answer as ApprovalWord
-from clawd.security.approvals import Approvals
+from clawd.security.approvals import Approvals, Attendance
 from clawd.security.estop import EmergencyStop
 from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
-from clawd.tools.external_folder import Problem
+from clawd.security.sandbox_home import ProjectCaches
+from clawd.tools.external import Problem
+from clawd.tools.jobs import Jobs
 from clawd.tools.registry import Registry
 from clawd.wire.log_methods import TailLog
 from clawd.wire.log_reports import LogPage
@@ -44,7 +47,13 @@ from clawd.wire.turn_reports import TurnList
 MAX_CURSOR_DIGITS = 18
 # Of an MCP server, for those who are no admins: a problem may quote addresses and commands.
 NOT_SHOWN = "it cannot be used now; an admin can see why"
-APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "always")
+APPROVAL_WORDS: tuple[ApprovalWord, ...] = (
+    "deny",
+    "once",
+    "conversation",
+    "project",
+    "always",
+)
 
 _log = logging.getLogger(__name__)
 
@@ -56,10 +65,13 @@ class Parts:
     Attributes:
         tool_clients: makes the doors of clients that call tools by themselves.
         tool_problems: returns what of the tools that others wrote was left out or is doubtful.
+        caches: what commands keep between them; None where nothing is.
+        cache_bytes: returns how large all of that may be.
         keys: of the HTTP gateway.
         plugins: what is installed; its methods block.
         mcp: the MCP servers and their tools.
         reload_tools: reads manifests and plugins again and puts the tools in force.
+        late: takes answers to approvals that had lapsed.
         providers: returns the providers by name.
         provider_at: returns the name of one at an address, which is made if need be.
         provider_lines: returns what the config says of them.
@@ -86,6 +98,9 @@ class Parts:
     inbox: Inbox
     housekeeping: Housekeeping
     calls: Calls
+    jobs: Jobs
+    caches: ProjectCaches | None
+    cache_bytes: Callable[[], int]
     memory: Memory
     keys: KeyBook
     changes: Changes
@@ -100,6 +115,7 @@ class Parts:
     mcp: ServerDirectory
     reload_tools: Callable[[], Awaitable[None]]
     approvals: Approvals
+    late: LateAnswers
     rules: RuleBook
     questions: Questions
     estop: EmergencyStop
@@ -168,6 +184,15 @@ def cursor_number(cursor: str) -> int | None:
             hint="Use the cursor of the page before, or none for the first page.",
         )
     return int(cursor)
+
+
+def attending(
+    attendance: Attendance, call: Call, *, interactive: bool = True
+) -> AbstractContextManager[None]:
+    """Count a caller as there, if it sees what is asked and may answer it."""
+    may_answer = call.door == "socket" or call.principal.is_admin
+    is_there = interactive and call.shows_events and may_answer
+    return attendance.attended() if is_there else nullcontext()
 
 
 @asynccontextmanager

@@ -13,13 +13,16 @@ from clawd.receipts.record import Receipt
 from clawd.receipts.verify import BadLine, read_receipts
 from clawd.runtime.calls import new_call_id
 from clawd.runtime.replay import Change, PolicyChange, Replay, judge_cases, replay
+from clawd.security.approval_rules import MAX_RULE_DAYS, host_rule
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.policy_cases import CaseOutcome, parse_cases
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.outcome import CallRequest
+from clawd.wire.hosts import host_grant
 from clawd.wire.policy_methods import (
     REPLAY_LIMIT,
+    AllowHost,
     CheckPolicy,
     ExplainPolicy,
     ReplayPolicy,
@@ -35,6 +38,7 @@ from clawd.wire.policy_reports import (
     ReplayLine,
     ReplaySkip,
 )
+from clawd.wire.reports import Done
 from clawd.wire.safe_text import shortened
 
 SHOWN_ARGUMENTS = 400
@@ -53,7 +57,36 @@ class PolicyHandlers(Handler):
             judge = self.parts.judge_of(PolicyChange(autonomy=params.autonomy))
             folder = calls.workspace(params.workspace)
             found = judge.explain(request, call.principal, workspace=folder)
-        return _explanation(*found)
+        return msgspec.structs.replace(_explanation(*found), hooks=calls.hooks_for(params.tool))
+
+    async def allow_host(self, params: AllowHost, call: Call) -> Done:
+        """Grant hosts, each by a standing rule of its own."""
+        hosts = tuple(dict.fromkeys(map(host_grant, params.hosts)))
+        if not hosts:
+            raise InvalidRequestError("no host is named", hint="As in get.example.org:443.")
+        if not 0 <= params.days <= MAX_RULE_DAYS:
+            raise InvalidRequestError(
+                f"a rule for {params.days} days cannot be made; 1 to {MAX_RULE_DAYS} can"
+            )
+        folder = "" if params.everywhere else str(self.parts.calls.workspace(params.workspace))
+        for host in hosts:
+            rule = host_rule(
+                host,
+                owner=call.principal.uid,
+                workspace=folder,
+                conversation_id=params.conversation_id,
+                days=params.days or self._rule_days(),
+                now=self.parts.rules.now(),
+            )
+            await self.parts.rules.add(rule)
+        where = f"in {folder}" if folder else "everywhere"
+        if params.conversation_id:
+            where = f"in conversation {params.conversation_id}"
+        return Done(message=f"commands may reach {', '.join(hosts)} {where}")
+
+    def _rule_days(self) -> int:
+        _, values = self.parts.effective_config()
+        return int(values["security"]["approval_rule_days"])
 
     async def show_policy(self, params: ShowPolicy, call: Call) -> PolicyBoundary:
         """Show what tools may touch and reach, and what they never may."""

@@ -1,4 +1,10 @@
-"""Handlers about the daemon itself: status, config, emergency stop, providers."""
+"""Handlers about the daemon itself: status, config, stop, providers, log, keys, caches."""
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
 
 import msgspec
 
@@ -6,6 +12,15 @@ from clawd.channels.rpc.connection import Call
 from clawd.channels.rpc.handlers.parts import NOT_SHOWN, Handler
 from clawd.config.render import REDACTED
 from clawd.errors import NotFoundError
+from clawd.security.keys import ApiKey
+from clawd.security.sandbox_home import ProjectCache
+from clawd.wire.cache_methods import ClearCaches, ListCaches
+from clawd.wire.cache_reports import CacheLine, CacheList, CachesCleared
+from clawd.wire.key_methods import CreateKey, ListKeys, RevokeKey
+from clawd.wire.key_reports import KeyLine, KeyList, NewKey
+from clawd.wire.log_methods import TailLog
+from clawd.wire.log_reports import LogPage
+from clawd.wire.memory_methods import BackUpMemory, CheckMemory, MemoryCheck
 from clawd.wire.methods import (
     CheckProvider,
     ClearEstop,
@@ -19,6 +34,8 @@ from clawd.wire.methods import (
     Shutdown,
     Status,
 )
+from clawd.wire.metric_methods import ShowMetrics
+from clawd.wire.metric_reports import MetricsReport
 from clawd.wire.reports import (
     ConfigText,
     Done,
@@ -28,6 +45,10 @@ from clawd.wire.reports import (
     StatusReport,
 )
 from clawd.wire.status_reports import ServerLine
+from clawd.wire.turn_methods import ListTurns
+from clawd.wire.turn_reports import TurnList
+
+_log = logging.getLogger(__name__)
 
 
 class ServiceHandlers(Handler):
@@ -116,3 +137,103 @@ class ServiceHandlers(Handler):
         if state.by:
             reason = f"{reason or 'no reason given'} (by {state.by}, {state.at})"
         return EstopReport(is_set=state.is_set, reason=reason)
+
+    async def tail_log(self, params: TailLog, _call: Call) -> LogPage:
+        """Return lines of the log; the connection has checked that the caller is an admin."""
+        return self.parts.log(params)
+
+    async def show_metrics(self, _params: ShowMetrics, _call: Call) -> MetricsReport:
+        """Show what the daemon counts and measures."""
+        return await self.parts.metrics()
+
+    async def list_turns(self, _params: ListTurns, call: Call) -> TurnList:
+        """List the turns that run."""
+        return self.parts.turns(call.principal)
+
+    async def back_up_memory(self, params: BackUpMemory, _call: Call) -> Done:
+        """Write a copy of memory."""
+        size = await self.parts.memory.upkeep.backup(Path(params.path))
+        return Done(message=f"{params.path} ({size} bytes)")
+
+    async def check_memory(self, params: CheckMemory, _call: Call) -> MemoryCheck:
+        """Check memory, and make bad search indexes anew if asked to."""
+        upkeep = self.parts.memory.upkeep
+        problems = await upkeep.check()
+        is_repaired = False
+        if problems and params.repair:
+            await upkeep.rebuild_indexes()
+            problems = await upkeep.check()
+            is_repaired = not problems
+        return MemoryCheck(
+            path=str(self.parts.memory.path),
+            used_bytes=await upkeep.size(),
+            problems=problems,
+            is_repaired=is_repaired,
+        )
+
+    async def list_caches(self, _params: ListCaches, _call: Call) -> CacheList:
+        """List what commands keep between them."""
+        caches = self.parts.caches
+        kept = await asyncio.to_thread(caches.all) if caches is not None else []
+        return CacheList(items=tuple(map(_cache_line, kept)), limit_bytes=self.parts.cache_bytes())
+
+    async def clear_caches(self, params: ClearCaches, _call: Call) -> CachesCleared:
+        """Remove what commands keep, of one project or of all."""
+        caches = self.parts.caches
+        if caches is None:
+            return CachesCleared(removed=())
+
+        def act() -> tuple[list[ProjectCache], list[ProjectCache]]:
+            wanted = str(Path(params.workspace).resolve()) if params.workspace else ""
+            meant = [each for each in caches.all() if wanted in {"", each.workspace}]
+            removed = [each for each in meant if caches.remove(each.id)]
+            return removed, [each for each in meant if each not in removed]
+
+        removed, in_use = await asyncio.to_thread(act)
+        return CachesCleared(
+            removed=tuple(map(_cache_line, removed)), in_use=tuple(map(_cache_line, in_use))
+        )
+
+    async def create_key(self, params: CreateKey, call: Call) -> NewKey:
+        """Make a key that acts as the caller."""
+        key, text = await self.parts.keys.create(
+            call.principal, name=params.name, scopes=params.scopes, days=params.days
+        )
+        extra = {"key": key.id, "uid": key.owner, "scopes": ",".join(key.scopes)}
+        _log.info("a key was made", extra=extra)
+        return NewKey(key=text, line=self._key_line(key))
+
+    async def list_keys(self, _params: ListKeys, call: Call) -> KeyList:
+        """List the caller's keys."""
+        return KeyList(items=tuple(map(self._key_line, self.parts.keys.visible_to(call.principal))))
+
+    async def revoke_key(self, params: RevokeKey, call: Call) -> Done:
+        """Take a key out of force."""
+        key = await self.parts.keys.revoke(params.key, call.principal)
+        _log.info("a key was revoked", extra={"key": key.id, "by": call.principal.uid})
+        told = f"revoked {key.id}"
+        if not len(self.parts.keys):
+            told += (
+                "; no key is left, and the gateway goes on asking for one: make one with "
+                'clawctl key create, or set keyless = "on" in [channels.http] for programs of '
+                "the owner on this machine"
+            )
+        return Done(message=told)
+
+    def _key_line(self, key: ApiKey) -> KeyLine:
+        return KeyLine(
+            id=key.id,
+            name=key.name,
+            owner=key.owner,
+            scopes=key.scopes,
+            created_at=key.created_at,
+            expires_at=key.expires_at,
+            used_at=key.used_at,
+            is_expired=self.parts.keys.is_expired(key),
+        )
+
+
+def _cache_line(cache: ProjectCache) -> CacheLine:
+    used_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(cache.used_at))
+    workspace = os.fsencode(cache.workspace).decode(errors="replace")
+    return CacheLine(workspace=workspace, size_bytes=cache.size_bytes, used_at=used_at)

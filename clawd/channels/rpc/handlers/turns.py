@@ -1,16 +1,24 @@
-"""Handlers about conversations and turns: send, follow, cancel, list, show."""
+"""Handlers about conversations and turns: send, follow, cancel, list, show, plans."""
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from clawd.channels.rpc.connection import Call
-from clawd.channels.rpc.handlers.parts import Handler, cursor_number
+from clawd.channels.rpc.handlers.parts import Handler, attending, cursor_number
 from clawd.errors import ForbiddenError, InvalidRequestError
-from clawd.memory.forks import FORKED_FROM
+from clawd.memory.checkpoints import FORKED_FROM
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, check_shown, visible_to
 from clawd.memory.store import Memory
+from clawd.providers.abilities import Sampled, able
+from clawd.providers.base import ChatRequest, Sampling
+from clawd.providers.presets import SHARED, with_preset
+from clawd.runtime.conversation import MODE, THINK
+from clawd.runtime.doors import approval_event
 from clawd.runtime.incoming import IncomingMessage
+from clawd.runtime.stored import claims, unreadable
+from clawd.tools.plans import PlanKey, markdown
 from clawd.wire.conversation_reports import (
     ConversationDetail,
     ConversationLine,
@@ -24,10 +32,22 @@ from clawd.wire.methods import (
     FollowConversation,
     ListConversations,
     OpenConversation,
+    SamplingWishes,
     SendMessage,
     ShowConversation,
+    ShowSampling,
+    SteerTurn,
 )
-from clawd.wire.reports import Done
+from clawd.wire.plan_methods import PlanLine, PlanReport, ShowPlan
+from clawd.wire.prompt_methods import ShowPrompt
+from clawd.wire.prompt_reports import PromptFragment, PromptText
+from clawd.wire.reports import Done, SamplingLine, SamplingReport, SteerReport
+from clawd.wire.safe_text import shortened, single_line
+
+LAST_WORDS = 200
+WORDS_READ = 2_000  # more than is shown, so that a secret is known as one
+# What an answer tells, and what names tokens of one vocabulary.
+_OF_ANSWERS = frozenset({"logprobs", "top_logprobs", "logit_bias"})
 
 
 class TurnHandlers(Handler):
@@ -35,16 +55,18 @@ class TurnHandlers(Handler):
 
     async def send_message(self, params: SendMessage, call: Call) -> TurnFinished:
         """Run a turn, and stream its events; it ends with this request unless it is detached."""
-        wishes = msgspec.structs.asdict(params.sampling) if params.sampling else None
+        wishes = _wishes(params.sampling, call)
         given = msgspec.structs.asdict(params) | {"door": call.door, "sampling": wishes}
+        given["is_resumable"] = True
         if params.url:
             given["provider"] = self._provider_at(params.url, call)
         incoming = msgspec.convert(given, IncomingMessage)
         ticket = await self.parts.inbox.submit(incoming, call.principal)
         call.on_answer = lambda answer: self.take_answer(answer, call.principal)
         try:
-            async for event in ticket.events:
-                await call.emit(event)
+            with attending(ticket.attendance, call, interactive=params.interactive):
+                async for event in ticket.events:
+                    await call.emit(event)
             if ticket.events.stalled:
                 raise ConnectionAbortedError("the owner of the turn was too slow")
             return await ticket.finished()
@@ -66,15 +88,50 @@ class TurnHandlers(Handler):
             )
         return self.parts.provider_at(url)
 
+    async def show_sampling(self, params: ShowSampling, call: Call) -> SamplingReport:
+        """Show how a message would be sampled; loads no model."""
+        given = msgspec.structs.asdict(params) | {"text": "", "door": call.door}
+        given["sampling"] = _wishes(params.sampling, call)
+        incoming = msgspec.convert(given, IncomingMessage)
+        provider, model, wishes = self.parts.inbox.preparation.sampled(incoming)
+        asked, shaped = _values(wishes), _values(with_preset(wishes))
+        found = able(provider, Sampled, model)  # type: ignore[type-abstract]
+        if found is None:
+            values = {each: shaped[each] for each in shaped if each in asked or each in SHARED}
+        else:
+            owner, model = found
+            values = owner.sampled(ChatRequest(model=model, sampling=wishes))
+
+        def origin(name: str) -> Literal["message", "preset", "config"]:
+            # A wish that was not heeded, as a penalty may be, is not where the value comes from.
+            if name in asked and asked[name] == values[name]:
+                return "message"
+            return "preset" if name not in asked and name in shaped else "config"
+
+        lines = tuple(
+            SamplingLine(
+                name=name, value=msgspec.json.encode(values[name]).decode(), origin=origin(name)
+            )
+            for name in values
+            if name not in _OF_ANSWERS
+        )
+        return SamplingReport(
+            provider=provider.name(), model=model, items=lines, is_whole=found is not None
+        )
+
     async def follow_conversation(self, params: FollowConversation, call: Call) -> Done:
-        """Stream the events of a conversation until the request is cancelled."""
+        """Stream the events of a conversation until the request is cancelled; what waits first."""
         live = await self.parts.inbox.book.load(params.conversation_id, call.principal)
         call.on_answer = lambda answer: self.take_answer(answer, call.principal)
         call.ends = False
         subscription = live.broadcast.subscribe()
         try:
-            async for event in subscription:
-                await call.emit(event)
+            with attending(live.attendance, call):
+                for pending in self.parts.approvals.pending(call.principal):
+                    if pending.question.action.conversation_id == live.record.id:
+                        subscription.put(approval_event(pending))
+                async for event in subscription:
+                    await call.emit(event)
         finally:
             live.broadcast.unsubscribe(subscription)
         return Done(message="this follower was too slow and was cut off")
@@ -84,6 +141,13 @@ class TurnHandlers(Handler):
         live = await self.parts.inbox.book.load(params.conversation_id, call.principal)
         count = self.parts.inbox.cancel_conversation(live.record.id)
         return Done(message=f"cancelled {count} turn{'' if count == 1 else 's'}")
+
+    async def steer_turn(self, params: SteerTurn, call: Call) -> SteerReport:
+        """Say something to a turn that runs."""
+        joined = await self.parts.inbox.steer(
+            params.conversation_id, params.turn_id, params.text, call.principal, params.steer_id
+        )
+        return SteerReport(joined=joined)
 
     async def open_conversation(self, params: OpenConversation, call: Call) -> ConversationLine:
         """Open, resume or look up a conversation."""
@@ -102,11 +166,23 @@ class TurnHandlers(Handler):
         page = await self.parts.memory.conversations.list(
             owner=owner,
             made_by=call.principal.bound_to,
+            workspace=params.workspace,
             limit=params.limit,
             cursor=params.cursor,
         )
         items = await conversation_lines(self.parts.memory, page.conversations)
+        if params.last_words:
+            said = await self.parts.memory.messages.last_words(
+                [line.id for line in items], WORDS_READ
+            )
+            items = tuple(
+                msgspec.structs.replace(line, last_words=self._last_words(said.get(line.id, "")))
+                for line in items
+            )
         return ConversationPage(items=items, cursor=page.cursor)
+
+    def _last_words(self, said: str) -> str:
+        return shortened(single_line(self.parts.redactor.text(said)), LAST_WORDS)
 
     async def show_conversation(self, params: ShowConversation, call: Call) -> ConversationDetail:
         """Show one conversation and a page of its messages."""
@@ -123,6 +199,49 @@ class TurnHandlers(Handler):
             conversation=await conversation_line(memory, record),
             messages=tuple(_message(row) for row in rows),
             cursor=str(rows[-1].id) if len(rows) == params.limit else "",
+        )
+
+    async def show_prompt(self, params: ShowPrompt, call: Call) -> PromptText:
+        """Show the system prompt and the block of facts."""
+        conversation_id = ""
+        if params.conversation_id:
+            owner = visible_to(call.principal)
+            conversations = self.parts.memory.conversations
+            conversation_id = (await conversations.match(params.conversation_id, owner=owner)).id
+        found = await self.parts.inbox.preview(
+            call.principal,
+            conversation_id=conversation_id,
+            agent=params.agent,
+            workspace=params.workspace,
+        )
+        return PromptText(
+            system=found.system,
+            fragments=tuple(PromptFragment(id=name, text=text) for name, text in found.fragments),
+            block=found.block,
+            untrusted=found.untrusted,
+            tools=found.tools,
+            workspace=str(found.workspace),
+            conversation_id=conversation_id,
+        )
+
+    async def show_plan(self, params: ShowPlan, call: Call) -> PlanReport:
+        """Show a plan."""
+        memory, conversation_id, workspace = self.parts.memory, "", ""
+        if params.conversation_id:
+            owner = visible_to(call.principal)
+            record = await memory.conversations.match(params.conversation_id, owner=owner)
+            conversation_id = record.id
+        else:
+            workspace = str(self.parts.calls.workspace(params.workspace))
+        key = PlanKey(
+            conversation_id=conversation_id, owner=call.principal.uid, workspace=workspace
+        )
+        items = (await memory.plans.load(key)).open
+        return PlanReport(
+            conversation_id=conversation_id,
+            workspace=workspace,
+            items=tuple(PlanLine(id=item.id, text=item.text, status=item.status) for item in items),
+            markdown=markdown(items),
         )
 
 
@@ -151,6 +270,8 @@ async def conversation_lines(
             untrusted_sources=tuple(record.metadata.get(TAINT, ())),
             replaced=replaced.get(record.id, 0),
             forked_from=str(record.metadata.get(FORKED_FROM, {}).get("conversation", "")),
+            think=str(record.metadata.get(THINK, "")),
+            mode=str(record.metadata.get(MODE, "")),
         )
         for record in records
     )
@@ -169,4 +290,21 @@ def _message(row: StoredMessage) -> MessageLine:
         name=row.message.name,
         provider=row.provider,
         model=row.model,
+        reasoning=row.message.reasoning,
+        unreadable=unreadable(row),
+        claims=claims(row),
     )
+
+
+def _wishes(sampling: SamplingWishes | None, call: Call) -> dict[str, Any] | None:
+    """Return the wishes as a message holds them; the operator's own penalties always count."""
+    if sampling is None:
+        return None
+    by_operator = call.door == "socket" and call.principal.is_admin
+    return msgspec.structs.asdict(sampling) | {"by_operator": by_operator or None}
+
+
+def _values(sampling: Sampling) -> dict[str, Any]:
+    """Return what is said of how to sample."""
+    given = msgspec.to_builtins(sampling)
+    return {name: given[name] for name in given if name not in {"preset", "by_operator"}}

@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given
 
-from clawd.channels.http.anthropic.answer import AnthropicAnswer
-from clawd.channels.http.exchange import GatewayEvent
+from clawd.channels.http.anthropic import AnthropicAnswer
+from clawd.channels.http.model_api import GatewayEvent
 from clawd.errors import ContextFullError
 from clawd.providers.base import CallDelta, Failed, Finished, Reasoning, Text
 from clawd.wire.events import ToolFinished, ToolRequested
@@ -175,6 +175,7 @@ def test_what_clawd_does_by_itself_is_shown_to_those_alone_who_ask() -> None:
                 "receipt_id": "r",
                 "duration_ms": 3,
                 "asked": "",
+                "exit_code": None,
             },
         ),
     ]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clawd.channels.http.anthropic.request import request_of, shows_thoughts
+from clawd.channels.http.anthropic import request_of, shows_thoughts
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
 from tests.support.rows import each_row
@@ -111,9 +111,9 @@ def test_results_come_before_the_text_beside_them() -> None:
     assert asked.messages == (ASKED, CALLED, tool_message("warm"), said)
 
 
-def test_thoughts_and_what_foreign_servers_did_stay_out_of_the_history() -> None:
+def test_r5_thoughts_come_back_with_the_history_and_what_foreign_servers_did_does_not() -> None:
     said = assistant(
-        {"type": "thinking", "thinking": "hm", "signature": ""},
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "abc"},
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
         text("one"),
@@ -122,6 +122,7 @@ def test_thoughts_and_what_foreign_servers_did_stay_out_of_the_history() -> None
     )
     (_, message) = request_of(body(user("hi"), said)).messages
     assert message.content == "one two"
+    assert message.reasoning == "hm"
     assert message.tool_calls == CALLED.tool_calls
 
 
@@ -275,6 +276,25 @@ def test_what_cannot_be_meant_is_refused_with_its_place(given: Any, place: str) 
     with pytest.raises(InvalidRequestError) as refused:
         request_of(given)
     assert str(refused.value).startswith(place)
+
+
+@each_row(
+    ("thinking", "variables"),
+    [
+        (None, None),
+        ({"type": "adaptive"}, None),
+        (
+            {"type": "enabled", "budget_tokens": 1024},
+            {"enable_thinking": True, "thinking": True},
+        ),
+        ({"type": "disabled"}, {"enable_thinking": False, "thinking": False}),
+    ],
+)
+def test_r5_thinking_is_switched_in_the_chat_template(thinking: Any, variables: Any) -> None:
+    sampling = request_of(body(user("hi"), thinking=thinking)).sampling
+    assert sampling.template_kwargs == variables
+    budget = thinking.get("budget_tokens") if thinking else None
+    assert sampling.reasoning_tokens == budget
 
 
 def test_a_way_of_thinking_that_there_is_not_is_refused() -> None:

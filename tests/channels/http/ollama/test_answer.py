@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.channels.http.exchange import GatewayEvent
-from clawd.channels.http.ollama.answer import Form, OllamaAnswer
+from clawd.channels.http.model_api import GatewayEvent
+from clawd.channels.http.ollama.chat import Form, OllamaAnswer
 from clawd.errors import ProviderError
 from clawd.providers.base import CallDelta, Failed, Finished, Progress, Reasoning, Text
 from clawd.wire.events import ToolRequested

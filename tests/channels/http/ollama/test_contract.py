@@ -120,11 +120,13 @@ async def test_bad_requests_are_told_in_the_dialects_envelope(tmp_path: Path) ->
             ("/api/chat", asked(model="nobody-has-this"), 404, "nobody-has-this"),
             ("/api/chat", {"model": "nobody-has-this"}, 404, "nobody-has-this"),
             ("/api/generate", {"model": "nobody", "prompt": "p"}, 404, "nobody"),
-            ("/api/generate", {"model": "mock", "prompt": "p", "suffix": "x"}, 400, "suffix"),
+            ("/api/generate", {"model": "mock", "prompt": "p", "suffix": 5}, 400, "suffix"),
             ("/api/generate", {"model": "mock", "prompt": "p", "template": "x"}, 400, "template"),
             ("/api/show", {"model": "nobody-has-this"}, 404, "nobody-has-this"),
             ("/api/embed", {"model": "mock", "input": "x"}, 501, "no embeddings"),
-            ("/api/pull", {"model": "llama"}, 501, "not supported"),
+            ("/api/pull", {"model": "https://example.org/m.gguf"}, 400, "not pulled over HTTP"),
+            ("/api/pull", {"model": "other.example/a/b:c"}, 400, "not pulled over HTTP"),
+            ("/api/pull", {"model": "llama", "stream": 1}, 400, "stream must be"),
             ("/api/create", {"model": "llama"}, 501, "not supported"),
             ("/api/copy", {"source": "a", "destination": "b"}, 501, "not supported"),
             ("/api/push", {"model": "llama"}, 501, "not supported"),
@@ -137,7 +139,7 @@ async def test_bad_requests_are_told_in_the_dialects_envelope(tmp_path: Path) ->
             assert set(value) == {"error"}
             assert problem in value["error"]
         gone = await raw(door.url, "/api/delete", {"model": "x"}, method="DELETE")
-        assert (gone.status, set(gone.json())) == (501, {"error"})
+        assert (gone.status, set(gone.json())) == (404, {"error"})
 
 
 async def test_somebody_is_there(tmp_path: Path) -> None:

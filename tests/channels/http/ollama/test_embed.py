@@ -56,7 +56,7 @@ async def test_what_cannot_be_embedded_is_refused_and_the_model_says_what_it_can
         body: dict[str, Any] = {"model": "bert", "input": "a", "dimensions": 3}
         assert (await door.post("/api/embed", body))[0] == 400
         _, shown = await door.post("/api/show", {"model": "bert"})
-        chat = {"model": "bert", "messages": [{"role": "user", "content": "hi"}]}
+        chat = {"model": "bert", "stream": False, "messages": [{"role": "user", "content": "hi"}]}
         refused, _ = await door.post("/api/chat", chat)
     assert shown["capabilities"] == ["embedding"]
     assert refused == 400

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.channels.http.exchange import Caller
+from clawd.channels.http.model_api import Caller
 from clawd.security.principal import Principal
 from tests.channels.http.rig import Served, served
 from tests.channels.http.told import raw

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clawd.channels.http.ollama.request import (
+from clawd.channels.http.ollama.chat import (
     chat_request,
     generate_request,
     keep_alive_s,
@@ -42,7 +42,7 @@ def test_roles_are_taken_and_system_messages_joined() -> None:
         )
     )
     assert asked.system == "one\n\ntwo"
-    assert asked.messages == (ASKED, Message(role="assistant", content="yes"))
+    assert asked.messages == (ASKED, Message(role="assistant", content="yes", reasoning="hm"))
     assert chat_request(chat(HI)).system is None
 
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_meant_is_refused_with_its_place(given: Any, place: str) 
     assert str(refused.value).startswith(place)
 
 
-@each_row("name", ["suffix", "template", "images"])
+@each_row("name", ["template", "images"])
 def test_what_is_not_done_here_is_refused_by_name(name: str) -> None:
     value: Any = ["aGk="] if name == "images" else "x"
     with pytest.raises(InvalidRequestError, match=name):
@@ -266,3 +266,18 @@ def test_what_is_not_done_here_is_refused_by_name(name: str) -> None:
 def test_there_are_not_other_ways_to_think() -> None:
     with pytest.raises(InvalidRequestError, match="think"):
         shows_thoughts({"think": "deeply"})
+
+
+@each_row(
+    ("think", "variables"),
+    [
+        (None, None),
+        (False, {"enable_thinking": False, "thinking": False}),
+        (True, {"enable_thinking": True, "thinking": True}),
+        ("low", {"enable_thinking": True, "thinking": True, "reasoning_effort": "low"}),
+    ],
+)
+def test_r5_think_reaches_the_chat_template(think: Any, variables: Any) -> None:
+    told = chat_request(chat({"role": "user", "content": "hi"}, think=think))
+    generated = generate_request({"model": "m", "prompt": "hi", "think": think})
+    assert told.sampling.template_kwargs == generated.sampling.template_kwargs == variables

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.app import CALLER, Gateway, Handler, make_app
-from clawd.channels.http.exchange import Caller, GatewayEvent, Generation, ModelRequest
+from clawd.channels.http.model_api import Caller, GatewayEvent, Generation, ModelRequest
 from clawd.channels.http.openai import chat, completions, responses
 from clawd.providers.base import Finished, Text, Usage
 from clawd.providers.scripted import ScriptedProvider

@@ -8,19 +8,17 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.channels.http.exchange import (
+from clawd.channels.http.answering import ManyDialect, One
+from clawd.channels.http.model_api import (
     Answered,
     Folding,
     GatewayEvent,
     Generation,
     ModelRequest,
 )
-from clawd.channels.http.openai.chat_answer import ChatAnswer
-from clawd.channels.http.openai.chat_request import Telling
-from clawd.channels.http.openai.completion_answer import CompletionAnswer
-from clawd.channels.http.openai.response_answer import ResponseAnswer
-from clawd.channels.http.openai.response_request import ResponseAsked
-from clawd.channels.http.side_by_side import ManyDialect, One
+from clawd.channels.http.openai.chat import ChatAnswer, Telling
+from clawd.channels.http.openai.completions import CompletionAnswer
+from clawd.channels.http.openai.responses import ResponseAnswer, ResponseAsked
 from clawd.providers.base import (
     CallDelta,
     Delta,
@@ -33,8 +31,8 @@ from clawd.providers.base import (
     TokenLogprob,
     Usage,
 )
-from clawd.providers.openai_answer import OpenAIAnswer
-from clawd.providers.sse import SseParser
+from clawd.providers.http import SseParser
+from clawd.providers.openai import OpenAIAnswer
 from clawd.wire.events import Notice
 from tests.channels.http.openai.rig import Fixed
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from clawd import __version__
-from clawd.channels.http.exchange import GatewayEvent
+from clawd.channels.http.model_api import GatewayEvent
 from clawd.errors import BusyError, ContextFullError, ProviderError
 from clawd.providers.base import (
     CallDelta,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from clawd.channels.http.exchange import ModelRequest
-from clawd.channels.http.openai.chat_request import ChatAsked, read_chat
+from clawd.channels.http.model_api import ModelRequest
+from clawd.channels.http.openai.chat import ChatAsked, read_chat
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, Sampling, ToolCall, ToolSpec
 from tests.channels.http.openai.recorded import LITELLM_HISTORY, OPENCODE_FIRST, WEATHER
@@ -56,8 +56,6 @@ def test_unknown_fields_and_those_of_no_meaning_here_are_ignored() -> None:
         "cache_prompt": True,
         "id_slot": 3,
         "timings_per_token": True,
-        "chat_template_kwargs": {"enable_thinking": False},
-        "reasoning_effort": "low",
         "provider_specific_fields": {"x": [1]},
     }
     assert read(extras) == read({})
@@ -351,3 +349,79 @@ def test_the_first_request_of_opencode_is_taken_whole() -> None:
 def test_a_history_as_litellm_sends_it_loses_no_turn() -> None:
     roles = [message.role for message in request({"messages": LITELLM_HISTORY}).messages]
     assert roles == ["user", "assistant", "tool", "user"]
+
+
+@each_row(
+    "fields",
+    [
+        {"content": "so", "reasoning_content": "a plan"},
+        {"content": "so", "reasoning": "a plan", "reasoning_content": None},
+        {"content": "so", "thinking": "a plan"},
+        {"content": [{"type": "thinking", "thinking": "a plan"}, {"type": "text", "text": "so"}]},
+        {
+            "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "a plan"}]},
+                {"type": "text", "text": "so"},
+            ]
+        },
+    ],
+)
+def test_r5_what_was_thought_comes_back_with_the_history(fields: dict[str, Any]) -> None:
+    said = messages({"role": "user", "content": "hi"}, {"role": "assistant", **fields})[1]
+    assert (said.content, said.reasoning) == ("so", "a plan")
+
+
+@each_row(
+    "fields",
+    [
+        {"content": "so"},
+        {"content": "so", "reasoning": {"effort": "low"}},
+        {"content": "so", "reasoning_content": ""},
+        {"content": [{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "so"}]},
+    ],
+)
+def test_r5_reasoning_in_a_form_that_nobody_reads_is_passed_over(fields: dict[str, Any]) -> None:
+    said = messages({"role": "user", "content": "hi"}, {"role": "assistant", **fields})[1]
+    assert (said.content, said.reasoning) == ("so", "")
+
+
+@each_row(
+    ("body", "variables"),
+    [
+        ({}, None),
+        ({"reasoning_effort": None, "chat_template_kwargs": None}, None),
+        ({"reasoning_effort": "none"}, {"enable_thinking": False, "thinking": False}),
+        (
+            {"reasoning_effort": "minimal"},
+            {"enable_thinking": True, "thinking": True, "reasoning_effort": "low"},
+        ),
+        (
+            {"reasoning_effort": "none", "chat_template_kwargs": {"thinking": True, "x": [1]}},
+            {"enable_thinking": False, "thinking": True, "x": [1]},
+        ),
+        ({"reasoning": {"effort": "none"}}, {"enable_thinking": False, "thinking": False}),
+        (
+            {"reasoning": {"effort": "low"}, "reasoning_effort": "high"},
+            {"enable_thinking": True, "thinking": True, "reasoning_effort": "high"},
+        ),
+        ({"reasoning": {"effort": None, "summary": "auto"}}, None),
+    ],
+)
+def test_r5_what_is_said_of_thinking_reaches_the_chat_template(
+    body: dict[str, Any], variables: dict[str, Any] | None
+) -> None:
+    assert request(body).sampling.template_kwargs == variables
+
+
+@each_row(
+    "body",
+    [
+        {"reasoning_effort": "much"},
+        {"chat_template_kwargs": [1]},
+        {"reasoning": {"effort": "much"}},
+        {"reasoning": {"effort": 3}},
+    ],
+)
+def test_r5_a_wish_for_thinking_that_cannot_be_meant_is_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match=next(iter(body))):
+        request(body)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from clawd.channels.http.exchange import GatewayEvent
+from clawd.channels.http.model_api import GatewayEvent
 from clawd.errors import ContextFullError, ProviderError
 from clawd.providers.base import (
     CallDelta,
@@ -110,7 +110,6 @@ async def test_all_that_a_model_said_between_two_users_is_one_message() -> None:
 
 async def test_fields_without_meaning_here_are_ignored_and_null_is_absent() -> None:
     ignored = {
-        "reasoning": {"effort": "high"},
         "store": True,
         "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": "k",
@@ -166,7 +165,9 @@ async def test_the_requests_of_codex_are_taken_whole() -> None:
     assert first.system is not None and first.system == second.system
     call = ToolCall(id="call_1", name="exec_command", arguments='{"path":"/"}')
     assert second.messages[2:] == (
-        Message(role="assistant", content="Listing.", tool_calls=(call,)),
+        Message(
+            role="assistant", content="Listing.", tool_calls=(call,), reasoning="I should list."
+        ),
         Message(
             role="tool",
             content="Exit code: 0\nOutput:\none",
@@ -370,3 +371,26 @@ async def test_tokens_of_a_prompt_are_counted() -> None:
     async with door() as at:
         answer = await at.post("/v1/responses/input_tokens", {"input": "hello"})
     assert answer.json() == {"object": "response.input_tokens", "input_tokens": 42}
+
+
+async def test_r5_what_was_thought_belongs_to_what_the_model_said_or_called_next() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    kept = await read(
+        [
+            {"role": "user", "content": "hi"},
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "a plan"}]},
+            call,
+            {"type": "function_call_output", "call_id": "c", "output": "seen"},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "b plan"}]},
+            {"role": "assistant", "content": "done"},
+            {"type": "reasoning", "encrypted_content": "x", "summary": []},
+            {"role": "user", "content": "more"},
+        ]
+    )
+    assert [(message.role, message.reasoning) for message in kept] == [
+        ("user", ""),
+        ("assistant", "a plan"),
+        ("tool", ""),
+        ("assistant", "b plan"),
+        ("user", ""),
+    ]

@@ -9,9 +9,9 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.channels.http.openai.chat_request import read_chat
-from clawd.channels.http.openai.completion_request import read_completion
-from clawd.channels.http.openai.response_request import read_response
+from clawd.channels.http.openai.chat import read_chat
+from clawd.channels.http.openai.completions import read_completion
+from clawd.channels.http.openai.responses import read_response
 from clawd.errors import InvalidRequestError
 from tests.channels.http.openai.recorded import CODEX_SECOND, LITELLM_HISTORY, OPENCODE_FIRST
 from tests.support.rows import each_row

@@ -1,0 +1,97 @@
+"""Words for tool calls: name and subject of one, what it changed, how it ended. Pure."""
+
+import json
+from collections.abc import Sequence
+
+from clawctl.render import duration, without_status
+from clawd.wire.changes import FileDiff
+from clawd.wire.events import ToolFinished
+from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
+
+ARGUMENT_LIMIT = 400
+SUBJECTS = ("command", "path", "url", "query", "pattern")
+_FILE_TOOLS = frozenset({"file_append", "file_edit", "file_list", "file_read", "file_write"})
+REASON_LINES = 6
+LONGEST_NESTED = 40
+_SHORT_MS = 95
+_SECOND_MS = 1_000
+_MINUTE_MS = 60_000
+
+
+def call_name(tool: str) -> str:
+    """Return what a tool is called where its path stands beside it: `edit` for `file_edit`."""
+    if tool in _FILE_TOOLS:
+        return tool.removeprefix("file_")
+    return visible_line(tool, NAME_LIMIT)
+
+
+def short_arguments(arguments: str) -> str:
+    """Return arguments on one line: what the call is about, then `name=value` of the others."""
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        return visible_line(arguments, ARGUMENT_LIMIT)
+    shown = {name: value for name, value in values.items() if value not in (None, "")}
+    first = next((name for name in SUBJECTS if name in shown), "")
+    words = [_value(shown.pop(first))] if first else []
+    if not words and len(shown) == 1:
+        return _value(next(iter(shown.values())))
+    words += [f"{name}={_value(value)}" for name, value in shown.items()]
+    return visible_line(" ".join(words), ARGUMENT_LIMIT)
+
+
+def subject_of(arguments: str, diffs: Sequence[FileDiff] = ()) -> str:
+    """Return what a call is about; the files that it changes say it better than its arguments."""
+    if len(diffs) == 1:
+        return visible_line(diffs[0].path)
+    return f"{len(diffs)} files" if diffs else short_arguments(arguments)
+
+
+def counts_of(diffs: Sequence[FileDiff]) -> tuple[str, str]:
+    """Return the lines that came and went, as `+3` and `−1`."""
+    added = sum(diff.added for diff in diffs)
+    removed = sum(diff.removed for diff in diffs)
+    return f"+{added}", f"−{removed}"
+
+
+def ending(event: ToolFinished, duration_ms: int | None = None) -> str:
+    """Return how a call ended and how long it took, as `exit 1 · 2.1 s`.
+
+    Args:
+        event: says that it ended.
+        duration_ms: of the call alone, where a person was asked in between.
+    """
+    if event.status == "denied":
+        return "denied"
+    took = lasted(event.duration_ms if duration_ms is None else duration_ms)
+    if event.status == "allowed":
+        return took
+    return f"{f'exit {event.exit_code}' if event.exit_code else 'failed'} · {took}"
+
+
+def reasons(event: ToolFinished) -> list[str]:
+    """Return why a call did not act, in the first lines of what the model is told of it.
+
+    The exit code of a program says it for what it printed.
+    """
+    if event.status == "allowed" or event.exit_code:
+        return []
+    lines = terminal_safe(without_status(event.output)).rstrip("\n").split("\n")
+    return [line for line in lines if line.strip()][:REASON_LINES]
+
+
+def lasted(milliseconds: int) -> str:
+    """Return a duration as a row of a call shows it: `7 ms`, `0.2 s`, `2 min 5 s`."""
+    if milliseconds < _SHORT_MS:
+        return f"{milliseconds} ms"
+    seconds = milliseconds / _SECOND_MS
+    return f"{seconds:.1f} s" if milliseconds < _MINUTE_MS else duration(seconds)
+
+
+def _value(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | dict) and len(text) > LONGEST_NESTED:
+        return f"{text[0]}…{text[-1]}"
+    return visible_line(text.split("\n", 1)[0] + (" …" if "\n" in text else ""), ARGUMENT_LIMIT)

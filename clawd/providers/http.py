@@ -1,0 +1,553 @@
+"""One server over HTTP: a request sent, its answer read, streamed or whole, errors reported.
+
+What an answer means is the dialect's: a provider hands in an `Answer` that takes the data of each
+server-sent event, or the whole body, and gives deltas. Events are read from bytes in any pieces
+(WHATWG HTML, 9.2.6):
+
+    : a comment
+    event: message
+    data: {"a": 1}
+    data:{"b": 2}
+
+Both data lines belong to one event, joined by a line break; the blank line after them ends it.
+
+A refusal because the prompt is too long is known by its words, which say by how much:
+
+    llama.cpp   {"error": {"code": 400, "type": "exceed_context_size_error",
+                 "n_prompt_tokens": 9000, "n_ctx": 8192, …}}
+    OpenAI      This model's maximum context length is 8192 tokens. However, your messages resulted
+                in 9000 tokens.
+    vLLM        … However, you requested 9100 tokens (9000 in the messages, 100 in the completion).
+    Anthropic   prompt is too long: 9000 tokens > 8192 maximum
+                input length and `max_tokens` exceed context limit: 9000 + 100 > 8192
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from clawd.errors import ClawError, ConfigError, ContextFullError, ProviderError
+from clawd.kernel.pacing import Pace
+from clawd.providers.base import Delta
+from clawd.providers.reliable import (
+    FirstByteTimeoutError,
+    RetrySettings,
+    parse_retry_after,
+    retrying,
+)
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+_ERROR_BYTES = 64 * 1024
+_ERROR_CHARS = 400
+_READ_BYTES = 64 * 1024
+REDACTED = "[redacted]"
+_SHORTEST_PART = 4  # of a key; shorter ones tell nothing and may be any word
+# What may follow the reason of the end (usage, [DONE]) is not waited for longer.
+_TAIL_S = 5.0
+_OK = 200
+_AUTH_STATUSES = frozenset({401, 403})
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+# What a line costs in memory beside its bytes.
+_LINE_COST = 64
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_BOM = b"\xef\xbb\xbf"
+_STATUSES = frozenset({0, 400, 413})
+_MARKS = (
+    "exceed_context_size_error",
+    "context_length_exceeded",
+    "maximum context length",
+    "prompt is too long",
+    "exceed context limit",
+)
+_PROMPTS = (
+    re.compile(r'"n_prompt_tokens": ?(\d{1,12})'),
+    re.compile(r"\((\d{1,12}) in (?:the messages|your prompt)"),
+    re.compile(r"(?:resulted in|you requested|contains at least) (\d{1,12}) "),
+    re.compile(r"prompt is too long: (\d{1,12}) "),
+    re.compile(r"exceed context limit: (\d{1,12}) "),
+)
+_CONTEXTS = (
+    re.compile(r'"n_ctx": ?(\d{1,12})'),
+    re.compile(r"maximum context length is (\d{1,12}) "),
+    re.compile(r"> (\d{1,12})"),
+)
+
+
+class _Model(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+
+
+class _ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    data: list[_Model]
+
+
+class Answer(Protocol):
+    """An answer on its way, in one dialect.
+
+    Attributes:
+        has_content: text, reasoning or a call came.
+        has_reason: the server said why it ended.
+        is_done: the server said that nothing follows; the reader may say it of a whole body.
+    """
+
+    has_content: bool
+    has_reason: bool
+    is_done: bool
+
+    def take(self, data: str) -> list[Delta]:
+        """Take the data of one event, or a whole body.
+
+        Raises:
+            ProviderError: it is not of the dialect, or reports an error.
+        """
+        ...
+
+    def finish(self) -> list[Delta]:
+        """Take the end of the answer.
+
+        Raises:
+            ProviderError: the server ended it without saying that it is complete.
+        """
+        ...
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One server.
+
+    Attributes:
+        url: what paths are appended to.
+        streams: answers are asked for as streams.
+        first_byte_timeout_s: from the request to the first byte of a stream's body.
+        read_timeout_s: between bytes; without streaming also to the first byte.
+    """
+
+    name: str
+    url: str
+    streams: bool
+    connect_timeout_s: float
+    first_byte_timeout_s: float
+    read_timeout_s: float
+    retry: RetrySettings
+
+
+class Connections:
+    """The HTTP session, made on first use within the running loop; may be shared."""
+
+    def __init__(self, headers: Mapping[str, str], connect_timeout_s: float) -> None:
+        self._headers = {"User-Agent": "clawd", "Accept-Encoding": "identity", **headers}
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s)
+        self._session: aiohttp.ClientSession | None = None
+
+    def session(self) -> aiohttp.ClientSession:
+        """Return the session, open."""
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers=self._headers,
+                timeout=self._timeout,
+                trust_env=False,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close the session; idempotent."""
+        if self._session is not None:
+            await self._session.close()
+
+
+class HttpServer:
+    """Asks one server. What it raises never holds the key.
+
+    Args:
+        settings: where it is and how long it may take.
+        connections: the session.
+        key: taken out of every error: a server may repeat it in its answer.
+        refusal: finds an error in the first bytes of an answer with status 200; it counts as one
+            before the first byte.
+    """
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        connections: Connections,
+        key: str,
+        *,
+        refusal: Callable[[bytes], ProviderError | None] = lambda _first: None,
+    ) -> None:
+        self._settings = settings
+        self._refusal = refusal
+        self._connections = connections
+        self._key = key
+
+    @property
+    def _who(self) -> str:
+        """The provider and its address, for the log: without what may be a secret."""
+        parts = urlsplit(self._settings.url)
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return f"provider {self._settings.name} at {without_key(where, self._key)}"
+
+    async def chat(
+        self, path: str, body: Mapping[str, Any], answer: Answer
+    ) -> AsyncGenerator[Delta, None]:
+        """Send a request, give the deltas of its answer; tried again only before the first byte.
+
+        Raises:
+            ProviderError: it failed.
+        """
+        data = _encoded(body)
+        try:
+            response, first = await retrying(
+                self._settings.retry, lambda: self._open(path, data), who=self._who
+            )
+            try:
+                async with aclosing(self._read(response, first, answer)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+            finally:
+                response.close()
+        except ProviderError as error:
+            raise self._redacted(error) from error
+
+    async def get(self, path: str) -> bytes:
+        """Return the body of a path.
+
+        Raises:
+            ProviderError: the server cannot be reached or refuses.
+        """
+        return await self._fetched("GET", path, None, self._settings.first_byte_timeout_s)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> bytes:
+        """Send a request and return the whole body of its answer; tried once.
+
+        Raises:
+            ProviderError: the server cannot be reached or refuses.
+        """
+        return await self._fetched("POST", path, _encoded(body), self._settings.read_timeout_s)
+
+    async def _fetched(self, method: str, path: str, data: bytes | None, limit_s: float) -> bytes:
+        url, session = f"{self._settings.url}{path}", self._connections.session()
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        try:
+            with self._converted():
+                async with (
+                    asyncio.timeout(limit_s),
+                    session.request(
+                        method, url, data=data, headers=headers, allow_redirects=False
+                    ) as response,
+                ):
+                    await _refuse_status(response)
+                    return await _read_all(response, b"")
+        except ProviderError as error:
+            raise self._redacted(error) from error
+
+    async def listed(self, path: str, *, model: str) -> str:
+        """Ask for the list of models and say of one whether it is in it.
+
+        Raises:
+            ProviderError: the server cannot be reached or refuses.
+        """
+        url, text = self._settings.url, await self.get(path)
+        try:
+            models = msgspec.json.decode(text, type=_ModelList)
+        except (msgspec.DecodeError, RecursionError):
+            return f"{url} answered, without a list of models"
+        ids = [each.id for each in models.data]
+        found = "is one of them" if model in ids else "is none of them"
+        return f"{url} answered with {len(ids)} models; {model} {found}"
+
+    async def _open(self, path: str, data: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Send the request and wait for the first bytes of the answer."""
+        settings = self._settings
+        limit_s = settings.first_byte_timeout_s if settings.streams else settings.read_timeout_s
+        response: aiohttp.ClientResponse | None = None
+        is_open = False
+        try:
+            with self._converted(first_byte_limit_s=limit_s):
+                async with asyncio.timeout(limit_s):
+                    response = await self._connections.session().post(
+                        f"{settings.url}{path}",
+                        data=data,
+                        headers={"Content-Type": "application/json"},
+                        allow_redirects=False,
+                    )
+                    await _refuse_status(response)
+                    first = await response.content.readany()
+            if not first:
+                raise ProviderError(
+                    f"{settings.url} ended the answer without a single byte", kind="network"
+                )
+            if (refusal := self._refusal(first)) is not None:
+                raise refusal
+            is_open = True
+            return response, first
+        except ProviderError as error:
+            # Here and not later: the retries log what they were caused by.
+            raise self._redacted(error) from error
+        finally:
+            if response is not None and not is_open:
+                response.close()
+
+    async def _read(
+        self, response: aiohttp.ClientResponse, first: bytes, answer: Answer
+    ) -> AsyncGenerator[Delta, None]:
+        with self._converted():
+            while first.isspace():
+                first = await self._more(response, self._settings.read_timeout_s)
+            # By its look and not by its type: servers mislabel both.
+            if first.lstrip().startswith(b"{"):
+                async with asyncio.timeout(self._settings.read_timeout_s):
+                    text = await _read_all(response, first)
+                for delta in answer.take(text.decode("utf-8", "replace")):
+                    yield delta
+                answer.is_done = True
+            else:
+                async for delta in self._read_events(response, first, answer):
+                    yield delta
+        for delta in answer.finish():
+            yield delta
+
+    async def _read_events(
+        self, response: aiohttp.ClientResponse, data: bytes, answer: Answer
+    ) -> AsyncGenerator[Delta, None]:
+        parser, pace = SseParser(), Pace()
+        while data:
+            await pace.step()
+            for event in parser.feed(data):
+                await pace.step()
+                for delta in answer.take(event.data):
+                    yield delta
+                if answer.is_done:
+                    return
+            limit_s = _TAIL_S if answer.has_reason else self._settings.read_timeout_s
+            try:
+                data = await self._more(response, limit_s)
+            except TimeoutError:
+                if answer.has_reason:
+                    return
+                raise
+        for event in parser.finish():
+            for delta in answer.take(event.data):
+                yield delta
+
+    async def _more(self, response: aiohttp.ClientResponse, limit_s: float) -> bytes:
+        async with asyncio.timeout(limit_s):
+            return await response.content.readany()
+
+    @contextmanager
+    def _converted(self, *, first_byte_limit_s: float = 0.0) -> Iterator[None]:
+        """Turn what aiohttp and the clock raise into ProviderError; the one place for it."""
+        where = self._settings.url
+        try:
+            yield
+        except aiohttp.ConnectionTimeoutError as error:
+            limit_s = self._settings.connect_timeout_s
+            raise ProviderError(
+                f"{where} took no connection within {limit_s:g} s", kind="timeout"
+            ) from error
+        except TimeoutError as error:
+            if first_byte_limit_s:
+                raise FirstByteTimeoutError(
+                    f"{where} sent nothing within {first_byte_limit_s:g} s",
+                    hint="Raise first_byte_timeout_s of this provider if it is only slow.",
+                ) from error
+            limit_s = self._settings.read_timeout_s
+            raise ProviderError(
+                f"{where} sent nothing more for {limit_s:g} s", kind="timeout"
+            ) from error
+        except aiohttp.InvalidURL as error:
+            raise ProviderError(f"{where} is no URL", kind="invalid") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ProviderError(
+                f"{where} failed: {str(error) or type(error).__name__}",
+                kind="network",
+                hint="Is the server running, and base_url right?",
+            ) from error
+
+    def _redacted(self, error: ProviderError) -> ProviderError:
+        """Return the error without the key, which a server may repeat in its answer."""
+        message = without_key(error.message, self._key)
+        if message == error.message:
+            return error
+        return ProviderError(
+            message,
+            kind=error.kind,
+            status=error.status,
+            retry_after_s=error.retry_after_s,
+            hint=error.hint,
+        )
+
+
+def without_key(text: str, key: str) -> str:
+    """Return a text without a key, and without the beginning of one where the text was cut."""
+    if not key:
+        return text
+    text = text.replace(key, REDACTED)
+    for length in range(min(len(key) - 1, len(text)), _SHORTEST_PART - 1, -1):
+        if text.endswith(key[:length]):
+            return text[:-length] + REDACTED
+    return text
+
+
+def check_address(name: str, url: str) -> None:
+    """Make sure that a provider's address holds no password.
+
+    Raises:
+        ConfigError: it does; the message does not say it.
+    """
+    if "@" in urlsplit(url).netloc:
+        raise ConfigError(
+            f"base_url of provider {name} holds a user name or password",
+            hint="Name the environment variable of the key in api_key_env instead.",
+        )
+
+
+def check_key(name: str, key: str) -> None:
+    """Make sure that a key can stand in a header.
+
+    Raises:
+        ConfigError: it cannot; the message does not say it.
+    """
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"the API key of provider {name} holds characters that no HTTP header may hold",
+            hint="Look for a line break at its end.",
+        )
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    """Return a body as JSON; half of a surrogate pair, as a model may write one, is replaced."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        text = json.dumps(body, ensure_ascii=False)
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+async def _refuse_status(response: aiohttp.ClientResponse) -> None:
+    """Raise for every status but 200, with the beginning of the body."""
+    if response.status == _OK:
+        return
+    body = await response.content.read(_ERROR_BYTES)
+    text = body.decode("utf-8", "replace")[:_ERROR_CHARS]
+    raise ProviderError(
+        f"HTTP {response.status}: {text}",
+        kind="auth" if response.status in _AUTH_STATUSES else "http",
+        status=response.status,
+        retry_after_s=parse_retry_after(response.headers.get("Retry-After", "")),
+    )
+
+
+async def _read_all(response: aiohttp.ClientResponse, first: bytes) -> bytes:
+    pieces, size = [first], len(first)
+    async for piece in response.content.iter_chunked(_READ_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise ProviderError(f"the answer is over {MAX_BODY_BYTES} bytes", kind="invalid")
+    return b"".join(pieces)
+
+
+class SseEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One event; `event` is empty when the server named none."""
+
+    data: str
+    event: str = ""
+
+
+class SseParser:
+    """Cuts a byte stream into events. Takes LF, CR and CRLF, and data without a space."""
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []
+        self._data: list[bytes] = []
+        self._event = b""
+        self._line_size = 0
+        self._data_size = 0
+        self._ends_with_cr = False
+        self._is_first_line = True
+
+    def feed(self, data: bytes) -> list[SseEvent]:
+        """Take bytes and return the events that are whole now.
+
+        Raises:
+            ProviderError: an event is over MAX_EVENT_BYTES.
+        """
+        if self._ends_with_cr and data.startswith(b"\n"):
+            data = data[1:]
+            self._ends_with_cr = False
+        if not data:
+            return []
+        self._ends_with_cr = data.endswith(b"\r")
+        *lines, rest = _LINE_END.split(data)
+        events: list[SseEvent] = []
+        for line in lines:
+            self._line.append(line)
+            self._take_line(b"".join(self._line), events)
+            self._line.clear()
+            self._line_size = 0
+        self._line.append(rest)
+        self._line_size += len(rest)
+        self._check_size()
+        return events
+
+    def finish(self) -> list[SseEvent]:
+        """Take the end of the stream; an event without its blank line counts."""
+        events: list[SseEvent] = []
+        self._take_line(b"".join(self._line), events)
+        self._take_line(b"", events)
+        return events
+
+    def _take_line(self, line: bytes, events: list[SseEvent]) -> None:
+        if self._is_first_line:
+            line = line.removeprefix(_BOM)
+            self._is_first_line = False
+        if not line:
+            self._dispatch(events)
+            return
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+            self._data_size += len(value) + _LINE_COST
+            self._check_size()
+        elif name == b"event":
+            self._event = value
+
+    def _dispatch(self, events: list[SseEvent]) -> None:
+        if self._data:
+            data = b"\n".join(self._data).decode("utf-8", "replace")
+            events.append(SseEvent(data=data, event=self._event.decode("utf-8", "replace")))
+        self._data = []
+        self._data_size = 0
+        self._event = b""
+
+    def _check_size(self) -> None:
+        if self._line_size + self._data_size > MAX_EVENT_BYTES:
+            raise ProviderError(
+                f"the server sent an event of more than {MAX_EVENT_BYTES} bytes", kind="invalid"
+            )
+
+
+def with_counts(error: ClawError) -> ClawError:
+    """Return a refusal for the prompt's length as ContextFullError; other errors as they are."""
+    if not isinstance(error, ProviderError) or error.status not in _STATUSES:
+        return error
+    text = error.message
+    if not any(mark in text for mark in _MARKS):
+        return error
+    counts = {"n_prompt_tokens": _first(_PROMPTS, text), "n_ctx": _first(_CONTEXTS, text)}
+    known = {name: count for name, count in counts.items() if count}
+    return ContextFullError(text, hint="Shorten the conversation.", data=known or None)
+
+
+def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> int:
+    found = (match for pattern in patterns if (match := pattern.search(text)))
+    match = next(found, None)
+    return int(match[1]) if match else 0

@@ -1,0 +1,307 @@
+"""What the tools on files share: how they look and change, and what they do with session files.
+
+A tool does its whole act on an open workspace, in a thread, by itself or in a batch; what changes a
+file has it kept first. What is shown of a session file always fits into what the model may be given
+at once, and says where to go on; else the rest of long output would be cut again, and kept again.
+"""
+
+import asyncio
+import contextlib
+import io
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from typing_extensions import override
+
+from clawd.errors import InvalidRequestError
+from clawd.security.workspace import Workspace
+from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, in_thread, succeeded
+from clawd.tools.builtin.deps import BuiltinDeps, FileTool
+from clawd.tools.builtin.file_text import (
+    BYTES_DEFAULT,
+    BYTES_LIMIT,
+    LINES_DEFAULT,
+    EditError,
+    is_text,
+    read_lines,
+)
+from clawd.tools.changes import ChangeKeeper, call_facts
+from clawd.tools.preview import Preview
+from clawd.tools.session_files import SessionFile, SessionFolder, line_of
+from clawd.wire.references import SCHEME, looks_like_reference, name_in, no_path, reference
+
+SEARCH_LIMIT_S = 10.0
+# A thread that hangs in the file system must not hold a cancelled call for ever.
+_END_S = 5.0
+_T = TypeVar("_T")
+NONE = "(no session files)"
+EMPTY = "(empty)"
+# The last line, which says what was left out, and what a clip marks.
+_TAIL_BYTES = 256
+_SNIFFED_BYTES = 8192
+
+
+class Watch:
+    """Says when an act must end: its time is up, or nobody waits for it any more."""
+
+    def __init__(
+        self, limit_s: float = SEARCH_LIMIT_S, cancelled: threading.Event | None = None
+    ) -> None:
+        self.limit_s = limit_s
+        self._deadline = time.monotonic() + limit_s
+        self.cancelled = cancelled or threading.Event()
+
+    @property
+    def left_s(self) -> float:
+        """How much of the time is left."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def is_over(self) -> bool:
+        """Whether it must end."""
+        return self.cancelled.is_set() or time.monotonic() > self._deadline
+
+
+class ActingTool(FileTool):
+    """A tool that does all it does in one act on an open workspace."""
+
+    @abstractmethod
+    def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
+        """Do it; called in a thread. What takes long asks the watch whether to go on.
+
+        Raises:
+            ClawError: it cannot be done.
+        """
+
+    async def act_on_session(
+        self,
+        arguments: Arguments,
+        files: SessionFolder,  # noqa: ARG002 - for those that take them
+    ) -> ToolResult:
+        """Do it on session files; a tool that does not take them refuses.
+
+        Raises:
+            ClawError: it cannot be done.
+        """
+        raise no_path(str(arguments["path"]))
+
+    async def _on_session(self, arguments: Arguments, context: ToolContext) -> ToolResult | None:
+        """Return what came of a call on session files; None when it is on others."""
+        if self.takes_session_files and looks_like_reference(arguments.get("path") or ""):
+            return await self.act_on_session(arguments, SessionFolder(self._sessions, context))
+        return None
+
+
+class LookingTool(ActingTool):
+    """A tool that looks at files and changes none."""
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        if (found := await self._on_session(arguments, context)) is not None:
+            return found
+        watch = Watch()
+
+        def look() -> ToolResult:
+            with self._opened(context) as workspace:
+                return self.act(arguments, workspace, watch)
+
+        try:
+            return await in_thread(look)
+        finally:
+            watch.cancelled.set()
+
+
+class ChangingTool(FileTool):
+    """A tool that changes files of the workspace."""
+
+    def __init__(self, deps: BuiltinDeps) -> None:
+        super().__init__(deps)
+        self._changes = deps.changes
+
+    async def _change(
+        self, context: ToolContext, act: Callable[[Workspace, ChangeKeeper], _T]
+    ) -> _T:
+        """Run the act in a thread.
+
+        On cancel nothing that has not begun is begun, and what has begun is waited for.
+        """
+        keeper = ChangeKeeper(self._changes, call_facts(context, self.name), context.preview)
+
+        def run() -> _T:
+            with self._opened(context, keeper) as workspace:
+                return act(workspace, keeper)
+
+        work = asyncio.get_running_loop().run_in_executor(None, run)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            keeper.is_cancelled.set()
+            await asyncio.wait([work], timeout=_END_S)
+            if work.done() and not work.cancelled():
+                work.exception()  # seen; the cancellation is what is told
+            raise
+
+
+class WritingTool(ChangingTool, ActingTool):
+    """A tool that changes files in one act."""
+
+    @override
+    async def preview(self, arguments: Arguments, context: ToolContext) -> Preview | None:
+        if looks_like_reference(arguments["path"]):
+            return None  # what a conversation holds stays in it
+
+        def rehearse() -> Preview:
+            with self._rehearsal(context) as workspace:
+                with contextlib.suppress(EditError):
+                    self.act(arguments, workspace, Watch())
+                return workspace.preview()
+
+        return await in_thread(rehearse)
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        if (done := await self._on_session(arguments, context)) is not None:
+            return done
+        return await self._change(
+            context, lambda workspace, _: self.act(arguments, workspace, Watch())
+        )
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbered lines, and how to go on after them; "" at the end of the file."""
+
+    lines: list[str]
+    what: str
+    further: str = ""
+
+
+async def list_of(arguments: Arguments, files: SessionFolder) -> ToolResult:
+    """List the session files, the last changed first."""
+    if name_in(arguments["path"]):
+        raise InvalidRequestError(
+            f'file_list lists all session files at once, as in {{"path": "{SCHEME}"}}'
+        )
+    found = await files.list()
+    return succeeded("\n".join(map(line_of, found)) or NONE, count=len(found))
+
+
+async def read_from(arguments: Arguments, files: SessionFolder) -> ToolResult:
+    """Read lines or bytes of a session file, as file_read reads any file."""
+    file, data = await files.read(arguments["path"])
+    room = max(files.room_bytes - _TAIL_BYTES, _TAIL_BYTES)
+    return await in_thread(lambda: _read(arguments, file, data, room))
+
+
+async def write_to(arguments: Arguments, files: SessionFolder) -> ToolResult:
+    """Create or replace a session file."""
+    data = arguments["content"].encode("utf-8", "replace")
+    file = await files.write(arguments["path"], data, adds=False)
+    return succeeded(f"wrote {reference(file.name)} ({file.size} B)", bytes=file.size)
+
+
+async def append_to(arguments: Arguments, files: SessionFolder) -> ToolResult:
+    """Add to a session file, creating it when it is missing."""
+    data = arguments["content"].encode("utf-8", "replace")
+    file = await files.write(arguments["path"], data, adds=True)
+    told = f"added {len(data)} bytes to {reference(file.name)} ({file.size} B in all)"
+    return succeeded(told, bytes=len(data))
+
+
+def has_text(file: SessionFile, data: bytes) -> bool:
+    """Tell whether a session file can be shown: what was kept was text, whatever it looks like."""
+    return file.is_kept or is_text(data[:_SNIFFED_BYTES])
+
+
+def _read(arguments: Arguments, file: SessionFile, data: bytes, room: int) -> ToolResult:
+    path, size = reference(file.name), len(data)
+    facts: dict[str, Any] = {"size": size, "mime": file.mime}
+    if not has_text(file, data):
+        return failed(f"{path} is no text: {file.mime}, {size} bytes", **facts)
+    if not data:
+        return succeeded(EMPTY, **facts)
+    if "start_line" in arguments:
+        shown = _lines(data, arguments["start_line"], arguments.get("max_lines"), room)
+    else:
+        shown = _bytes(data, arguments.get("offset", 0), arguments.get("max_bytes"), room)
+    if not shown.lines:
+        lines = data.count(b"\n") + (not data.endswith(b"\n"))
+        return failed(f"{path} has nothing there; it has {lines} lines and {size} bytes", **facts)
+    if not shown.what:
+        return succeeded("\n".join(shown.lines), truncated=False, **facts)
+    tail = f"({shown.what}{'; go on with ' if shown.further else ''}{shown.further})"
+    return succeeded("\n".join([*shown.lines, tail]), truncated=True, **facts)
+
+
+def _lines(data: bytes, start_line: int, max_lines: int | None, room: int) -> _Shown:
+    """Return lines from one on, as many as were asked for and as there is room for."""
+    excerpt = read_lines(io.BytesIO(data), start_line, max_lines or LINES_DEFAULT)
+    first = excerpt.first_line
+    lines: list[str] = []
+    for number, line in enumerate(excerpt.lines, first):
+        lines.append(f"{number}|{line}")
+        room -= len(lines[-1].encode()) + 1
+        if room < 0:
+            lines.pop()
+            break
+    if excerpt.lines and not lines:
+        offset = _offset_of(data, first)
+        return _Shown(
+            lines=[f"{first}|"],
+            what=f"line {first} is too long to be shown whole",
+            further=f"offset={offset}",
+        )
+    last = first + len(lines) - 1
+    if not excerpt.is_partial and len(lines) == len(excerpt.lines):
+        return _Shown(lines=lines, what="")
+    more = not excerpt.total_lines or last < excerpt.total_lines
+    return _Shown(
+        lines=lines,
+        what=f"lines {first} to {last} of {excerpt.total_lines}; {len(data)} bytes",
+        further=f"start_line={last + 1}" if more else "",
+    )
+
+
+def _bytes(data: bytes, offset: int, max_bytes: int | None, room: int) -> _Shown:
+    """Return bytes from one on, as numbered lines; no character is cut."""
+    start, size = max(0, offset), len(data)
+    count = min(max(1, max_bytes or BYTES_DEFAULT), BYTES_LIMIT, room)
+    before = data.count(b"\n", 0, start)
+    while True:
+        end = _end_of_character(data, start, start + count)
+        lines = _numbered(data[start:end], before + 1)
+        told = sum(len(line.encode()) + 1 for line in lines)
+        if told <= room or count == 1:
+            break
+        count = max(1, min(count - 1, count * room // told))
+    if start == 0 and end == size:
+        return _Shown(lines=lines, what="")
+    return _Shown(
+        lines=lines,
+        what=f"bytes {start} to {end} of {size}",
+        further=f"offset={end}" if end < size else "",
+    )
+
+
+def _numbered(chunk: bytes, first: int) -> list[str]:
+    lines = chunk.decode("utf-8", "replace").split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [f"{number}|{line.removesuffix(chr(13))}" for number, line in enumerate(lines, first)]
+
+
+def _end_of_character(data: bytes, start: int, end: int) -> int:
+    """Return the end, moved back to where a character begins, but for less than one."""
+    end = at = min(end, len(data))
+    while at < len(data) and at > start and data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at if at > start else end
+
+
+def _offset_of(data: bytes, line: int) -> int:
+    offset = 0
+    for _ in range(line - 1):
+        offset = data.index(b"\n", offset) + 1
+    return offset
