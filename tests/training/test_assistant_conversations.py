@@ -1,0 +1,154 @@
+"""The assistant's training conversations: what they hold, without any model."""
+
+import json
+import re
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from clawd.tools.arguments import Form, decode_arguments
+from training.assistant.conversations import (
+    Conversation,
+    Conversations,
+    kept_back,
+    normalized,
+    request_kinds,
+)
+from training.assistant.offers import offered_lists, product_tools
+
+COUNT = 900
+COPIED = {"path", "content", "old_text", "new_text", "command", "url", "query", "source", "text"}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[Conversation]:
+    return list(islice(Conversations(5), COUNT))
+
+
+def calls_of(conversation: Conversation) -> list[dict[str, Any]]:
+    return [
+        call["function"]
+        for message in conversation.messages
+        for call in message.get("tool_calls", ())
+    ]
+
+
+def test_every_tool_can_be_asked_for_in_a_dozen_ways_and_in_both_languages() -> None:
+    ways: Counter[str] = Counter()
+    german: Counter[str] = Counter()
+    for kind in request_kinds().values():
+        ways[kind.tools[0]] += len(set(kind.phrasings["en"] + kind.phrasings["de"]))
+        german[kind.tools[0]] += len(kind.phrasings["de"])
+    few = {name: ways[name] for name in product_tools() if ways[name] < 12 or german[name] < 2}
+    assert not few
+
+
+def test_every_call_is_one_that_is_offered_and_fits_its_schema(drawn: list[Conversation]) -> None:
+    wrong: list[Any] = []
+    for conversation in drawn:
+        schemas = {
+            tool["function"]["name"]: tool["function"]["parameters"] for tool in conversation.tools
+        }
+        for call in calls_of(conversation):
+            if call["name"] not in schemas:
+                wrong.append(call)
+                continue
+            schema, given = schemas[call["name"]], call["arguments"]
+            form = Form(schema=schema, documents=tuple(given), is_exact=True)
+            read = decode_arguments(given, schema, form)
+            if read != given:
+                wrong.append((call, read))
+    assert not wrong
+
+
+def test_what_a_first_call_carries_stands_in_the_request(drawn: list[Conversation]) -> None:
+    wrong, kinds = [], request_kinds()
+    for conversation in drawn:
+        request = conversation.messages[0]["content"]
+        if conversation.kind not in kinds or kinds[conversation.kind].derived:
+            continue
+        for call in calls_of(conversation)[:1]:
+            for name, value in call["arguments"].items():
+                parts = value.split("/") if name == "path" else [value]
+                if name in COPIED and value != "." and not all(part in request for part in parts):
+                    wrong.append((request, name, value))
+    assert not wrong
+
+
+def test_nothing_is_reported_as_done_after_an_error_or_a_denial(drawn: list[Conversation]) -> None:
+    claims = re.compile(
+        r"\b(wrote|added|changed|saved|deleted|restored|opened|done:|geschrieben|gespeichert|"
+        r"angehängt|geändert|gelöscht)\b",
+        re.IGNORECASE,
+    )
+    failed = 0
+    for conversation in drawn:
+        for before, after in zip(conversation.messages, conversation.messages[1:], strict=False):
+            if before["role"] == "tool" and before["content"].startswith(("error: ", "denied: ")):
+                failed += 1
+                said = after["content"].split(": ")[0]
+                assert not claims.search(said), (before, after)
+                assert re.search(r"did not|nicht", said), (before, after)
+    assert failed > COUNT / 50
+
+
+def test_a_sum_is_computed_before_its_result_is_written() -> None:
+    found = 0
+    for conversation in islice(Conversations(8), 2000):
+        calls = calls_of(conversation)
+        if conversation.kind != "calculate_then_write" or len(calls) < 2:
+            continue
+        found += 1
+        results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
+        assert calls[1]["arguments"]["content"] == results[0]
+    assert found > 5
+
+
+def test_the_shares_are_as_documented(drawn: list[Conversation]) -> None:
+    talked = sum(1 for each in drawn if not calls_of(each)) / COUNT
+    worked = [each for each in drawn if calls_of(each)]
+    ended = sum(1 for each in worked if each.messages[-1].get("tool_calls")) / len(worked)
+    german = sum(1 for each in drawn if each.language == "de") / COUNT
+    assert 0.24 < talked < 0.36
+    assert 0.5 < ended < 0.75
+    assert 0.18 < german < 0.32
+
+
+def test_the_same_seed_gives_the_same_conversations_and_another_one_others() -> None:
+    first, again, other = (list(islice(Conversations(seed), 60)) for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+def test_requests_that_are_kept_back_are_never_drawn() -> None:
+    drawn = list(islice(Conversations(2), 300))
+    kept_back = {drawn[0].messages[0]["content"].upper() + " !", "what time is it"}
+    avoided = {normalized(request) for request in kept_back}
+    for conversation in islice(Conversations(2, avoid=kept_back), 300):
+        for message in conversation.messages:
+            assert message["role"] != "user" or normalized(message["content"]) not in avoided
+
+
+def test_the_requests_by_which_models_are_judged_are_never_drawn(drawn: list[Conversation]) -> None:
+    asked = {
+        normalized(message["content"])
+        for conversation in drawn
+        for message in conversation.messages
+        if message["role"] == "user"
+    }
+    assert normalized("What files are in this project?") in kept_back()
+    assert len(kept_back()) > 100
+    assert not asked & kept_back()
+
+
+def test_there_are_about_a_dozen_lists_of_tools_and_each_is_always_the_same(
+    drawn: list[Conversation],
+) -> None:
+    lists = offered_lists()
+    assert 8 <= len(lists) <= 16
+    tools_of = {each.key: json.dumps(each.tools) for each in lists}
+    assert {json.dumps(each.tools) for each in drawn} <= set(tools_of.values())
+    assert len(tools_of) == len(lists)
+    assert list(product_tools()) == sorted(product_tools())

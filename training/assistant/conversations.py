@@ -1,0 +1,591 @@
+"""An endless, seeded source of conversations for the assistant.
+
+Each is a list of messages in OpenAI's form and the list of tools it offers. The model is to learn
+what its assistant messages say. What is asked and how stands in training/words/assistant_*.toml.
+"""
+
+import random
+import re
+import shlex
+import tomllib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from training.assistant.offers import OfferedList, offered_lists, product_tools
+from training.assistant.outcomes import Outcome, Outcomes
+from training.assistant.values import Value, Values
+from training.data.lists import STOP_WORDS, WORDS
+from training.data.phrasings import expand
+
+TALK_SHARE = 0.28
+CALL_ONLY_SHARE = 0.6
+GERMAN_SHARE = 0.25
+NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
+SECOND_SUBJECT_SHARE = 0.06  # of the short ones that end in words
+MAX_RESULT = 300
+MAX_REQUEST = 420
+_JUDGED = Path(__file__).parents[2] / "tests" / "bench"
+_GREETINGS = {
+    "en": ["hey, ", "hi! ", "ok, ", "now ", "next, ", "so, ", "hi, ", "hello, "],
+    "de": ["hallo, ", "ok, ", "hey, ", "so, ", "also ", "hi, "],
+}
+_COURTESIES = {
+    "en": [
+        "please ", "please ", "pls ", "can you ", "could you ", "would you ", "I want you to ",
+        "could you please ", "quickly ", "go ahead and ", "hi, can you ", "I'd like you to ",
+        "kindly ", "I need you to ", "you should ", "let's ", "try to ",
+    ],
+    "de": ["bitte ", "bitte ", "hallo, bitte ", "jetzt ", "bitte mal "],
+}  # fmt: skip
+_CLOSINGS = {
+    "en": [" please", ", please", " for me", " now", ", thanks", " thx", " thank you", " pls"],
+    "de": [" bitte", ", bitte", ", danke", " mal bitte"],
+}
+_REASONS = {
+    "en": [
+        "I am working on {}. ",
+        "I need this for {}. ",
+        "Let's get started. ",
+        "One more thing. ",
+        "This is about {}. ",
+    ],
+    "de": ["Ich arbeite an {}. ", "Ich brauche das für {}. ", "Noch etwas: "],
+}
+_SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
+_SHELL_SLOT = re.compile(r"\{sh:([A-Z]{1,2}[0-9]?)\}")
+_QUOTED = re.compile(r"\{quoted:(\w+)\}")
+_ASKS = re.compile(
+    r"(what|which|who|where|when|how|is|are|does|do|did|have|has|was|"
+    r"wie|was|wer|wo|wann|welche[rsn]?|gibt|ist|hast|haben|habe)\b",
+    re.IGNORECASE,
+)
+_VERBS = re.compile(
+    r"(add|append|ask|attach|book|browse|calculate|call|change|check|compare|compute|copy|correct|create|"
+    r"delete|display|do|download|draw|drop|dump|edit|erase|evaluate|execute|exchange|extend|extract|fetch|file|"
+    r"fill|find|fix|forget|get|give|go|google|keep|learn|list|load|locate|look|make|mark|memorize|multiply|note|"
+    r"open|overwrite|plan|post|print|pull|put|query|read|recall|remember|remove|rename|render|replace|request|"
+    r"revert|rewrite|roll|run|save|search|see|send|set|show|start|stop|store|strip|substitute|summari[sz]e|swap|"
+    r"take|tell|tick|turn|undo|update|use|view|visit|wait|work|write|"
+    r"ändere|bearbeite|berechne|durchsuche|ergänze|ersetze|erstelle|finde|füge|führe|gib|"
+    r"hänge?|hol|lade|leg|lies|liste|lösche|mach|merke?|nimm|notiere|öffne|prüfe|rechne|schau|"
+    r"schreibe?|setze?|speichere|starte|suche?|such|zeige?|zieh)\b",
+    re.IGNORECASE,
+)
+_GERMAN_STOP_WORDS = """
+der die das ein eine einen mein meine unser dein ist sind und oder in im am um von zu für mit auf
+aus bei den dem des es ich du wir kommt mag lautet wohnt neue alte kleine
+"""
+_STOP = STOP_WORDS | frozenset(_GERMAN_STOP_WORDS.split())
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One conversation, whole or ending right after a call.
+
+    Attributes:
+        kind: what the request wants, a heading of the word lists.
+        language: `en` or `de`.
+        offer: the key of the list of tools; the same key has the same tools.
+        tools: what is offered, in OpenAI's form.
+        messages: in OpenAI's form; arguments of calls are objects.
+    """
+
+    kind: str
+    language: str
+    offer: str
+    tools: list[dict[str, Any]] = field(repr=False)
+    messages: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One sort of request that calls tools."""
+
+    name: str
+    calls: list[dict[str, Any]]
+    phrasings: dict[str, list[str]]
+    share: float
+    derived: bool = False  # what the call carries does not stand in the request as it is
+
+    @property
+    def tools(self) -> list[str]:
+        """The tools it calls, in order."""
+        return [call["tool"] for call in self.calls]
+
+
+@cache
+def request_kinds() -> dict[str, Kind]:
+    """Return what can be asked of the tools, by name."""
+    tables = tomllib.loads((WORDS / "assistant_requests.toml").read_text("utf-8"))
+    return {
+        name: Kind(
+            name=name,
+            calls=table["calls"],
+            phrasings={"en": table["en"], "de": table["de"]},
+            share=table["share"],
+            derived=table.get("derived", False),
+        )
+        for name, table in tables.items()
+    }
+
+
+@cache
+def talk() -> dict[str, Any]:
+    """Return what is said without a tool: topics, refusals, follow-ups."""
+    return tomllib.loads((WORDS / "assistant_talk.toml").read_text("utf-8"))
+
+
+@cache
+def answers(language: str) -> list[tuple[str, str]]:
+    """Return general questions with a short answer.
+
+    Some answers are the base model's own, where they are right; the others were written by hand.
+    """
+    lines = (WORDS / f"assistant_answers_{language}.tsv").read_text("utf-8").splitlines()
+    return [(question, answer) for question, _, answer in (line.partition("\t") for line in lines)]
+
+
+def normalized(request: str) -> str:
+    """Return a request as two of them are compared: letters and digits, lower case."""
+    return " ".join(re.findall(r"\w+", request.lower()))
+
+
+@cache
+def kept_back() -> frozenset[str]:
+    """Return the requests by which models are judged; they are nobody's to learn from."""
+    files = [WORDS / "handwritten.toml", *sorted(_JUDGED.glob("assistant_requests*.toml"))]
+    texts = (text for path in files for text in _strings(tomllib.loads(path.read_text("utf-8"))))
+    return frozenset(normalized(text) for text in texts)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _strings(each)
+
+
+def keywords(text: str, limit: int = 2) -> str:
+    """Return the first words of a text that tell it from others, or `note`."""
+    found: list[str] = []
+    for word in text.split():
+        word = word.strip(".,:;!?'\"=()`#„“")
+        wanted = re.fullmatch(r"[\w.+-]{1,32}", word) and word.lower() not in _STOP
+        if wanted and word not in found:
+            found.append(word)
+    return " ".join(found[:limit]) or "note"
+
+
+class Conversations:
+    """An endless iterator of conversations.
+
+    Args:
+        seed: the same seed gives the same conversations.
+        avoid: requests that must never be drawn, beside those kept back anyway; compared after
+            `normalized`.
+        held_out: fill them with words that training never sees.
+    """
+
+    def __init__(self, seed: int, *, avoid: Collection[str] = (), held_out: bool = False) -> None:
+        self._rng = random.Random(seed)
+        self._values = Values(self._rng, held_out=held_out)
+        self._outcomes = Outcomes(self._rng, self._values)
+        self._avoided = kept_back() | {normalized(request) for request in avoid}
+        self._kinds = list(request_kinds().values())
+        self._shares = [kind.share for kind in self._kinds]
+        self._lists = offered_lists()
+        self._list_shares = [offered.share for offered in self._lists]
+
+    def __iter__(self) -> Iterator[Conversation]:
+        while True:
+            drawn = self._draw()
+            asked = [each["content"] for each in drawn.messages if each["role"] == "user"]
+            if any(len(text) > MAX_REQUEST for text in asked):
+                continue
+            if any(normalized(text) in self._avoided for text in asked):
+                continue
+            yield drawn
+
+    def _draw(self) -> Conversation:
+        rng = self._rng
+        offered = rng.choices(self._lists, self._list_shares)[0]
+        language = "de" if rng.random() < GERMAN_SHARE else "en"
+        kind, messages = self._turn(offered, language)
+        is_short = sum(len(each["content"]) for each in messages) < 240
+        if is_short and "tool_calls" not in messages[-1] and rng.random() < SECOND_SUBJECT_SHARE:
+            messages += self._turn(offered, language)[1]
+        return Conversation(
+            kind=kind, language=language, offer=offered.key, tools=offered.tools, messages=messages
+        )
+
+    def _turn(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
+        if self._rng.random() < TALK_SHARE or not offered.tools:
+            return self._talk(offered, language)
+        return self._work(offered, language)
+
+    # requests that call tools
+
+    def _work(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
+        rng = self._rng
+        kind = rng.choices(self._kinds, self._shares)[0]
+        while not set(kind.tools) <= set(offered.names):
+            if rng.random() < 0.08 and kind.tools[0] not in offered.names:
+                return self._not_offered(kind, language)
+            kind = rng.choices(self._kinds, self._shares)[0]
+        slots, request = self._request(kind, language)
+        if not slots and rng.random() < 0.05:
+            request = request.upper()
+        request = self._named_tool(request, offered.names[kind.tools[0]], language)
+        turn = _Turn(self, offered, language, request)
+        turn.work(kind, slots)
+        return kind.name, turn.messages
+
+    def _named_tool(self, request: str, name: str, language: str) -> str:
+        """Return a request that says which tool to use, now and then."""
+        rng = self._rng
+        if rng.random() < 0.02:
+            forms = [f"use {name}: ", f"{name}: ", f"with {name}, ", f"call {name}: "]
+            if language == "de":
+                forms = [f"mit {name}: ", f"{name}: ", f"nimm {name}: "]
+            return rng.choice(forms) + request
+        return request
+
+    def _not_offered(self, kind: Kind, language: str) -> tuple[str, list[dict[str, Any]]]:
+        _, request = self._request(kind, language)
+        texts = talk()["not_offered"]
+        what = texts["acts"][kind.tools[0]][language]
+        answer = self._rng.choice(texts[language]).replace("{act}", what)
+        return "not_offered", [_user(request), _said(answer)]
+
+    def _request(self, kind: Kind, language: str) -> tuple[dict[str, Value], str]:
+        rng = self._rng
+        phrasing = expand(rng, rng.choice(kind.phrasings[language]))
+        calls = str(kind.calls)
+        wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
+        slots = {name: self._values.of(name, language) for name in sorted(wanted)}
+        while "A2" in slots and slots["A2"].sent == slots["A"].sent:
+            slots["A2"] = self._values.of("A2", language)
+        return slots, self.sentence(phrasing, slots, language)
+
+    def sentence(
+        self, phrasing: str, slots: dict[str, Value], language: str, *, courteous: bool = True
+    ) -> str:
+        """Return a phrasing with its slots filled, said in one of the ways that people have."""
+        rng = self._rng
+        shown = {name: self._shown(phrasing, name, value) for name, value in slots.items()}
+        last = next((each.group(1) for each in _SLOT.finditer(phrasing)), "")
+        for each in _SLOT.finditer(phrasing):
+            last = each.group(1)
+        at_end = bool(last) and phrasing.endswith("{" + last + "}")
+        ends_open = at_end and slots[last].open_end and shown[last] == slots[last].shown
+        is_bare = phrasing.startswith("{")
+        text = phrasing
+        if not is_bare:
+            text = self._disturbed(text)
+            if courteous:
+                text = self._opened(text, language)
+            if rng.random() < 0.4:
+                text = text[0].upper() + text[1:]
+            if courteous and rng.random() < 0.03 and text[0] not in "$/":
+                reason = rng.choice(_REASONS[language]).format(self._values.make.noun())
+                text = reason + text[0].upper() + text[1:]
+        if not ends_open and "\n" not in phrasing:
+            if courteous and not is_bare and rng.random() < 0.13:
+                text += rng.choice(_CLOSINGS[language])
+            text += self._mark(text, phrasing, at_end)
+        elif "E" in last and _ASKS.match(phrasing) and rng.random() < 0.5:
+            text += "?"
+        return _SLOT.sub(lambda match: shown[match.group(1)], text)
+
+    def _opened(self, text: str, language: str) -> str:
+        rng = self._rng
+        chance = rng.random()
+        if chance < 0.08 and text[:2] not in {"I ", "$ "}:
+            return rng.choice(_GREETINGS[language]) + text
+        if chance < 0.35 and _VERBS.match(text):
+            return rng.choice(_COURTESIES[language]) + text
+        return text
+
+    def _shown(self, phrasing: str, name: str, value: Value) -> str:
+        """Return how a value stands in a request: quoted if it could swallow what follows."""
+        here = "{" + name + "}"
+        follows = phrasing.partition(here)[2]
+        if not value.open_end or not isinstance(value.sent, str) or "\n" in value.sent:
+            return value.shown
+        if not follows or name[0] in "EBV" or value.shown != value.sent:
+            return value.shown
+        short = " " not in value.sent or name[0] in "GQK"
+        if short or self._rng.random() < 0.3:
+            return value.shown
+        free = [quote for quote in "\"'" if quote not in value.sent]
+        quote = self._rng.choice(free) if free else ""
+        return quote + value.sent + quote
+
+    def _mark(self, text: str, phrasing: str, at_end: bool) -> str:
+        rng = self._rng
+        chance = rng.random()
+        if text.rstrip()[-1] in "=:?!.":
+            return ""
+        if _ASKS.match(phrasing) or "can you" in text or "could you" in text:
+            return "?" if chance < 0.6 else ""
+        if at_end:
+            return "." if chance < 0.12 else ""
+        return rng.choice(["", "", ".", "!", "", "."])
+
+    def _disturbed(self, text: str) -> str:
+        """Return the text with a slip of the hand, now and then; slots stay whole."""
+        rng = self._rng
+        if rng.random() >= 0.1:
+            return text
+        parts = text.split(" ")
+        free = [
+            index
+            for index, part in enumerate(parts)
+            if part.isalpha() and part[1:].islower() and len(part) > 3
+        ]
+        if not free:
+            return text
+        index = rng.choice(free)
+        word = parts[index]
+        at = rng.randrange(1, len(word) - 1)
+        chance = rng.random()
+        if chance < 0.5:
+            word = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+        elif chance < 0.8:
+            word = word[:at] + word[at + 1 :]
+        else:
+            word = word[:at] + word[at] + word[at:]
+        parts[index] = word
+        return " ".join(parts)
+
+    # without a tool
+
+    def _talk(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
+        rng = self._rng
+        if rng.random() < (0.4 if language == "en" else 0.25):
+            question, answer = rng.choice(answers(language))
+            asked = self._varied(expand(rng, question))
+            return "question", [_user(asked), _said(answer)]
+        topics = talk()["topic"]
+        topic = rng.choices(topics, [each["share"] for each in topics])[0]
+        while topic.get("unless", "") in offered.names:
+            topic = rng.choices(topics, [each["share"] for each in topics])[0]
+        asked = rng.choice(topic[language])
+        phrasing = expand(rng, asked)
+        slots = {
+            name: self._values.of(name, language) for name in sorted(set(_SLOT.findall(phrasing)))
+        }
+        request = self.sentence(phrasing, slots, language, courteous=False)
+        answer = expand(rng, rng.choice(topic["answers"][language]))
+        for name, value in slots.items():
+            answer = answer.replace("{" + name + "}", str(value.sent))
+        messages = [_user(request)]
+        asks = topic.get("asks", False) and "ask_user" in offered.names and rng.random() < 0.35
+        if asks:
+            messages.append(_called(offered.names["ask_user"], {"question": answer}))
+        else:
+            messages.append(_said(answer))
+        then = topic.get("then", {})
+        if then and then["tool"] in offered.names and rng.random() < 0.45:
+            phrasing = expand(rng, rng.choice(then[language]))
+            for name in sorted(set(_SLOT.findall(phrasing)) - set(slots)):
+                slots[name] = self._values.of(name, language)
+            reply = self.sentence(phrasing, slots, language, courteous=False)
+            messages.append(_result(reply) if asks else _user(reply))
+            arguments = filled(then["arguments"], slots, Outcome("", ""))
+            messages.append(_called(offered.names[then["tool"]], arguments))
+        return topic["name"], messages
+
+    def _varied(self, question: str) -> str:
+        rng = self._rng
+        chance = rng.random()
+        if chance < 0.2:
+            question = question.rstrip("?.!")
+        if chance < 0.1 or 0.2 < chance < 0.3:
+            question = question[0].lower() + question[1:]
+        return question
+
+    # for turns
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """The maker of results."""
+        return self._outcomes
+
+    @property
+    def rng(self) -> random.Random:
+        """The source of all chance."""
+        return self._rng
+
+    @property
+    def values(self) -> Values:
+        """The maker of values."""
+        return self._values
+
+
+class _Turn:
+    """A conversation as it grows."""
+
+    def __init__(
+        self, source: Conversations, offered: OfferedList, language: str, request: str
+    ) -> None:
+        self._source, self._offered, self._language = source, offered, language
+        self.messages = [_user(request)]
+        self._written: dict[str, str] = {}
+
+    def work(self, kind: Kind, slots: dict[str, Value]) -> None:
+        """Make the calls of a kind, tell how it ended, and maybe go on."""
+        rng = self._source.rng
+        whole = rng.random() >= CALL_ONLY_SHARE
+        outcome = Outcome("", "")
+        arguments: dict[str, Any] = {}
+        tool = ""
+        for index, call in enumerate(kind.calls):
+            tool, arguments = call["tool"], filled(call["arguments"], slots, outcome)
+            self.messages.append(_called(self._offered.names[tool], arguments))
+            if not whole and (index == len(kind.calls) - 1 or rng.random() < 0.2):
+                return
+            outcome = self._outcome(tool, arguments)
+            self.messages.append(_result(outcome.result))
+            needed = str(kind.calls[index + 1]["arguments"]) if index + 1 < len(kind.calls) else ""
+            lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
+                "{first}" in needed and not outcome.first
+            )
+            if outcome.failed or lacks or outcome.answer == "":
+                break
+        self.messages.append(_said(outcome.answer))
+        if rng.random() < NEXT_TURN_SHARE:
+            self._next(tool, arguments, outcome)
+
+    def _outcome(self, tool: str, arguments: dict[str, Any]) -> Outcome:
+        """Return what a call gives; a file that was written says what was written."""
+        outcomes, path = self._source.outcomes, arguments.get("path", "")
+        if tool == "file_read" and path in self._written:
+            return outcomes.reading(path, self._written[path].split("\n"), self._language)
+        outcome = outcomes.of(tool, arguments, self._language)
+        if tool == "file_write" and not outcome.failed:
+            self._written[path] = arguments["content"]
+        elif tool in {"file_append", "file_edit"} and path in self._written:
+            del self._written[path]
+        return outcome
+
+    def _next(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> None:
+        """Ask something that refers to what was before."""
+        rng, language = self._source.rng, self._language
+        state = "failed" if outcome.failed else "done"
+        fitting = [
+            each
+            for each in talk()["follow_up"]
+            if _fits(each, tool, state, arguments, outcome)
+            and (each.get("tool", "") in {"", *self._offered.names})
+        ]
+        if not fitting:
+            return
+        follow = rng.choices(fitting, [each["share"] for each in fitting])[0]
+        phrasing = expand(rng, rng.choice(follow[language]))
+        names = set(_SLOT.findall(phrasing)) | set(_SLOT.findall(str(follow.get("arguments", ""))))
+        slots = {name: self._source.values.of(name, language) for name in sorted(names)}
+        courteous = "answers" not in follow
+        said = self._source.sentence(phrasing, slots, language, courteous=courteous)
+        self.messages.append(_user(said))
+        if "answers" in follow:
+            self.messages.append(_said(rng.choice(follow["answers"][language])))
+            return
+        filled_in = _of_before(follow["arguments"], arguments, outcome)
+        new = filled(filled_in, slots, outcome)
+        self.messages.append(_called(self._offered.names[follow["tool"]], new))
+        if rng.random() < CALL_ONLY_SHARE:
+            return
+        ended = self._outcome(follow["tool"], new)
+        self.messages += [_result(ended.result), _said(ended.answer)]
+
+
+def _fits(
+    follow: dict[str, Any], tool: str, state: str, arguments: dict[str, Any], outcome: Outcome
+) -> bool:
+    """Return whether somebody could say that after this call."""
+    if not {tool, "any"} & set(follow["after"]):
+        return False
+    if follow.get("state", "done") not in {state, "either"}:
+        return False
+    if not all(name in arguments for name in follow.get("needs", [])):
+        return False
+    has_value = bool(outcome.value) and "\n" not in outcome.value
+    if follow.get("says", "") not in outcome.result:
+        return False
+    if "{first}" in str(follow) and not outcome.first:
+        return False
+    return has_value or "{value}" not in str(follow)
+
+
+def filled(template: Any, slots: dict[str, Value], outcome: Outcome) -> Any:
+    """Return arguments with their slots filled."""
+    if isinstance(template, dict):
+        return {key: filled(value, slots, outcome) for key, value in template.items()}
+    if isinstance(template, list):
+        return [filled(value, slots, outcome) for value in template]
+    if not isinstance(template, str):
+        return template
+    whole = _SLOT.fullmatch(template)
+    if whole:
+        return slots[whole.group(1)].sent
+    text = _SHELL_SLOT.sub(lambda match: _shell_word(slots[match.group(1)].sent), template)
+    text = _SLOT.sub(lambda match: str(slots[match.group(1)].sent), text)
+    if text.startswith("{keys:"):
+        about = text[6:-1]
+        return keywords(outcome.value if about == "result" else str(slots[about].sent))
+    return text.replace("{result}", outcome.value).replace("{first}", outcome.first)
+
+
+def _shell_word(text: str) -> str:
+    """Return a word as a shell takes it: in quotes only where it needs them."""
+    return text if re.fullmatch(r"[\w./~@%+:,=-]+", text) else shlex.quote(text)
+
+
+def _of_before(template: Any, arguments: dict[str, Any], outcome: Outcome) -> Any:
+    """Return arguments that take over what the call before had."""
+    if not isinstance(template, dict):
+        return template
+    taken: dict[str, Any] = {}
+    for key, value in template.items():
+        if isinstance(value, str) and value.startswith("{before:"):
+            taken[key] = arguments[value[8:-1]]
+        elif isinstance(value, str):
+            path = str(arguments.get("path", "."))
+            folder = "" if path == "." else path.rstrip("/") + "/"
+            value = _QUOTED.sub(lambda match: _shell_word(str(arguments[match.group(1)])), value)
+            value = value.replace("{value}", outcome.value).replace("{folder}", folder)
+            taken[key] = value.replace("{name}", path.rsplit("/", 1)[-1])
+        else:
+            taken[key] = value
+    return taken
+
+
+def _user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "call_0", "type": "function", "function": function}],
+    }
+
+
+def _result(text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": "call_0", "content": text[:MAX_RESULT]}
+
+
+def all_tools() -> list[str]:
+    """Return the names of clawd's own tools."""
+    return list(product_tools())

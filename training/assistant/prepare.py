@@ -1,0 +1,155 @@
+"""Draws conversations and writes them as token ids, by llama.cpp's own tokenizer.
+
+    python -m training.assistant.prepare BASE.gguf OUT.npz [--tokens 1000000] [--seed 1]
+        [--longest 160] [--known 0.4]
+
+Beside OUT.npz stands OUT.held.jsonl: conversations with words that training never sees, and with
+no request of theirs, for `judge`. The first are in OUT.npz too, marked, for figures on the way.
+"""
+
+import argparse
+import itertools
+import json
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.assistant.conversations import Conversation, Conversations
+from training.assistant.runner import Runner
+from training.assistant.texts import CALL_BEGIN, Texts
+
+HELD_OUT = 300
+WATCHED = 48  # of the held-out ones, while training runs
+HELD_OUT_SEED = 900_000
+# What a token is, in the mask.
+GIVEN, ANSWER, CALL, KNOWN = range(4)
+KNOWN_KIND = "question"  # the base's own answers, which are to stay, not to be learnt by heart
+
+
+@dataclass
+class Rows:
+    """Conversations as token ids."""
+
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+    heads: dict[str, int] = field(default_factory=dict)
+    head_of: list[int] = field(default_factory=list)
+    held_out: list[bool] = field(default_factory=list)
+    too_long: int = 0
+
+
+class Writer:
+    """Appends conversations to rows."""
+
+    def __init__(self, runner: Runner, longest: int) -> None:
+        self.rows = Rows()
+        self._runner, self._texts, self._longest = runner, Texts(), longest
+
+    def add(self, conversation: Conversation, *, held_out: bool) -> bool:
+        """Returns whether the conversation was short enough."""
+        head, parts = self._texts.parts(conversation.messages, conversation.tools)
+        is_known = conversation.kind == KNOWN_KIND
+        # A part is tokenised by itself: an answer begins where generation will begin.
+        pieces = [
+            (self._runner.tokens(text), _sort(text, learnt, is_known)) for text, learnt in parts
+        ]
+        if sum(len(piece) for piece, _ in pieces) > self._longest:
+            self.rows.too_long += 1
+            return False
+        rows = self.rows
+        for piece, sort in pieces:
+            rows.ids += piece
+            rows.mask += [sort] * len(piece)
+        rows.starts.append(len(rows.ids))
+        rows.head_of.append(rows.heads.setdefault(head, len(rows.heads)))
+        rows.held_out.append(held_out)
+        return True
+
+    def save(self, path: Path) -> None:
+        rows = self.rows
+        heads = [self._runner.tokens(head) for head in rows.heads]
+        np.savez(
+            path,
+            ids=np.array(rows.ids, np.int32),
+            mask=np.array(rows.mask, np.uint8),
+            starts=np.array(rows.starts, np.int64),
+            head_of=np.array(rows.head_of, np.int32),
+            held_out=np.array(rows.held_out, bool),
+            heads=np.array(list(itertools.chain.from_iterable(heads)), np.int32),
+            head_starts=np.cumsum([0, *map(len, heads)]),
+        )
+
+
+def _sort(text: str, is_learnt: bool, is_known: bool) -> int:
+    if not is_learnt:
+        return GIVEN
+    if is_known:
+        return KNOWN
+    return CALL if CALL_BEGIN in text else ANSWER
+
+
+def key_of(request: list[dict[str, Any]]) -> str:
+    """Returns what tells a held-out conversation from those to learn from: its first request."""
+    return " ".join(request[0]["content"].lower().split())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("base", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--tokens", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--longest", type=int, default=160, help="tokens of one, without its head")
+    parser.add_argument("--known", type=float, default=0.4, help="share kept of the base's answers")
+    given = parser.parse_args()
+    writer, started = Writer(Runner(given.base), given.longest), time.monotonic()
+    rng = random.Random(given.seed)
+    judged, kept = set(), []
+    for conversation in Conversations(HELD_OUT_SEED, held_out=True):
+        key = key_of(conversation.messages)
+        if key in judged or (len(kept) < WATCHED and not writer.add(conversation, held_out=True)):
+            continue
+        judged.add(key)
+        kept.append(conversation)
+        if len(kept) == HELD_OUT:
+            break
+    with given.out.with_suffix(".held.jsonl").open("w", encoding="utf-8") as file:
+        for conversation in kept:
+            row = {
+                "kind": conversation.kind,
+                "language": conversation.language,
+                "messages": conversation.messages,
+                "tools": conversation.tools,
+            }
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    begin, count = len(writer.rows.ids), 0
+    for conversation in Conversations(given.seed):
+        is_known = conversation.kind == KNOWN_KIND
+        if is_known and rng.random() >= given.known:
+            continue
+        if key_of(conversation.messages) not in judged:
+            count += writer.add(conversation, held_out=False)
+        if len(writer.rows.ids) - begin >= given.tokens:
+            break
+    writer.save(given.out)
+    rows = writer.rows
+    figures = {
+        "conversations": count,
+        "tokens": len(rows.ids) - begin,
+        "learnt": sum(1 for each in rows.mask[begin:] if each),
+        "heads": len(rows.heads),
+        "too_long": rows.too_long,
+        "seconds": round(time.monotonic() - started),
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
