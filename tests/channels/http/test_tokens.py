@@ -1,10 +1,13 @@
 """/tokenize, /detokenize, /apply-template, /props and /slots over a real application."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
@@ -12,6 +15,7 @@ from clawd.channels.http.llama_server import params_of
 from clawd.providers.abilities import Described
 from tests.channels.http.local_models import served_locally
 from tests.channels.http.rig import Served, served
+from tests.support.gguf_models import write_random_gguf
 from tests.support.rows import Rows, each_row
 
 shared = pytest.mark.asyncio(loop_scope="module")  # for those that take `door`
@@ -29,14 +33,8 @@ CHAT: dict[str, Any] = {
     "max_tokens": 40,
     "temperature": 0,
 }
-MANY = 16_384  # so many tokens take longer than looking at who makes them
-ENDLESS = {
-    "model": "embedded",
-    "prompt": "x",
-    "logit_bias": [[0, -100], [2, -100]],
-    "max_tokens": MANY - 100,
-    "stream": True,
-}
+MANY = 16_384
+ENDLESS = {"model": "endless", "prompt": "x", "max_tokens": MANY - 100, "stream": True}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -44,6 +42,27 @@ async def door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
     """One gateway and one worker of the engine for all that ask the same of them."""
     async with served_locally(tmp_path_factory.mktemp("local")) as made:
         yield made
+
+
+@asynccontextmanager
+async def served_endless(folder: Path) -> AsyncIterator[Served]:
+    """A gateway with a model that neither ends by itself nor says anything twice."""
+    async with served_locally(folder, ctx_size=MANY) as door:
+        models = folder / "home" / "models"
+        write_random_gguf(
+            models / "endless.gguf", n_embd=256, n_layer=6, n_ff=768, is_printable=True
+        )
+        yield door
+
+
+async def answers(response: aiohttp.ClientResponse) -> None:
+    """Return once a stream brought a token: what comes before is a sign of life while it waits."""
+    assert response.status == 200
+    async for line in response.content:
+        name, _, data = line.decode().partition(": ")
+        if name == "data" and json.loads(data)["choices"][0]["text"]:
+            return
+    raise AssertionError("the stream ended before it brought a token")
 
 
 async def posted(door: Served, path: str, **body: Any) -> Any:
@@ -168,32 +187,31 @@ def test_h5_props_tell_the_limit_that_every_answer_has(
 
 
 async def test_slots_tell_what_is_busy_and_never_what_with(tmp_path: Path) -> None:
-    async with served_locally(tmp_path, ctx_size=MANY) as door:
-        status, idle = await door.get("/slots?model=embedded")
+    async with served_endless(tmp_path) as door:
+        status, idle = await door.get("/slots?model=endless")
         assert status == 200
         assert {each["is_processing"] for each in idle} == {False}
         assert all(set(each) == {"id", "n_ctx", "is_processing"} for each in idle)
         async with door.session.post(door.url + "/v1/completions", json=ENDLESS) as response:
-            assert response.status == 200
-            await response.content.readany()
-            _, busy = await door.get("/slots?model=embedded")
+            await answers(response)
+            _, busy = await door.get("/slots?model=endless")
         assert [each["is_processing"] for each in busy].count(True) == 1
         assert [each["id"] for each in busy] == list(range(len(idle)))
 
 
 async def test_who_asks_for_a_free_slot_is_told_when_there_is_none(tmp_path: Path) -> None:
-    path = "/slots?model=embedded&fail_on_no_slot=1"
-    async with served_locally(tmp_path, ctx_size=MANY) as door:
+    path = "/slots?model=endless&fail_on_no_slot=1"
+    async with served_endless(tmp_path) as door:
         status, slots = await door.get(path)
         assert status == 200
         streams = [
             await door.session.post(door.url + "/v1/completions", json=ENDLESS) for _ in slots
         ]
         try:
-            await asyncio.gather(*(each.content.readany() for each in streams))
+            await asyncio.gather(*map(answers, streams))
             status, told = await door.get(path)
             assert (status, told["error"]["type"]) == (503, "unavailable_error")
-            assert (await door.get("/slots?model=embedded&fail_on_no_slot=0"))[0] == 200
+            assert (await door.get("/slots?model=endless&fail_on_no_slot=0"))[0] == 200
         finally:
             for each in streams:
                 each.close()
