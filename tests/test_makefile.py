@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from bootstrap import __main__ as targets
 from bootstrap import environment, models, peer, system
 from bootstrap.__main__ import (
     CARD,
@@ -623,3 +624,59 @@ def test_an_unknown_target_is_a_usage_error(checkout: Path) -> None:
     )
     assert answer.returncode == 2
     assert answer.stderr.startswith("usage:")
+
+
+UNSTEADY = """
+import pathlib, pytest
+
+@pytest.mark.xdist_group("one")
+@pytest.mark.parametrize("each", ["a@b"])
+def test_that_passes_on(each, tries={tries}):
+    count = pathlib.Path(__file__ + ".count")
+    count.write_text(count.read_text() + "." if count.exists() else ".")
+    assert len(count.read_text()) >= tries
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "tries", "status", "runs"),
+    [
+        ("one that passes twice when it is alone", 1, 2, 0, 3),
+        ("one that passes once", 1, 3, 1, 2),
+        ("more than three", 4, 2, 1, 1),
+        ("security/one of the wall", 1, 2, 1, 1),
+    ],
+)
+def test_in_ci_a_test_that_failed_has_to_pass_twice_alone(
+    name: str,
+    files: int,
+    tries: int,
+    status: int,
+    runs: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "tests" / Path(name).parent
+    folder.mkdir(parents=True)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    xdist_group\n")
+    paths = [folder / f"test_{number}.py" for number in range(files)]
+    for path in paths:
+        path.write_text(UNSTEADY.format(tries=tries))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(targets, "LAST_FAILED", tmp_path / ".pytest_cache/v/cache/lastfailed")
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv("ARGS", "-n 1")
+    assert targets.pytest(Path(sys.executable), "tests") == status
+    assert {path.with_name(f"{path.name}.count").read_text() for path in paths} == {"." * runs}
+    assert ("FLAKY" in capfd.readouterr().out) == (status == 0)
+
+
+def test_outside_ci_a_test_that_failed_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it():\n    assert False\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("ARGS", "-n 0")
+    assert targets.pytest(Path(sys.executable), "test_it.py") == 1
