@@ -36,16 +36,15 @@ _LIMITS = ResourceLimits()
 _SECURITY = SecuritySection.model_fields
 # Figures that the pages tell, with what the code says.
 _FIGURES = {
-    "README.md": (f"`fs_ops` does up to {MAX_OPERATIONS} operations",),
     "SECURITY.md": (f"(at most {CHECKPOINT_RECEIPTS - 1}, or an hour)",),
-    "docs/landlock.md": (f"(Landlock version {MIN_ABI})",),
-    "docs/plan-and-batch.md": (f"{MAX_OPERATIONS} operations",),
+    "docs/tools.md": (f"{MAX_OPERATIONS} operations",),
     "docs/policy.md": (
         f"`approval_timeout_s` ({_SECURITY['approval_timeout_s'].default:g} s)",
         f"`approval_rule_days` ({_SECURITY['approval_rule_days'].default})",
         f"never later than {MAX_RULE_DAYS} days",
     ),
     "docs/sandbox.md": (
+        f"(Landlock version {MIN_ABI})",
         f"followed to {LONGEST:,} bytes",
         f"| memory | {_LIMITS.memory_bytes >> 30} GiB | {_LIMITS.total_memory_bytes >> 30} GiB",
         f"| processes and threads | | {_LIMITS.processes} |",
@@ -87,6 +86,31 @@ def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
         assert found.exists(), target
         if anchor:
             assert anchor in anchors(found), f"{target}#{anchor}"
+
+
+def test_the_docs_stay_as_few_as_one_can_know() -> None:
+    assert len(list(DOCS.glob("*.md"))) <= 32
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
+def test_every_place_where_a_line_goes_exists() -> None:
+    page = (DOCS / "where-a-line-goes.md").read_text(encoding="utf-8")
+    places = re.findall(r"`((?:clawd|clawctl|etc)/[\w./-]+)(?::(\w+))?`", page)
+    assert len(re.findall(r"^\d+\. \*\*", page, re.MULTILINE)) == 10
+    missing = [
+        (path, name)
+        for path, name in places
+        if not (ROOT / path).exists()
+        or (
+            name
+            and not re.search(
+                rf"^(?:(?:async )?def |class )?{name}\b",
+                (ROOT / path).read_text(encoding="utf-8"),
+                re.MULTILINE,
+            )
+        )
+    ]
+    assert missing == []
 
 
 @each_row("page", PAGES, ids=lambda page: page.stem)
