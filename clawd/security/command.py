@@ -208,7 +208,7 @@ class _Judge:
         if _CONTROL.search(command):
             self._high("it holds control characters")
         self._script(command, depth=0)
-        if not self._count:
+        if not self._count and not (self._wall and self._found):
             self._high("it holds no command")
         for each in self._found:
             if each.blocked:

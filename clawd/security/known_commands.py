@@ -30,25 +30,63 @@ READERS = frozenset({
     "strings", "sum", "tac", "tail", "test", "tr", "tree", "true", "tsort", "type", "uname",
     "unexpand", "uniq", "uptime", "wc", "wait", "whereis", "which", "whoami", "xxd", "zcat", ":",
     "exit", "read", "shift", "continue", "break", "date", "return",
+    "addr2line", "arch", "base32", "base64", "basenc", "bzcat", "bzgrep", "c++filt", "clear",
+    "envsubst", "eza", "exa", "factor", "logname", "look", "lsb_release", "lsblk", "lsof",
+    "lzcat", "pgrep", "pstree", "shuf", "ss", "times", "tokei", "tput", "tty", "umask", "users",
+    "vmstat", "w", "who", "xmllint", "xzcat", "xzgrep", "yes", "zegrep", "zfgrep", "zgrep",
+    "zipinfo",
 })  # fmt: skip
+# Forms in which a command reads that does more in others: its words, joined by blanks.
+_OPERANDS = r"( [^-+ ]\S*)*"
+_TO_STDOUT = rf"-[dkfnqv1-9]*c[dkfnqv1-9]*{_OPERANDS}"
+_SHOWN_LINES = r"(-[NRSFXAnp]+ |--plain |--style=\S+ |--color=\S+ |(-r|-l|--line-range) \S+ )*"
+_GLOBS = re.compile(r"[*?\[]")  # may match a name that is an option
+_READING_FORMS: dict[str, str] = {
+    **dict.fromkeys(("gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd"), _TO_STDOUT),
+    **dict.fromkeys(("bat", "batcat"), rf"{_SHOWN_LINES}[^-+ ]\S*{_OPERANDS}"),
+    "less": rf"(-[NRSFX]+ )*[^-+ ]\S*{_OPERANDS}",
+    "more": rf"[^-+ ]\S*{_OPERANDS}",
+    "dpkg": rf"(-[lLsSp]|--(list|listfiles|status|search|print-architecture)){_OPERANDS}",
+    "dpkg-query": rf"(-[lLsSW]|--(list|listfiles|status|search|show)){_OPERANDS}",
+    "apt": rf"(list|show|search|policy|depends|rdepends)( --installed| --upgradable)*{_OPERANDS}",
+    "apt-cache": rf"(show|search|policy|depends|rdepends|madison){_OPERANDS}",
+    "rpm": rf"-q[ailfdcR]*{_OPERANDS}",
+    "pkg-config": r"(--(cflags|libs|static|exists|modversion|list-all|variable=\w+) ?)+"
+    rf"([^-+ ]\S*)?{_OPERANDS}",
+    "mktemp": r"(-[dqu]+( |$))*(-t [\w.-]+|/tmp/[\w.-]+)?",
+    "alias": "",
+    "jobs": r"(-[lnprs]+ ?)*",
+    "history": r"\d*",
+    "ulimit": "|-[aHS]*[a-zA-Z]?",
+}
 # Options with which such a command sets something, writes or runs a program.
 _NOT_READING: dict[str, tuple[str, ...]] = {
     "hostname": ("-F", "--file", "-b", "--boot"),
     "iconv": ("-o", "--output"),
     "nm": ("--plugin",),
     "objdump": ("--plugin", "-P", "--private"),
+    "lsof": ("-D",),
     "printf": ("-v",),
     "size": ("--plugin",),
+    "xmllint": ("-o", "--o", "-shell", "--shell"),
 }
 _SETS_THE_SHELL = re.compile(r"[-+][efuxo]+|pipefail|errexit|nounset|noglob|xtrace")
 _READING_GIT = frozenset({
-    "blame", "cat-file", "check-ignore", "cherry", "count-objects", "describe", "diff",
-    "diff-index", "diff-tree", "for-each-ref", "grep", "log", "ls-files", "ls-tree", "merge-base",
-    "name-rev", "range-diff", "rev-list", "rev-parse", "shortlog", "show", "show-branch",
-    "show-ref", "status", "version", "whatchanged", "branch",
+    "annotate", "blame", "cat-file", "check-attr", "check-ignore", "check-mailmap", "cherry",
+    "count-objects", "describe", "diff", "diff-index", "diff-tree", "for-each-ref", "grep", "log",
+    "ls-files", "ls-tree", "merge-base", "name-rev", "range-diff", "rev-list", "rev-parse",
+    "shortlog", "show", "show-branch", "show-ref", "status", "version", "whatchanged", "branch",
 })  # fmt: skip
 # Subcommands that read with these words behind them, and only with these.
 _READING_GIT_FORMS: dict[str, tuple[str, ...]] = {
+    "archive": ("-l|--list",),
+    "bisect": ("log",),
+    "bundle": (r"(verify|list-heads) [^-]\S*",),
+    "clean": (r"-[dxX]*n[dxX]*",),
+    "fsck": (r"(--(full|strict|no-dangling|no-progress) ?)*",),
+    "notes": (r"(list|show)?( [^-]\S*)*",),
+    "sparse-checkout": ("list",),
+    "var": (r"-l|GIT_\w+",),
     "config": (
         r"[\w-]+\.([\w./-]+\.)?[\w-]+",
         r"--get(-all|-regexp)? [\w.*-]+",
@@ -67,8 +105,10 @@ _READING_GIT_FORMS: dict[str, tuple[str, ...]] = {
 _WORKING_GIT = frozenset({
     "add", "am", "apply", "branch", "checkout", "cherry-pick", "commit", "format-patch", "init",
     "merge", "mv", "rebase", "reset", "restore", "revert", "rm", "stash", "switch", "tag",
+    "archive", "bundle", "gc", "notes", "rerere", "sparse-checkout", "update-index",
 })  # fmt: skip
 _GIT_RUNS = {
+    "archive": ("--exec", "--remote"),
     "rebase": ("-x", "--exec"),
     "apply": ("--unsafe-paths",),
     "merge": ("-s", "--strategy"),
@@ -90,8 +130,11 @@ _INTERPRETER = re.compile(r"(?:python|node|deno|bun|ruby|perl)(?:\d[\d.]*)?")
 # Whatever their arguments are: they work on files of the workspace, or run what it holds.
 _CHANGING = frozenset({
     "mkdir", "cp", "mv", "touch", "ln", "tee", "zip", "unzip", "gzip", "gunzip", "chmod", "patch",
+    "bunzip2", "bzip2", "csplit", "dos2unix", "install", "lz4", "rename", "rmdir", "split",
+    "truncate", "unix2dos", "unxz", "xz", "zstd",
 })  # fmt: skip
-# Test runners, checkers, formatters, compilers and what builds documents.
+# Interpreters, test runners, checkers, formatters, compilers, debuggers and what builds documents
+# or pictures, of any language. None has a word with which it fetches packages or sends anything.
 _RUNNING = frozenset({
     "pytest", "py.test", "tox", "nox", "ruff", "mypy", "black", "make", "gmake", "cmake", "ninja",
     "coverage", "flake8", "isort", "pylint", "pyright", "yapf", "autopep8", "codespell", "bandit",
@@ -102,6 +145,25 @@ _RUNNING = frozenset({
     "actionlint", "stylelint", "oxlint", "dprint", "taplo", "pydocstyle", "pyupgrade", "vulture",
     "basedpyright", "ty", "djlint", "rubocop", "ktlint", "vale", "markdownlint-cli2",
     "sphinx-build", "pandoc", "doxygen", "markdownlint",
+    "behave", "cython", "cythonize", "django-admin", "docformatter", "flask", "gunicorn",
+    "hyperfine", "ipython", "pdoc", "pycodestyle", "pydoc", "pydoc3", "pyflakes", "radon",
+    "robot", "uvicorn",
+    "ava", "babel", "c8", "esbuild", "nodemon", "nyc", "postcss", "rollup", "sass", "svelte-check",
+    "swc", "tap", "ts-node", "tsx", "vite", "vue-tsc", "webpack", "knip",
+    "dlv", "errcheck", "ginkgo", "gofumpt", "goimports", "gotestsum", "mockgen",
+    "revive", "stringer",
+    "aclocal", "as", "autoconf", "autoheader", "automake", "autoreconf", "bison", "cpplint",
+    "flex", "gcov", "gdb", "genhtml", "gfortran", "lcov", "ldd", "libtoolize", "lldb", "m4",
+    "nasm", "objcopy", "scons", "valgrind",
+    "Rscript", "groovy", "julia", "kotlin", "kotlinc", "lua", "luacheck", "luajit", "php",
+    "php-cs-fixer", "phpstan", "phpunit", "psalm", "scala", "scalac", "swiftc", "stylua",
+    "fourmolu", "ghc", "hlint", "ocamlc", "ocamlformat", "ocamlopt", "ormolu", "runghc",
+    "just", "rake", "rspec", "sbt", "task",
+    "asciidoctor", "biber", "bibtex", "cspell", "dot", "hugo", "latexmk", "lualatex", "mdformat",
+    "mmdc", "pdflatex", "plantuml", "proselint", "textlint", "xelatex",
+    "convert", "duckdb", "exiftool", "ffmpeg", "ffprobe", "identify", "magick", "mogrify",
+    "optipng", "pdfinfo", "pdftotext", "pngquant", "sqlite3", "svgo",
+    "ansible-lint", "kubeconform", "tflint",
 })  # fmt: skip
 _RUNNING_TAR = ("--to-command", "--use-compress-program", "-I", "--rsh-command", "-F",
                 "--checkpoint-action", "--info-script", "--new-volume-script", "--rmt-command",
@@ -141,7 +203,8 @@ _TOOLS: dict[str, Tool] = {
     ),
     "yarn": Tool(other=_NETWORK, with_value=("--cwd",)),
     "cargo": Tool(
-        working=r"b|build|t|test|c|check|clippy|fmt|r|run|bench|d|doc|tree|metadata|nextest|clean",
+        working=r"b|build|t|test|c|check|clippy|fmt|r|run|bench|d|doc|tree|metadata|nextest|clean|"
+        r"new|init|fix|expand|miri|llvm-cov",
         with_value=("--manifest-path", "--color", "-Z", "--config", "-C"),
     ),
     "go": Tool(
@@ -165,6 +228,29 @@ _TOOLS: dict[str, Tool] = {
     "dotnet": Tool(working=r"build|test|run|format|clean|msbuild|vstest"),
     "pre-commit": Tool(working=r"run|validate-config", with_value=("-c", "--config")),
     "mkdocs": Tool(working=r"build|serve|new|get-deps", with_value=("-f", "--config-file")),
+    "bazel": Tool(working=r"build|test|run|query|cquery|info|clean|coverage"),
+    "cabal": Tool(working=r"v2-\w+|build|test|run|bench|check|haddock|repl|clean"),
+    "composer": Tool(working=r"test|run|run-script|validate|dump-autoload|show|check|lint"),
+    "dart": Tool(working=r"analyze|test|run|format|fix|compile"),
+    "dune": Tool(working=r"build|test|runtest|exec|clean|fmt"),
+    "elm": Tool(working=r"make"),
+    "flutter": Tool(working=r"analyze|test|build"),
+    "helm": Tool(working=r"lint|template"),
+    "jekyll": Tool(working=r"build|serve|doctor|clean"),
+    "jupyter": Tool(working=r"nbconvert|execute"),
+    "mise": Tool(working=r"run|tasks"),
+    "mix": Tool(working=r"compile|test|format|run|credo|docs|xref|dialyzer"),
+    "next": Tool(working=r"build|dev|start|lint|info"),
+    "ng": Tool(working=r"build|test|lint|serve"),
+    "nx": Tool(working=r"run|run-many|affected|build|test|lint|graph"),
+    "playwright": Tool(working=r"test|show-report"),
+    "quarto": Tool(working=r"render|check"),
+    "stack": Tool(working=r"build|test|bench|run|ghc|ghci|clean"),
+    "swift": Tool(working=r"build|test|run|format"),
+    "terraform": Tool(working=r"fmt|validate"),
+    "turbo": Tool(working=r"run|build|test|lint"),
+    "typst": Tool(working=r"compile|c|watch|w|query|fonts"),
+    "zig": Tool(working=r"build|test|run|fmt|cc|c\+\+|build-exe|build-lib|build-obj|ast-check"),
 }  # fmt: skip
 # With one of the first, what a package manager installs is what the lock file names: `npm ci`.
 _FROZEN = frozenset({"--frozen-lockfile", "--immutable"})
@@ -232,7 +318,9 @@ _VERSION_KNOWN = frozenset({
     "gradle", "dotnet", "pytest", "tox", "nox", "ruff", "mypy", "black", "make", "cmake", "ninja",
     "uv", "poetry", "rustc", "gcc", "cc", "clang", "g++", "java", "javac", "pip", "pip3", "docker",
     "git", "tsc", "tar", "zip", "unzip", "gzip", "sed", "awk", "gawk", "bash", "sh", "rustup",
+    "npx",
 })  # fmt: skip
+_HELP_RUNS = frozenset({"pytest", "tox", "nox"})  # they read code of the project for it
 _NOT_V = frozenset({"pytest", "python", "ruby", "perl", "tar", "unzip", "zip", "gzip", "make"})
 # A project's own tools; to run one is as to run code of the project.
 PROJECT_PROGRAMS = re.compile(
@@ -279,7 +367,7 @@ def level_of(name: str, arguments: tuple[Word, ...], *, added_words: bool = Fals
         arguments: the words behind it.
         added_words: whether more follow that nobody can tell (`xargs`).
     """
-    if _shows_version(name, arguments):
+    if _tells_about_itself(name, arguments) or (not added_words and _has_form(name, arguments)):
         return _READS
     judge = _JUDGES.get(name)
     if judge is not None:
@@ -292,6 +380,14 @@ def level_of(name: str, arguments: tuple[Word, ...], *, added_words: bool = Fals
         return None
     does = "changes files" if name in _CHANGING else "runs code"
     return Level(risk="medium", reason=f"{name} {does} of the workspace")
+
+
+def _has_form(name: str, arguments: tuple[Word, ...]) -> bool:
+    """Tell whether a command reads with these words, which hold no glob at their beginning."""
+    form = _READING_FORMS.get(name)
+    if form is None or any(not word.is_static or _GLOBS.match(word.text) for word in arguments):
+        return False
+    return re.fullmatch(form, " ".join(word.text for word in arguments)) is not None
 
 
 def words_of_kind(words: tuple[Word, ...]) -> tuple[str, ...]:
@@ -347,15 +443,20 @@ def opening_of(name: str, arguments: tuple[Word, ...]) -> Opening | None:
     return "environments" if is_meant else None
 
 
-def _shows_version(name: str, arguments: tuple[Word, ...]) -> bool:
+def _tells_about_itself(name: str, arguments: tuple[Word, ...]) -> bool:
+    """Tell whether a known command only says its version or how it is used."""
     if len(arguments) != 1 or not arguments[0].is_static:
         return False
     text, stem = arguments[0].text, re.sub(r"[\d.]+$", "", name)
+    if text == "--version":
+        return stem in _VERSION_KNOWN or name in _CHANGING | _RUNNING | READERS | _TOOLS.keys()
+    if text == "--help":
+        return stem in _VERSION_KNOWN - _HELP_RUNS or name in _CHANGING | READERS
     if stem not in _VERSION_KNOWN or text not in _VERSION:
         return False
     if text == "version":
         return stem in {"go", "git"}
-    return text == "--version" or stem not in _NOT_V or (stem == "python" and text == "-V")
+    return stem not in _NOT_V or (stem == "python" and text == "-V")
 
 
 def _by_text(name: str, arguments: tuple[Word, ...], added_words: bool) -> Level:  # noqa: FBT001
@@ -438,6 +539,15 @@ def _find(_name: str, arguments: tuple[Word, ...], _added_words: bool) -> Level:
         if text in writes:
             return Level(risk="high", reason=f"find may execute or write with {text}")
     return _READS  # what -exec runs is judged on its own
+
+
+def _yq(name: str, arguments: tuple[Word, ...], added_words: bool) -> Level:  # noqa: FBT001
+    # The programs of this name write with -i or -s; the newest can be let run others.
+    steers = any("security" in word.text or "system" in word.text for word in arguments)
+    is_static = all(word.is_static for word in arguments)
+    if steers or added_words or not is_static or risky_option(name, arguments, only_known=True):
+        return Level(risk="medium", reason="yq changes files of the workspace")
+    return _READS
 
 
 def _fd(name: str, arguments: tuple[Word, ...], added_words: bool) -> Level:  # noqa: FBT001
@@ -610,7 +720,7 @@ def _lists_an_archive(name: str, arguments: tuple[Word, ...]) -> bool:
         return False
     if name == "unzip":
         others = (word.text for word in arguments[1:])
-        return re.fullmatch(r"-[lvtqZ1]*[lvtZ][lvtqZ1]*", first.text) is not None and not any(
+        return re.fullmatch(r"-[clpvtqZ1]*[clpvtZ][clpvtqZ1]*", first.text) is not None and not any(
             text.startswith("-") for text in others
         )
     modes = first.text if first.text == "--list" else first.text.removeprefix("-")
@@ -715,6 +825,7 @@ def _git_reads(subcommand: str, texts: list[str]) -> bool:
 _JUDGES: dict[str, Callable[[str, tuple[Word, ...], bool], Level | None]] = {
     "git": _git,
     "find": _find,
+    "yq": _yq,
     **dict.fromkeys(("fd", "fdfind"), _fd),
     "env": _env,
     "npx": _npx,
