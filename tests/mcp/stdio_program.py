@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 HOW = sys.argv[1] if len(sys.argv) > 1 else "good"
@@ -71,6 +72,7 @@ def fetched(words: str) -> str:
 
 
 tunnels: dict[str, Any] = {}
+after_handshake: list[Callable[[], object]] = []
 
 
 def looked(words: str) -> str:
@@ -99,12 +101,23 @@ def on_initialize(number: Any, params: dict[str, Any]) -> bool:
     return answer(number, result)
 
 
-def on_discover(number: Any) -> bool:
-    """Answer late, the first time or always; a file says that this is not the first."""
-    started = pathlib.Path(f"{HOW}.started")
-    if HOW == "slow-newest-always" or not started.exists():
-        started.touch()
-        time.sleep(2.0)
+def on_discover(number: Any) -> None:
+    """Answer late: until a file is there, or each time only after the old handshake."""
+    if HOW == "slow-newest-always":
+        after_handshake.append(lambda: name_newest(number))
+    elif pathlib.Path(f"{HOW}.go").exists():
+        name_newest(number)
+    else:
+        threading.Thread(target=name_newest_late, args=(number,), daemon=True).start()
+
+
+def name_newest_late(number: Any) -> None:
+    while not pathlib.Path(f"{HOW}.go").exists():
+        time.sleep(0.01)
+    name_newest(number)
+
+
+def name_newest(number: Any) -> bool:
     return answer(
         number,
         {
@@ -269,8 +282,6 @@ def on_start() -> None:
         time.sleep(300)
     if HOW == "stderr-flood":
         threading.Thread(target=flood, daemon=True).start()
-    if HOW == "dies-when-idle":
-        threading.Timer(0.5, os._exit, (4,)).start()
 
 
 def flood() -> None:
@@ -307,8 +318,12 @@ def main() -> None:
             on_discover(number)
         elif method == "initialize":
             on_initialize(number, params)
+            while after_handshake:
+                after_handshake.pop()()
         elif method == "tools/list":
             on_list(number, params)
+            if HOW == "dies-when-idle":
+                threading.Timer(0.5, os._exit, (4,)).start()
         elif method == "tools/call" and HOW in STORMS:
             while True:
                 raw(STORMS[HOW])
