@@ -110,10 +110,10 @@ def test_a_turn_is_stopped_in_mid_answer_when_its_time_is_up(home: Home) -> None
 def test_a_command_is_ended_when_the_time_of_its_turn_is_up(home: Home) -> None:
     home.configure(
         {"text": "I run it.", "tool_calls": [{"name": "shell", "arguments": {"command": SLOW}}]},
-        tables=f"[agent]\nwall_clock_budget_s = 3\n{SLEEPY}",
+        tables=f"[agent]\nwall_clock_budget_s = 8\n{SLEEPY}",
     )
     done = home.ctl("agent", "-m", "go")
-    assert (done.returncode, done.stdout) == (5, "I run it.\nI stopped: 3 s are used up.\n")
+    assert (done.returncode, done.stdout) == (5, "I run it.\nI stopped: 8 s are used up.\n")
     (receipt,) = home.receipt_lines()
     assert (receipt["tool"], receipt["status"], receipt["reason"]) == (
         "shell", "failed", "cancelled",

@@ -96,10 +96,12 @@ def test_p8_a_daemon_that_hangs_is_ended_by_signals_and_said_so(
             raise UnreachableError("nobody", data={"reason": ABSENT})
 
         daemon = Running(pid=hung.pid, home=tmp_path, socket=tmp_path / "no.sock")
-        assert end(daemon, nobody, said.append, limit_s=0.3) == how  # type: ignore[arg-type]
+        # One that obeys has as long for it as a busy machine makes it take.
+        limit_s = 0.3 if how == "killed" else 60.0
+        assert end(daemon, nobody, said.append, limit_s=limit_s) == how  # type: ignore[arg-type]
         assert said[0].endswith("it gets SIGTERM")
         assert len(said) == (2 if how == "killed" else 1)
-        assert hung.wait(10) < 0
+        assert hung.wait(60) < 0
 
 
 def test_p8_only_who_holds_the_home_gets_a_signal(tmp_path: Path) -> None:
