@@ -14,6 +14,7 @@ from clawd.wire.secrets import find_secrets, is_secret_variable
 
 TAG = "[secret]"
 MIN_KNOWN_CHARS = 6
+MAX_PASSES = 4
 
 
 def redacted(text: str, known: Iterable[str] = ()) -> str:
@@ -26,11 +27,17 @@ def redacted(text: str, known: Iterable[str] = ()) -> str:
     forms = {form for each in known if len(each) >= MIN_KNOWN_CHARS for form in _forms(each)}
     for value in sorted(forms, key=_longest):
         text = text.replace(value, TAG)
-    parts, at = list[str](), 0
-    for secret in find_secrets(text, is_eager=True):
-        parts += (text[at : secret.start], TAG)
-        at = secret.end
-    return "".join([*parts, text[at:]])
+    # What stood beside a secret may read as one itself, now that the secret is gone.
+    for _ in range(MAX_PASSES):
+        found = find_secrets(text, is_eager=True)
+        parts, at = list[str](), 0
+        for secret in found:
+            parts += (text[at : secret.start], TAG)
+            at = secret.end
+        before, text = text, "".join([*parts, text[at:]])
+        if text == before:
+            break
+    return text
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
