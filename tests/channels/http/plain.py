@@ -23,9 +23,10 @@ from clawd.channels.http.model_api import (
 )
 from clawd.providers.base import Finished, Message, Progress, Sampling, Text, ToolCall, ToolSpec
 from clawd.wire.events import ApprovalRequested, ToolFinished, ToolRequested
-from tests.channels.http.rig import Served
+from tests.channels.http.rig import LIMIT_S, Served
 
-PACE: web.AppKey[Pace] = web.AppKey("pace", Pace)
+# The first event is waited for however slow the machine is, so that a refusal is always a status.
+PACE = Pace(first_s=LIMIT_S)
 Said = tuple[str, str]
 
 
@@ -119,12 +120,12 @@ def _message(said: Any) -> Message:
 async def say(request: web.Request) -> web.StreamResponse:
     body = await read_object(request)
     generations, caller = request.app[GATEWAY].generations, caller_of(request)
-    stream, pace = body.get("stream", False), request.app.get(PACE)
+    stream = body.get("stream", False)
     if "n" in body:
         many = await open_many(generations, [request_of(body)] * body["n"], caller)
-        return await answer_many(request, many, PlainMany(), stream=stream, pace=pace)
+        return await answer_many(request, many, PlainMany(), stream=stream, pace=PACE)
     generation = await generations.open(request_of(body), caller)
-    return await answer(request, generation, Plain(), stream=stream, pace=pace)
+    return await answer(request, generation, Plain(), stream=stream, pace=PACE)
 
 
 async def count(request: web.Request) -> web.Response:
