@@ -233,7 +233,7 @@ def _model(facts: Checkup) -> Iterator[Found]:
             "model",
             facts.model_problem,
             facts.model_hint
-            or "Add the file: clawctl model add FILE, or name another in default_model.",
+            or "Answer from another: clawctl model use NAME, or get it: clawctl model pull REF.",
         )
     elif facts.model:
         yield ok("model", f"{facts.model} is there for provider {facts.provider}")

@@ -29,7 +29,7 @@ from clawctl.views import warm_told
 from clawd.errors import ClawError, ConfigError, ProtocolError
 from clawd.paths import expanded, layout
 from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, ShowModel, UnloadModel
-from clawd.wire.reports import LoadedModel, ModelDetail
+from clawd.wire.reports import LoadedModel, ModelDetail, ModelList
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ LOAD_LIMIT_S = 3_600.0
 ASSISTANT, SHARED = "assistant", Path("/usr/share/clawd/models")
 PACKAGED = (RESERVED, "auto")
 """What is there without a file of the folder; `auto` is the better of embedded and assistant."""
+CHOOSE = "Choose another: clawctl model use NAME"
 USES = ("tools", "chat", "code", "reasoning", "images", "small", "embeddings")
 
 
@@ -67,6 +68,12 @@ def list_(app: App, *, available: bool, as_json: bool) -> None:
         [(m.name, size(m.size_bytes), m.state or "no", m.profile or "-") for m in models.items],
     )
     note(f"Files are in {models.folder}")
+    if models.default.startswith("/") or models.default in {line.name for line in models.items}:
+        note(f"Answers come from {visible_line(models.default)}")
+    elif models.default:
+        note(
+            f"Answers are to come from {visible_line(models.default)}, which is not there. {CHOOSE}"
+        )
 
 
 @command.command()
@@ -333,10 +340,13 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
 @pass_app
 def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
     """Remove a model's files; of one that was imported the link, not the other program's file."""
-    folder = _models_folder(app)
+    there = _listed(app)
+    folder = _folder_of(there)
     files = files_here(folder, name)
     freed = sum(path.lstat().st_size for path in files)
-    _confirm(f"Remove {', '.join(path.name for path in files)} ({size(freed)})?", yes=yes)
+    answers = there is not None and there.default == model_name(files[0])
+    which = ", from which answers come" if answers else ""
+    _confirm(f"Remove {', '.join(path.name for path in files)} ({size(freed)}){which}?", yes=yes)
     try:
         with app.running_client() as client:
             client.call(UnloadModel(name=model_name(files[0])))
@@ -348,6 +358,8 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
         emit_json({"ok": True, "message": f"removed {', '.join(path.name for path in gone)}"})
     else:
         say(f"removed {', '.join(path.name for path in gone)}")
+    if answers:
+        note(f"Answers were to come from it, and now none does. {CHOOSE}")
 
 
 @command.command()
@@ -507,16 +519,25 @@ def _values(added: Added) -> dict[str, object]:
 
 def _models_folder(app: App) -> Path:
     """Return the folder of the daemon that answers, or of the own home when none runs."""
+    return _folder_of(_listed(app))
+
+
+def _folder_of(there: ModelList | None) -> Path:
+    return layout().models if there is None else Path(there.folder)
+
+
+def _listed(app: App) -> ModelList | None:
+    """Return what the daemon that answers has, None when none runs."""
     try:
         with app.running_client() as client:
-            folder = client.call(ListModels()).folder
-            if "\0" in folder or not folder.startswith("/"):
-                raise ProtocolError(f"the daemon names no folder for models: {folder!r}")
-            return Path(folder)
+            there = client.call(ListModels())
     except ClawError as error:
         if app.socket or not is_nobody(error):
             raise
-    return layout().models
+        return None
+    if "\0" in there.folder or not there.folder.startswith("/"):
+        raise ProtocolError(f"the daemon names no folder for models: {there.folder!r}")
+    return there
 
 
 def _say_added(added: Added) -> None:

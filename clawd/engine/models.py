@@ -99,8 +99,8 @@ class ModelFolder:
                 )
             raise ModelNotFoundError(
                 f"no model named {name!r}; there are: {', '.join(self.names())}",
-                hint=f"Put a .gguf file into {self._folder} (`clawctl model add FILE`), get one "
-                "(`clawctl model pull REF`), or give an absolute path.",
+                hint="Answer from one of these (`clawctl model use NAME`), get one (`clawctl model "
+                f"pull REF`), or put a .gguf file into {self._folder} (`clawctl model add FILE`).",
             )
         return path
 

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from clawd.config.load import Loaded, load
-from clawd.engine.models import AUTO
 from clawd.errors import ClawError, ConfigError
 from clawd.paths import has_module, install_line, layout
 from clawd.security.sandbox import Sandbox
 from clawd.service.limits import hooks_of, sandbox_settings_of
-from clawd.service.state import LocalModels
+from clawd.service.state import LocalModels, local_default
 from clawd.tools.hooks import Hook
 from clawd.wire.checkup import Checkup
 
@@ -61,17 +60,15 @@ async def checkup(config: Path | None, environ: Mapping[str, str]) -> Checkup:
 
 def _model(loaded: Loaded) -> tuple[str, str, str]:
     """Return the local model of the default provider, what is wrong with it and what to do."""
-    section = loaded.config.providers.models.get(loaded.config.default_provider)
-    if section is None or section.kind != "local":
+    name = local_default(loaded)
+    if not name:
         return "", "", ""
-    models = LocalModels(loaded)
-    name = models.resolved(loaded.config.default_model or section.model or AUTO)
     if not has_module("llama_cpp"):
         told = f"provider {loaded.config.default_provider} cannot answer: llama-cpp-python is not "
         line = install_line("local")
         return name, f"{told}installed", f"Install it with: {line}, or name a server as provider."
     try:
-        models.find(name)
+        LocalModels(loaded).find(name)
     except ClawError as error:
         return name, error.message, ""
     return name, "", ""

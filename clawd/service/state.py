@@ -1,5 +1,6 @@
 """The configuration in force, and what the parts of a daemon are told of it. A reload swaps it."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from clawd.engine.client import EngineSettings
 from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, size_bytes
 from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
 from clawd.engine.supervisor import Engine
-from clawd.errors import ConfigError
+from clawd.errors import ConfigError, ModelNotFoundError
 from clawd.memory.knowledge.shelf import KnowledgeSettings
 from clawd.memory.session_files import SessionLimits
 from clawd.providers.base import Provider
@@ -175,13 +176,13 @@ class State:
 
     def answering(self) -> tuple[str, str]:
         """Return the default model where it is a local one, and what to know of it; blocks."""
-        config = self.loaded.config
-        section = config.providers.models.get(config.default_provider)
-        if section is None or section.kind != "local":
+        name = local_default(self.loaded)
+        if not name:
             return "", ""
-        name = _configured(config.default_provider, section, self.loaded)
-        models = LocalModels(self.loaded)
-        return models.resolved(name or AUTO), models.shortfall(name or AUTO)
+        config = self.loaded.config
+        section = config.providers.models[config.default_provider]
+        meant = _configured(config.default_provider, section, self.loaded) or AUTO
+        return name, LocalModels(self.loaded).shortfall(meant)
 
     def provider_at(self, url: str) -> str:
         """Return the name of the provider at an address as OpenAI's; it lasts until a reload.
@@ -279,6 +280,15 @@ def _router(
     return RouterProvider(name, backends, settings)
 
 
+def local_default(loaded: Loaded) -> str:
+    """Return which model of this machine answers where nobody names one; "" where none does."""
+    config = loaded.config
+    section = config.providers.models.get(config.default_provider)
+    if section is None or section.kind != "local":
+        return ""
+    return _model_of(config.default_provider, section, loaded)
+
+
 def _model_of(name: str, section: ProviderSection, loaded: Loaded) -> str:
     """Return the model that a provider answers from where a request names none."""
     found = _configured(name, section, loaded)
@@ -331,6 +341,12 @@ class LocalModels:
 
     def listed(self) -> ModelList:
         """Return what is there, read anew."""
+        names = self._folder.paths()
+        default = local_default(self._loaded)
+        if default:
+            with contextlib.suppress(ModelNotFoundError):
+                path = self._folder.find(default)
+                default = next((name for name in names if names[name] == path), str(path))
         return ModelList(
             folder=str(self._loaded.layout.models),
             items=tuple(
@@ -340,8 +356,9 @@ class LocalModels:
                     size_bytes=size_bytes(path),
                     profile=matching_pattern(self._loaded.config, path.name) or "",
                 )
-                for name, path in self._folder.paths().items()
+                for name, path in names.items()
             ),
+            default=default,
         )
 
 

@@ -194,10 +194,16 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
-    """The embedded model and those of the folder, by name."""
+    """The embedded model and those of the folder, by name.
+
+    Attributes:
+        default: the one that answers where nobody names one, by name, or by path where it lies
+            elsewhere, whether it is there or not; "" where that is none of this machine.
+    """
 
     folder: str
     items: tuple[ModelLine, ...]
+    default: str = ""
 
 
 class ModelDetail(msgspec.Struct, frozen=True, kw_only=True):

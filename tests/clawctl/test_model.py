@@ -99,7 +99,15 @@ class TestWithADaemon:
             ["embedded", "2.1", "MB", "ready", "-"],
             ["Qwen3-8B", "4.9", "GB", "no", "qwen3"],
         ]
-        assert str(folder) in printed.err
+        assert printed.err == f"Files are in {folder}\n"
+        default = msgspec.structs.replace(listing(folder), default="Qwen3-8B")
+        daemon.handlers["list_models"] = default
+        assert main(["model", "list"]) == 0
+        assert "Answers come from Qwen3-8B\n" in capsys.readouterr().err
+        daemon.handlers["list_models"] = msgspec.structs.replace(default, default="gone")
+        assert main(["model", "list"]) == 0
+        told = capsys.readouterr().err
+        assert "come from gone, which is not there. Choose another: clawctl model use NAME" in told
 
     def test_list_as_json_is_the_whole_report(
         self, daemon: FakeDaemon, folder: Path, capsys: Capture
@@ -378,6 +386,17 @@ class TestOfTheFolder:
         assert main(["model", "rm", "Tiny-Q8", "--yes"]) == 0
         assert daemon.calls_of(UnloadModel) == [UnloadModel(name="Tiny-Q8")]
         assert names_in(folder) == []
+
+    def test_rm_says_that_answers_come_from_it(
+        self, daemon: FakeDaemon, folder: Path, file: Path, capsys: Capture
+    ) -> None:
+        daemon.handlers["list_models"] = ModelList(folder=str(folder), items=(), default="Tiny-Q8")
+        daemon.handlers["unload_model"] = Done(message="unloaded")
+        assert main(["model", "add", str(file)]) == 0
+        assert main(["model", "rm", "tiny-q8"]) == 2
+        assert "from which answers come? Say so with --yes" in capsys.readouterr().err
+        assert main(["model", "rm", "tiny-q8", "--yes"]) == 0
+        assert "Choose another: clawctl model use NAME" in capsys.readouterr().err
 
     def test_a_changed_file_is_accepted_by_word_or_by_its_digest_only(
         self, folder: Path, file: Path, capsys: Capture

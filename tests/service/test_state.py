@@ -20,6 +20,7 @@ from clawd.wire.methods import Reload, SamplingWishes, ShowSampling
 from tests.plugins.plugin_files import manifest_text, plugin
 from tests.support.engines import Journal, fake_engine
 from tests.support.inprocess import OWNER, daemon_in
+from tests.support.rows import each_row
 from tests.tools.external_files import entry, manifest
 
 FLEET = """
@@ -86,6 +87,29 @@ def test_models_are_listed_with_the_profile_that_applies(tmp_path: Path) -> None
         ("other", ""),
     ]
     assert listed.items[1].size_bytes == 3
+
+
+@each_row(
+    ("written", "default"),
+    [
+        ("", "embedded"),
+        ('default_model = "EMBEDDED"', "embedded"),
+        ('default_model = "gone"', "gone"),
+        ('default_model = "{folder}/there.gguf"', "there"),
+        ('default_model = "{folder}/../stray.gguf"', "{folder}/../stray.gguf"),
+        ('default_provider = "mock"', ""),
+    ],
+)
+def test_the_list_of_models_names_the_one_that_answers(
+    tmp_path: Path, written: str, default: str
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for path in (folder / "there.gguf", tmp_path / "stray.gguf"):
+        path.write_bytes(b"123")
+    (tmp_path / "config.toml").write_text(written.format(folder=folder))
+    models = LocalModels(load(environ={"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}))
+    assert models.listed().default == default.format(folder=folder)
 
 
 async def test_penalties_of_requests_count_where_the_operator_allows_it(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
         state: of a local model: loading, ready, or stopped after its worker died; empty when it
             is not loaded.
         is_default: it answers where a request names none.
+        stands_for: the model of this machine that the default is.
     """
 
     name: str
@@ -55,6 +56,7 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     state: str = ""
     is_default: bool = False
+    stands_for: str = ""
 
     @property
     def is_local(self) -> bool:
@@ -123,7 +125,10 @@ class Catalogue:
             stood_for = _named(meant, there) if local is default else None
             if stood_for is not None:
                 found[0] = msgspec.structs.replace(
-                    found[0], size_bytes=stood_for.size_bytes, path=stood_for.path
+                    found[0],
+                    size_bytes=stood_for.size_bytes,
+                    path=stood_for.path,
+                    stands_for=stood_for.name,
                 )
             found += [_offered(line, local) for line in there.items if line is not stood_for]
         for line in self._lines():
@@ -151,7 +156,10 @@ class Catalogue:
         choice = self._configured(asked) or await self._on_this_machine(asked)
         choice = choice or await self._of_provider(asked)
         if choice is None:
-            names = ", ".join(model.name for model in await self.listed())
+            names = ", ".join(
+                f"{each.name} ({each.stands_for})" if each.stands_for else each.name
+                for each in await self.listed()
+            )
             raise ModelNotFoundError(
                 f"there is no model {asked[:MAX_NAME]!r}; there are: {names}",
                 hint="Ask for one of them, or for PROVIDER/MODEL.",

@@ -118,5 +118,8 @@ async def test_h8_a_model_has_one_name_in_a_list_and_its_others_are_answered(
         models = await listed(told)
         assert [model.name for model in models] == ["clawd", "cloud", "mock", "second"]
         assert models[0].is_local and models[0].size_bytes > 0
+        assert models[0].stands_for == "embedded"
+        with pytest.raises(ModelNotFoundError, match=r"there are: clawd \(embedded\), cloud"):
+            await find(told, "gpt-4o")
         for name in ("clawd", "embedded", "local"):
             assert (await find(told, name)).provider.name() == "local"

@@ -53,7 +53,7 @@ def _told(model: OfferedModel) -> dict[str, Any]:
         "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_STARTED)),
         "owned_by": model.provider or "clawd",
         "display_name": model.name,
-        "aliases": [],
+        "aliases": [model.stands_for] if model.stands_for else [],
         "meta": {name: value for name, value in meta.items() if value is not None},
         "context_window": model.context_size or None,
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},

@@ -46,7 +46,7 @@ class ModelHandlers(Handler):
             else line
             for line in there.items
         )
-        return ModelList(folder=there.folder, items=items)
+        return msgspec.structs.replace(there, items=items)
 
     async def show_model(self, params: ShowModel, _call: Call) -> ModelDetail:
         """Tell what a model's file says of it; nothing is loaded for that."""

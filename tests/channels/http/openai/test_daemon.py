@@ -190,6 +190,11 @@ async def test_models_are_listed_in_the_form_that_every_dialect_reads(tmp_path: 
             assert model["owned_by"] and model["display_name"] == model["id"]
             assert (await found.get(f"/v1/models/{model['id']}")) == (200, model)
         assert (await found.get("/models"))[1] == told
+        config = tmp_path / "home" / "config.toml"
+        config.write_text(config.read_text().replace('provider = "mock"', 'provider = "local"'))
+        await found.inside.daemon.reload()
+        default = (await found.get("/v1/models"))[1]["data"][0]
+        assert (default["id"], default["aliases"]) == ("clawd", ["embedded"])
 
 
 async def test_one_model_is_found_by_any_name_that_it_may_be_asked_for(tmp_path: Path) -> None:
