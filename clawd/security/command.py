@@ -75,6 +75,7 @@ _ACTIVATES = Level(risk="medium", reason="it enters an environment of the projec
 _OPENS_TOLD: dict[Opening, str] = {
     "environments": "programs outside run what it puts into an environment",
     "clones": "programs outside may run what it fetches",
+    "checkouts": "programs outside may run what it brings",
 }
 _DESCRIPTOR = re.compile(r"[0-9]+-?|-")
 

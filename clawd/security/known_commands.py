@@ -278,6 +278,17 @@ _PLAIN_CLONE = re.compile(
     r"-[qvb1o]|--(?:quiet|verbose|progress|depth(?:=\d+)?|branch(?:=[\w./-]+)?|single-branch|"
     r"no-tags|origin(?:=[\w-]+)?|filter=[\w:=]+|shallow-since=[\w-]+)"
 )
+# They bring files as commits have them, and do nothing else with these options.
+_CHECKOUTS = frozenset({
+    "checkout", "switch", "restore", "reset", "merge", "rebase", "pull", "fetch", "cherry-pick",
+    "revert", "stash",
+})  # fmt: skip
+_PLAIN_CHECKOUT = re.compile(
+    r"-[BbCcdfmnpqtvSW]|--(?:abort|all|allow-unrelated-histories|autostash|continue|create|detach|"
+    r"discard-changes|ff|ff-only|force|hard|include-untracked|index|keep|keep-index|merge|no-commit|"
+    r"no-edit|no-ff|no-rebase|no-track|onto|ours|prune|quiet|quit|rebase(?:=\w+)?|skip|"
+    r"soft|source=\S+|squash|staged|tags|theirs|track|verbose|worktree)?"
+)
 _PIP_READS = frozenset({"list", "show", "freeze", "check", "inspect"})
 _NETWORK_VERBS = {
     "deno": ("install", "add", "upgrade", "publish", "deploy"),
@@ -427,13 +438,12 @@ def opening_of(name: str, arguments: tuple[Word, ...]) -> Opening | None:
     operands = [text for text in texts if not text.startswith("-")]
     if name == "git":
         words = git_words(arguments) or ()
+        if words and words[0].text in _CHECKOUTS:
+            return "checkouts" if _is_plain(words, _PLAIN_CHECKOUT) else None
         urls = [word for word in words[1:] if word.is_static and _REMOTE.match(word.text)]
         is_clone = [word.text for word in words[:1]] == ["clone"] and len(urls) == 1
         # An option may name a template, settings or a program, which a repository then has.
-        plain = all(word.is_static for word in words) and all(
-            not word.text.startswith("-") or _PLAIN_CLONE.fullmatch(word.text) for word in words[1:]
-        )
-        return "clones" if is_clone and plain else None
+        return "clones" if is_clone and _is_plain(words, _PLAIN_CLONE) else None
     if _INTERPRETER.fullmatch(name) and texts[:1] == ["-m"]:
         name, operands = "".join(texts[1:2]), [t for t in texts[2:] if not t.startswith("-")]
     if name == "uv" and operands[:1] == ["pip"]:
@@ -441,6 +451,12 @@ def opening_of(name: str, arguments: tuple[Word, ...]) -> Opening | None:
     verbs = _FILLS.get("pip" if _PIP.fullmatch(name) else name)
     is_meant = verbs is not None and (not verbs or bool(set(operands[:1]) & set(verbs)))
     return "environments" if is_meant else None
+
+
+def _is_plain(words: tuple[Word, ...], options: re.Pattern[str]) -> bool:
+    return all(word.is_static for word in words) and all(
+        not word.text.startswith("-") or options.fullmatch(word.text) for word in words[1:]
+    )
 
 
 def _tells_about_itself(name: str, arguments: tuple[Word, ...]) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import msgspec
 
 Risk = Literal["low", "medium", "high"]
-Opening = Literal["environments", "clones"]
+Opening = Literal["environments", "clones", "checkouts"]
 Autonomy = Literal["readonly", "supervised", "edits", "full"]
 
 _AUTONOMIES: tuple[str, ...] = get_args(Autonomy)
@@ -50,7 +50,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         needs: what it asks for, where that can be told in parts; patterns of rules cover them.
         edits: whether it changes files of the workspace and nothing else, and `undo` takes it back.
         opens: what that programs outside run later the call is there to make, and nothing else:
-            virtual environments, or a clone of a repository.
+            virtual environments, a clone of a repository, or files as its commits have them.
     """
 
     risk: Risk

@@ -14,7 +14,8 @@ could put a link there. So while one runs, another binds only what the first has
 what no renaming of a parent can move; the rest is compared afterwards.
 
 A command whose purpose it is may make some of them (`Opening`): fill a virtual environment, or
-clone a repository that holds such files. While it does, no other command is in the workspace, which
+clone a repository that holds such files, or bring them as commits have them (`git switch`, where
+a person said yes to this very call). While it does, no other command is in the workspace, which
 could write them as well.
 
 Of a workspace with more than 1,000 folders only these are bound, and 10,000 are looked at
@@ -155,12 +156,15 @@ class RunLaterGuard:
         Args:
             workspace: absolute and resolved.
             binds: whether what is found will be bound read-only.
-            opens: what it may make; it waits until it is alone then.
+            opens: what it may make; it waits until it is alone then. What brings files of commits
+                does not wait, and brings none of these beside others.
 
         Raises:
             SandboxUnavailableError: others are at work for too long.
         """
         place = self._place(workspace)
+        if place.guests:
+            opens = tuple(each for each in opens if each != "checkouts")
         await _come(place, opens=bool(opens))
         try:
             return await self._visit(place, workspace, binds=binds, opens=opens)
@@ -244,8 +248,7 @@ class RunLaterGuard:
         present = {
             key: spot
             for key, spot in found.spots.items()
-            if not self._is_granted(spot, workspace)
-            and not ("environments" in opens and _is_of_environment(spot, workspace))
+            if not self._is_granted(spot, workspace) and not _may_write(spot, workspace, opens)
         }
         is_alone = place.visits == 0
         if is_alone:
@@ -325,13 +328,26 @@ def _is_of_environment(spot: Spot, workspace: Path) -> bool:
     return name in VENV_PARTS and is_environment and spot.path != own_programs(workspace)
 
 
+def _may_write(spot: Spot, workspace: Path, opens: tuple[Opening, ...]) -> bool:
+    """Return whether a command was there to write to a spot, whether it is new or not."""
+    if not set(opens) - {"clones"} or len(os.fsencode(spot.path)) >= _MAX_BOUND_BYTES:
+        return False
+    if _is_of_environment(spot, workspace):
+        return "environments" in opens
+    return "checkouts" in opens and not _is_of_repository(spot, workspace)
+
+
+def _is_of_repository(spot: Spot, workspace: Path) -> bool:
+    parts = os.path.relpath(spot.path, workspace).casefold().split("/")
+    return ".git" in parts or parts[-1] in GIT_FILES | GIT_FOLDERS
+
+
 def _is_opened(spot: Spot, visit: Visit) -> bool:
     """Return whether a command was there to make a spot."""
-    if "environments" in visit.opens and _is_of_environment(spot, visit.workspace):
+    if _may_write(spot, visit.workspace, visit.opens):
         return True
-    parts = os.path.relpath(spot.path, visit.workspace).casefold().split("/")
-    is_repositorys = ".git" in parts or parts[-1] in GIT_FILES | GIT_FOLDERS
-    return "clones" in visit.opens and spot.key not in visit.known and not is_repositorys
+    is_new = spot.key not in visit.known
+    return "clones" in visit.opens and is_new and not _is_of_repository(spot, visit.workspace)
 
 
 async def _found(place: _Place, most: int) -> Found:

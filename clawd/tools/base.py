@@ -311,6 +311,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
             where nothing was computed.
         way_out: by what hosts can be reached, for a process that the call starts; None for none.
         hosts: what was reached by it; None for none.
+        is_answered: whether a person said yes to this very call, or lets all run (`full`), and no
+            rule does.
         cleared: returns when the call may act, raises ClawError when it may not; for tools with
             `holds_until_cleared`, which await it before anything that could be noticed.
     """
@@ -329,6 +331,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     preview: Preview | None = None
     way_out: WayOut | None = None
     hosts: HostsReached | None = None
+    is_answered: bool = False
     cleared: Callable[[], Awaitable[None]] = _at_once
 
 

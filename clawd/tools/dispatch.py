@@ -526,7 +526,10 @@ class Dispatcher:
         request: CallRequest,
         scope: CallScope,
     ) -> Execution:
-        context = msgspec.structs.replace(prepared.context, cleared=permit)
+        is_full = entry.approval == "auto" and self._gate.is_full(prepared.action)
+        context = msgspec.structs.replace(
+            prepared.context, cleared=permit, is_answered=is_full or entry.approval == "user"
+        )
         reach = None
         if prepared.tool.reaches_hosts:
             resolved = functools.partial(self._reports.resolved, scope=scope)

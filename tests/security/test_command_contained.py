@@ -180,6 +180,19 @@ def test_what_is_built_of_commands_is_judged_by_its_parts(command: str, expected
         ("python -c 'import os; os.system(\"pip install x\")'", ()),
         ("pip list", ()),
         ("python -m pytest", ()),
+        ("cd app && git switch main && git pull --rebase", ("checkouts",)),
+        ("git stash && git merge --no-ff other && git stash pop", ("checkouts",)),
+        ("git fetch origin && git rebase origin/main", ("checkouts",)),
+        ("git restore -- conftest.py", ("checkouts",)),
+        ("git switch main && make", ()),
+        ("git switch main && git commit -m x", ()),
+        ("git pull --upload-pack=./x", ()),
+        ("git merge -s ./x other", ()),
+        ("git rebase -x ./x main", ()),
+        ("git -c core.hooksPath=x switch main", ()),
+        ("git switch $(./x)", ()),
+        ("git apply fix.patch", ()),
+        ("git am fix.patch", ()),
         ("git clone ./evil x", ()),
         ("git clone -c core.fsmonitor=./x https://example.org/x", ()),
         ("git clone --template=./t https://example.org/x", ()),
@@ -188,7 +201,7 @@ def test_what_is_built_of_commands_is_judged_by_its_parts(command: str, expected
         ("ls", ()),
     ],
 )
-def test_only_what_does_nothing_else_may_fill_an_environment_or_clone(
+def test_only_what_does_nothing_else_may_fill_an_environment_clone_or_check_out(
     command: str, opens: tuple[str, ...]
 ) -> None:
     found = judged(command)

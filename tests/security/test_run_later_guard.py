@@ -511,6 +511,33 @@ async def test_a_clone_keeps_what_its_repository_holds_but_no_hook_of_its_own(de
     assert "conftest.py" in {os.path.relpath(path, desk.workspace) for _, path in visit.binds}
 
 
+async def test_what_brings_files_of_commits_may_and_repositories_stay_as_they_are(
+    desk: Desk,
+) -> None:
+    desk.repository()
+    for path in ("conftest.py", ".vscode/tasks.json", ".venv/bin/tool"):
+        desk.put(path)
+    visit = await desk.guard.enter(desk.workspace, opens=("checkouts",))
+    bound = {os.path.relpath(path, desk.workspace) for _, path in visit.binds}
+    assert bound == {".git", ".git/config", ".git/hooks", ".venv/bin"}
+    desk.repository("app")
+    desk.put("conftest.py", "another")
+    for path in (".envrc", ".vscode/launch.json", "app/.git/hooks/post-merge", "v/pyvenv.cfg"):
+        desk.put(path)
+    put_aside = await desk.guard.leave(visit)
+    assert put_aside == PutAside(held=("app/.git/hooks", "v/pyvenv.cfg"))
+
+
+async def test_beside_others_nothing_of_that_kind_is_brought_and_nobody_waits(desk: Desk) -> None:
+    desk.put("conftest.py")
+    first = await desk.guard.enter(desk.workspace)
+    visit = await desk.guard.enter(desk.workspace, opens=("checkouts",))
+    assert visit.opens == ()
+    assert [path for _, path in visit.binds] == [str(desk.workspace / "conftest.py")]
+    assert not await desk.guard.leave(visit)
+    assert not await desk.guard.leave(first)
+
+
 async def test_who_may_fill_an_environment_is_alone(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

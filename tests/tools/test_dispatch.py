@@ -170,6 +170,21 @@ async def test_a_rule_that_was_granted_allows_the_next_call(bench: Bench) -> Non
     assert changed.calls == 0
 
 
+async def test_a_tool_is_told_whether_a_person_said_yes_to_this_very_call(bench: Bench) -> None:
+    told: list[bool] = []
+
+    async def tell(_arguments: Arguments, context: ToolContext) -> ToolResult:
+        told.append(context.is_answered)
+        return succeeded("ok")
+
+    await asked(bench, Probe(act=tell, risk="medium"), "always")
+    await bench.called(Probe(act=tell, risk="medium"))  # by the rule
+    await bench.called(Probe(act=tell))
+    bench.policy = PolicySettings(autonomy="full")
+    await bench.called(Probe(act=tell, risk="medium"), '{"text":"b"}')
+    assert told == [True, False, False, True]
+
+
 async def test_a_denied_call_leaves_a_receipt(bench: Bench) -> None:
     tool = Probe(risk="medium")
     outcome = await asked(bench, tool, "deny")

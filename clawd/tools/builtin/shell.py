@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from clawd.paths import user_home
 from clawd.security.command import Wall, assess
-from clawd.security.risk import Assessment
+from clawd.security.risk import Assessment, Opening
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_result import ChildResult
 from clawd.security.shell_reads import files_read
@@ -97,7 +97,8 @@ class ShellTool(Tool):
             workspace=context.workspace,
             # What was judged to read only is held to it.
             workspace_writable=judged.risk != "low",
-            opens=judged.opens,
+            # A rule for `git switch` is none for what a branch brings.
+            opens=judged.opens if context.is_answered else _without_checkouts(judged.opens),
             timeout_s=limit_s,
             toolchains=True,
             max_output_bytes=self._deps.max_shell_output_bytes,
@@ -113,6 +114,10 @@ class ShellTool(Tool):
         if jobs is None or not has_jobs:
             return told_of(await run(context.report, context.cleared), limit_s)
         return await jobs.run(self, arguments, context, run=run, wait_s=wait_s, limit_s=limit_s)
+
+
+def _without_checkouts(opens: tuple[Opening, ...]) -> tuple[Opening, ...]:
+    return tuple(each for each in opens if each != "checkouts")
 
 
 class JobTool(Tool):

@@ -36,6 +36,7 @@ class Bench:
         self.ask: Callable[[str, tuple[str, ...]], Awaitable[str | None]] | None = None
         self.open_page: Callable[[str], Awaitable[str | None]] | None = None
         self.changes: dict[str, Any] = {}
+        self.is_answered = False
 
     def tool(self, name: str) -> Tool:
         deps = BuiltinDeps(
@@ -59,6 +60,7 @@ class Bench:
             report=self.heard,
             ask=self.ask,
             open_page=self.open_page,
+            is_answered=self.is_answered,
         )
 
     def risk(self, name: str, /, **arguments: Any) -> Assessment:

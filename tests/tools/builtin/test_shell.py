@@ -144,3 +144,12 @@ async def test_a_guarded_file_that_git_cannot_replace_is_explained(bench: Bench)
     assert "file_write does when a person says yes" in result.output
     assert bench.risk("file_write", path="conftest.py", content="a = 1\n").risk == "medium"
     assert (bench.workspace / "conftest.py").read_text() == "a = 2\n"
+    # A person said yes to this very call, which said what it brings.
+    assert "programs outside may run what" in bench.risk("shell", command="git switch main").reason
+    bench.is_answered = True
+    brought = await bench.call("shell", command="git restore . && git switch other")
+    assert brought.success, brought
+    assert "git left" not in brought.output
+    again = await bench.call("shell", command="git switch main")
+    assert again.success, again
+    assert (bench.workspace / "conftest.py").read_text() == "a = 1\n"
