@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -28,6 +29,7 @@ from clawd.tools.outcome import CallOutcome
 from clawd.tools.reach import ReachSettings
 from clawd.tools.taint_tracking import TaintTracking
 from tests.security.fakes import ADA, BOB, ROOT
+from tests.security.test_sandbox_process import processes_with
 from tests.support.dispatching import LIMIT_S, Bench, bench_in, request
 
 pytestmark = pytest.mark.sandbox
@@ -57,6 +59,7 @@ class World:
             [ShellTool(deps), JobTool(deps)], sandbox_level="bwrap"
         )
         self._calls = 0
+        self.told_first = ""  # what the call that began the last job told of it
 
     async def call(self, tool: str, **arguments: object) -> CallOutcome:
         self._calls += 1
@@ -68,9 +71,20 @@ class World:
         """Begin a command that becomes a job."""
         outcome = await self.call("shell", command=script)
         assert outcome.metadata.get("running"), outcome.text
+        self.told_first = outcome.text
         job = self.jobs.named(outcome.metadata["job"])
         assert job is not None
         return job
+
+    async def said(self, job: Job, word: str) -> None:
+        """Wait until a job has printed a word."""
+        async with asyncio.timeout(LIMIT_S):
+            while word not in job.output:
+                await asyncio.sleep(0.01)
+
+    async def go_on(self) -> None:
+        """Let a job go on that waits for words from the pipe `go`, which is there."""
+        await asyncio.to_thread((self.bench.workspace / "go").write_text, "word\n")
 
     async def is_over(self, job: Job) -> Receipt:
         """Wait for a job's end; return the receipt of it."""
@@ -96,13 +110,12 @@ async def test_p2_a_command_that_takes_long_goes_on_as_a_job_with_a_receipt_at_b
     job = await world.begun(fifo)
     (begin,) = world.bench.receipts()
     assert (begin.tool, begin.status, begin.id) == ("shell", "allowed", job.context.receipt_id)
+    await world.said(job, "begun")
     first = await world.call("job", action="output", id=job.id)
-    assert "begun" in "".join(map(str, [first.text])) or job.line(str).output_bytes == len(
-        "begun\n"
-    )
+    assert (world.told_first + first.text).count("begun\n") == 1
     (intent,) = await world.bench.memory.ledger.open_intents()
     assert intent.tool == "job"
-    await asyncio.to_thread((world.bench.workspace / "go").write_text, "word\n")
+    await world.go_on()
     end = await world.is_over(job)
     assert (end.tool, end.status, end.exit_code) == ("job", "failed", 3)
     assert begin.id in end.reason
@@ -124,10 +137,13 @@ async def test_what_is_done_in_time_is_no_job(world: World) -> None:
 
 
 async def test_a_job_is_waited_for_and_says_each_word_once(world: World) -> None:
-    job = await world.begun("sleep 0.6; echo one; sleep 0.2; echo two")
+    job = await world.begun("mkfifo go; echo one; cat go; echo two")
+    await world.said(job, "one")
     short = await world.call("job", action="wait", id=job.id, wait_s=0)
     assert (short.status, short.metadata["running"]) == ("allowed", True)
-    told = short.text + (await world.call("job", action="wait", wait_s=LIMIT_S)).text
+    await world.go_on()
+    last = await world.call("job", action="wait", wait_s=LIMIT_S)
+    told = world.told_first + short.text + last.text
     assert (told.count("one"), told.count("two")) == (1, 1)
     assert "ended with exit code 0" in told
     assert job.line(str).state == "ended"
@@ -137,7 +153,8 @@ async def test_whatever_ends_a_job_leaves_nothing_alive_and_a_receipt_that_says_
     world: World, tmp_path: Path
 ) -> None:
     """Rows: what ends it, and what its receipt says."""
-    script = "(sleep 1; touch survived) & sleep 300"
+    length = f"300.{secrets.randbelow(10**12)}"  # of this test alone, on this machine
+    script = f"sleep {length} & echo begun; sleep {length}"
 
     async def by_model(job: Job) -> None:
         stopped = await world.call("job", action="stop", id=job.id)
@@ -159,15 +176,16 @@ async def test_whatever_ends_a_job_leaves_nothing_alive_and_a_receipt_that_says_
         (by_daemon, "the end of the daemon"),
     ):
         job = await world.begun(script)
+        await world.said(job, "begun")
         await end(job)
         receipt = await world.is_over(job)
         assert (receipt.status, says in receipt.reason) == ("failed", True), receipt.reason
         assert job.line(str).state == "stopped"
-    assert not (world.bench.workspace / "survived").exists()
-    limited = World(world.bench, tmp_path, max_command_s=0.5)
+        assert processes_with(length) == []
+    limited = World(world.bench, tmp_path, max_command_s=1.0)
     job = await limited.begun("sleep 300")
     receipt = await limited.is_over(job)
-    assert "ended after 0.5 s" in receipt.reason
+    assert "ended after 1 s" in receipt.reason
 
 
 async def test_a_cancelled_call_leaves_no_job(world: World) -> None:
@@ -215,12 +233,13 @@ async def test_p2_hosts_that_a_job_reaches_after_its_call_stand_in_the_receipt_o
         bench.reach = ReachSettings(egress=egress, listed=lambda: (name,))
         reaching = World(bench, tmp_path)
         script = (
-            f"mkfifo go; cat go; curl -sS http://{name}/; curl -sS -o kept http://bad.test/; "
-            "cat go; cp kept more"
+            f"mkfifo go; echo there; cat go; curl -sS http://{name}/; "
+            "curl -sS -o kept http://bad.test/; cat go; cp kept more"
         )
         try:
             job = await reaching.begun(script)
-            await asyncio.to_thread((bench.workspace / "go").write_text, "word\n")
+            await reaching.said(job, "there")
+            await reaching.go_on()
             async with asyncio.timeout(LIMIT_S):
                 while "hello" not in job.output or "bad.test:80" not in str(_refused(job)):
                     await asyncio.sleep(0.02)
@@ -228,7 +247,7 @@ async def test_p2_hosts_that_a_job_reaches_after_its_call_stand_in_the_receipt_o
             assert "[clawd refused a connection: " in looked.text
             assert "bad.test" in looked.text
             assert f"host {name}" in bench.taint.sources("conv-1")
-            await asyncio.to_thread((bench.workspace / "go").write_text, "word\n")
+            await reaching.go_on()
             end = await reaching.is_over(job)
             begin = next(each for each in bench.receipts() if each.id in end.reason)
             assert (begin.contacted, begin.refused) == ("", "")
@@ -286,8 +305,9 @@ async def test_with_as_many_jobs_as_may_be_a_command_ends_with_its_call(
 async def test_what_a_job_of_a_tainted_conversation_writes_is_untrusted(world: World) -> None:
     taint: TaintBook = world.bench.taint
     taint.mark("conv-1", "https://example.org/")
-    job = await world.begun("mkfifo go; cat go > later.txt")
-    await asyncio.to_thread((world.bench.workspace / "go").write_text, "word\n")
+    job = await world.begun("mkfifo go; echo there; cat go > later.txt")
+    await world.said(job, "there")
+    await world.go_on()
     await world.is_over(job)
     found = await taint.files.sources((world.bench.workspace / "later.txt",))
     assert "https://example.org/" in found
