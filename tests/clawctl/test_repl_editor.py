@@ -230,8 +230,7 @@ class TestAttached:
         ):
             screen.wait_for(at_prompt)
             screen.type(f"see @{name} \r")
-            screen.wait_for(told)
-            screen.wait_for(re.compile(rf"(?s)hint.*\n> see @{name} *$", re.MULTILINE))
+            screen.wait_for(re.compile(rf"(?s){told}.*hint.*\n> see @{name} *$", re.MULTILINE))
             assert screen.all_text.count("hint") == hints
             assert not sent(daemon)
             screen.press("C-c")

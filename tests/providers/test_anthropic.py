@@ -477,7 +477,7 @@ async def test_silence_and_nobody_there_are_told() -> None:
     error, _ = await error_of(ChatServer(Answer(hang="headers")), first_byte_timeout_s=0.2)
     assert error.kind == "timeout"
     hanging = ChatServer(answered(*HELLO[:3], hang="end"))
-    error, partial = await error_of(hanging, read_timeout_s=0.2)
+    error, partial = await error_of(hanging, read_timeout_s=1.0)
     assert (error.kind, partial) == ("timeout", True)
     error, _ = await error_of(ChatServer(answered()), base_url="http://127.0.0.1:1")
     assert (error.kind, "127.0.0.1:1" in error.message) == ("network", True)

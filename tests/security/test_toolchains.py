@@ -341,9 +341,9 @@ async def test_toolchains_off_shows_the_systems_programs_alone(person: Person) -
 def test_a_login_shell_that_fails_or_hangs_leaves_the_daemons_own_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawd.security.toolchains._SHELL_LIMIT_S", 0.5)
     monkeypatch.setenv("PATH", "/usr/bin:/of/the/daemon")
-    for text in ("exit 3", "sleep 60", "exec 1>&-"):
+    for text, limit_s in (("sleep 60", 0.5), ("exit 3", 60.0), ("exec 1>&-", 60.0)):
+        monkeypatch.setattr("clawd.security.toolchains._SHELL_LIMIT_S", limit_s)
         (tmp_path / ".bash_profile").write_text(text)
         assert login_environment(tmp_path)["PATH"] == "/usr/bin:/of/the/daemon", text
     (tmp_path / ".bash_profile").write_text("echo noise; PATH=/x:$PATH; trap 'echo bye' EXIT")

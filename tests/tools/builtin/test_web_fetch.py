@@ -182,7 +182,7 @@ async def test_a_page_that_takes_too_long_to_read_is_told(bench: Bench, site: Si
 async def test_a_page_of_nothing_but_angles_ends_within_the_limits(
     bench: Bench, site: Site
 ) -> None:
-    bench.changes = {"web": WebSettings(extract_timeout_s=5)}
+    bench.changes = {"web": WebSettings(extract_timeout_s=30)}
     await fetched(bench, site, "/angles")
 
 
