@@ -9,7 +9,7 @@ help:
 	@echo 'make setup    everything that run needs, without running'
 	@echo 'make test     the tests, on the Python of .venv; ARGS="-k words" goes to pytest'
 	@echo 'make test-ci  what needs third-party clients, a browser, the package or a booted Debian, and'
-	@echo '              what takes long; then what depends on Python on the others of 3.11 to 3.13;'
+	@echo '              what takes long, and what depends on Python on the others of 3.11 to 3.13;'
 	@echo '              PYTHONS="3.13" chooses among them'
 	@echo 'make test-all everything, with all rounds and examples, on every Python found here'
 	@echo 'make lint     format, lint, types, imports, spelling'

@@ -664,7 +664,7 @@ def test_in_ci_a_test_that_failed_has_to_pass_twice_alone(
     for path in paths:
         path.write_text(UNSTEADY.format(tries=tries))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(targets, "LAST_FAILED", tmp_path / ".pytest_cache/v/cache/lastfailed")
+    monkeypatch.setattr(targets, "PYTEST_CACHES", tmp_path / "a cache")
     monkeypatch.setenv("CI", "true")
     monkeypatch.setenv("ARGS", "-n 1")
     assert targets.pytest(Path(sys.executable), "tests") == status
@@ -677,6 +677,7 @@ def test_outside_ci_a_test_that_failed_has_failed(
 ) -> None:
     (tmp_path / "test_it.py").write_text("def test_it():\n    assert False\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(targets, "PYTEST_CACHES", tmp_path / "a cache")
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("ARGS", "-n 0")
     assert targets.pytest(Path(sys.executable), "test_it.py") == 1

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from bootstrap.environment import ROOT, built_wheels, prepare
 from bootstrap.models import SHA256, prepare_embedder, prepare_model, prepare_models
 from bootstrap.peer import CHAT_CASES, build_peer, fetch_chat_cases
 from bootstrap.rootfs import prepare_rootfs
-from bootstrap.steps import SetupError, announce
+from bootstrap.steps import SetupError, announce, stop_group
 from bootstrap.system import MINORS, Interpreter, find_interpreter, probe
 
 RUN_PARTS = ("project", "engine")
@@ -70,7 +71,7 @@ MOST_WORKERS = 8
 TESTS_FAILED = 1  # pytest's exit status; others mean that it did not come to its end
 MOST_AGAIN = 3
 NO_SECOND_CHANCE = ("tests/security/", "tests/fault/")
-LAST_FAILED = ROOT / ".pytest_cache/v/cache/lastfailed"
+PYTEST_CACHES = ROOT / ".pytest_cache"
 MADE_HERE = (
     ".venv",
     ".venv-*",
@@ -97,6 +98,7 @@ def main(argv: Sequence[str]) -> int:
         "test": run_tests,
         "test-ci": run_tests_of_ci,
         "test-ci-setup": set_up_beside,
+        "test-pythons": run_tests_of_pythons,
         "test-all": run_all_tests,
         "lint": run_lint,
         "check": run_check,
@@ -180,15 +182,37 @@ def run_tests() -> int:
 
 
 def run_tests_of_ci() -> int:
-    """Runs what `make test` leaves to CI: big set-ups, what takes long, then the other Pythons."""
+    """Runs what `make test` leaves to CI: big set-ups, what takes long, and the other Pythons.
+
+    What takes long waits for most of its time. The other Pythons take what processor time it
+    leaves, and what they print comes after it.
+    """
     python = prepare((*RUN_PARTS, "dev"))
     set_up_for_ci(python, engine=built_wheels()[-1])
-    chosen = ("-m", f"({ONLY_CI}) and not slow", *folders(CI_FOLDERS))
-    if status := pytest(python, *chosen, each_waits=True):
-        return status
-    return on_other_interpreters(
-        prepare_other_interpreters(), "-m", PYTHON_TESTS, *folders(PYTHON_FOLDERS)
-    )
+    with tempfile.TemporaryFile() as printed:
+        command = ["nice", sys.executable, "-m", "bootstrap", "test-pythons"]
+        others = subprocess.Popen(
+            command,
+            cwd=ROOT / "packaging",
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            chosen = ("-m", f"({ONLY_CI}) and not slow", *folders(CI_FOLDERS))
+            status = pytest(python, *chosen, each_waits=True) or others.wait()
+        finally:
+            stop_group(others)
+            printed.seek(0)
+            shutil.copyfileobj(printed, sys.stdout.buffer)
+            sys.stdout.flush()
+    return status
+
+
+def run_tests_of_pythons() -> int:
+    """Runs what depends on Python on the others of those that clawd runs on."""
+    pythons = prepare_other_interpreters()
+    return on_other_interpreters(pythons, "-m", PYTHON_TESTS, *folders(PYTHON_FOLDERS))
 
 
 def folders(names: Iterable[str]) -> list[str]:
@@ -391,20 +415,23 @@ def pytest(python: Path, *arguments: str, each_waits: bool = False) -> int:
     workers = min(cores + more, MOST_WORKERS) if cores > 1 else 1
     spread = ["-n", str(workers), "--dist", "loadgroup"]
     in_ci = bool(os.environ.get("CI"))
-    forget = ["--cache-clear"] if in_ci else []  # so that what failed is what failed in this run
-    words = [str(python), "-m", "pytest", *forget, *spread, *arguments, *extra_arguments()]
+    cache = PYTEST_CACHES / python.parents[1].name.lstrip(".")
+    kept = ["-o", f"cache_dir={cache}", *(["--cache-clear"] if in_ci else [])]
+    words = [str(python), "-m", "pytest", *kept, *spread, *arguments, *extra_arguments()]
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     status = subprocess.call(words, env=environ)
-    return run_again_alone(python, environ) if in_ci and status == TESTS_FAILED else status
+    if not in_ci or status != TESTS_FAILED:
+        return status
+    failed = json.loads((cache / "v/cache/lastfailed").read_text())
+    return run_again_alone(python, [without_group(each) for each in failed], environ)
 
 
-def run_again_alone(python: Path, environ: Mapping[str, str]) -> int:
+def run_again_alone(python: Path, failed: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs the few tests that failed twice more, one after the other, and names what then passed.
 
     A machine that others use too fails one test in thousands now and then; that must not cost
     everybody the hour of a landing, nor be forgotten. What guards the wall gets no second chance.
     """
-    failed = [without_group(each) for each in json.loads(LAST_FAILED.read_text())]
     guards = [each for each in failed if each.startswith(NO_SECOND_CHANCE)]
     if guards or len(failed) > MOST_AGAIN:
         return TESTS_FAILED

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 QUIET_TICK_S = 20.0
 TTY_TICK_S = 0.2
@@ -148,7 +148,7 @@ def wait_showing(child: "subprocess.Popen[str]", progress: Progress) -> int:
             progress.draw()
 
 
-def stop_group(child: "subprocess.Popen[str]") -> None:
+def stop_group(child: "subprocess.Popen[Any]") -> None:
     """Ends what an interrupted step has left running, compilers included."""
     for wish in (signal.SIGTERM, signal.SIGKILL):
         if child.poll() is not None:
