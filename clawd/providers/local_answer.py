@@ -48,7 +48,7 @@ from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallP
 from clawd.providers.toolcalls.detect import also_in_tags, end_of_thought
 
 _LOOPED = "the answer was ended as it did nothing but repeat itself (stop_loops in [engine])"
-_OPENED, _CLOSED = "<tool_call>", "</tool_call>"
+_OPENED, _CLOSED, _RESULT = "<tool_call>", "</tool_call>", "<tool_response>"
 _LIFTED = "the answer was held to its schema for a part of it only: "
 _LEFT_OUT = "the answer is not held to all of its schema, as strict is false; left out: "
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class LocalAnswer:
             },
         )
         self._begins_anew = False
-        self._strays = StrayEnd() if request.tools else None
+        self._strays = StrayMarks() if request.tools else None
         self._logprobs: list[TokenLogprob] = []
         self._trail = TokenTrail()
 
@@ -151,6 +151,8 @@ class LocalAnswer:
                 case CallDelta() if self._one_call and delta.index:
                     continue  # of a family whose calls no grammar can tell from text
                 case CallDelta():
+                    if self._strays is not None:
+                        self._strays.leave_call()
                     self._has_calls = True
                     if delta.name:
                         call_id = f"call_{secrets.token_hex(6)}"
@@ -198,10 +200,12 @@ class LocalAnswer:
         return self._tool_choice not in {"auto", "none"} and not self._has_calls
 
 
-class StrayEnd:
-    """Leaves marks out that close calls where no call was opened and the answer ends with them.
+class StrayMarks:
+    """Leaves marks out that belong to nothing, as small models write them.
 
-    What explains a mark goes on behind it; what opened a call and cannot be read stays whole.
+    These are marks that close calls where no call was opened and the answer ends with them, and
+    that of a result with nothing but a call behind it. What explains a mark goes on behind it; what
+    opened a call and cannot be read stays whole.
     """
 
     def __init__(self) -> None:
@@ -212,6 +216,9 @@ class StrayEnd:
     def feed(self, text: str) -> str:
         """Return what of the text so far is no such end, and was not returned before."""
         held = self._held + text
+        if not self._seen.strip() and _opens_result(held):
+            self._held = held
+            return ""
         self._has_opened = self._has_opened or _OPENED in self._seen + held
         cut = len(held) if self._has_opened else len(held) - _begun(held)
         while not self._has_opened and (before := held[:cut].rstrip()).endswith(_CLOSED):
@@ -220,11 +227,23 @@ class StrayEnd:
         self._seen = (self._seen + passed)[-len(_OPENED) :]
         return passed
 
+    def leave_call(self) -> None:
+        """Take note that a call came."""
+        self._seen = ""
+        if _opens_result(self._held):
+            self._held = ""
+
     def finish(self) -> str:
         """Return what was held back and is no mark."""
         left = self._held.replace(_CLOSED, "").strip()
         self._held = ""
         return left
+
+
+def _opens_result(text: str) -> bool:
+    """Return whether a text is the mark of a result, or its beginning, and blanks."""
+    mark = text.strip()
+    return bool(mark) and _RESULT.startswith(mark)
 
 
 def _begun(text: str) -> int:

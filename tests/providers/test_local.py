@@ -46,7 +46,7 @@ from clawd.providers.base import (
     collect,
 )
 from clawd.providers.local import GREEDY, LocalModel, LocalProvider
-from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas, StrayEnd
+from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas, StrayMarks
 from clawd.providers.local_request import LocalOptions, fitted, generate_for, resolve_sampling
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import end_of_thought, habits_of, parser_of
@@ -615,6 +615,23 @@ def test_r5_what_ends_the_reasoning_of_an_answer_is_its_familys(
 )
 def test_r7_a_mark_that_closes_no_call_is_no_end_of_an_answer(said: str, shown: str) -> None:
     for step in (1, 3, len(said)):
-        end = StrayEnd()
+        end = StrayMarks()
         pieces = [end.feed(said[at : at + step]) for at in range(0, len(said), step)]
         assert "".join([*pieces, end.finish()]).rstrip("\n") == shown.rstrip("\n"), step
+
+
+async def test_r7_the_mark_of_a_result_before_a_call_is_left_out(tmp_path: Path) -> None:
+    async with local(tmp_path) as (provider, _):
+        for said, shown in (
+            (f"<tool_response>\n{CALL}", ""),
+            (f"<tool_response>{CALL}\n<tool_response>\n{CALL}", ""),
+            (f"<tool_response>\nnoon\n{CALL}", "<tool_response>\nnoon"),
+            (f"Look: <tool_response>\n{CALL}", "Look: <tool_response>"),
+        ):
+            response = await collect(provider.chat(ask(f"chars {said}", tools=(TIME,))))
+            assert (response.final_text.strip(), len(response.tool_calls)) == (
+                shown, said.count(CALL)
+            )  # fmt: skip
+        for said in ("<tool_response>\n18 C", "<tool_response>"):
+            response = await collect(provider.chat(ask(f"chars {said}", tools=(TIME,))))
+            assert response.final_text == said
