@@ -307,6 +307,7 @@ def _glm_reader(
                 marker = yield from source.one_of(tags.opening)
                 if not marker and (yield from source.one_of(tags.closing)):
                     source.claim()
+                source.drop_cut(*tags.closing.texts, tags.call)
 
     return read
 

@@ -125,6 +125,7 @@ def make_muse(options: ParserOptions) -> ToolCallParser:
                 return
             recipient, end = yield from source.until(_MESSAGE)
             if not end:
+                source.drop_cut(*_TO.texts)
                 return
             source.claim()
             source.out.part()
@@ -132,6 +133,7 @@ def make_muse(options: ParserOptions) -> ToolCallParser:
             if options.calls and not is_thought and recipient.strip() != "user":
                 section = yield from source.one_of(_SECTION)
                 yield from tagged.read(source, section)
+                source.drop_cut(*_MUSE.sections, _MUSE.call)
             take = source.out.add_reasoning if is_thought else source.out.add_text
             take(source.unclaimed())
             end = yield from source.pour(_ENDS, take)

@@ -260,6 +260,8 @@ class HarmonyParser:
         if is_cut and len(self._held) >= SURELY_MARKER:
             self._held = ""
         self._section += self._held
+        if is_cut and self._section.strip().removeprefix(_ROLE).lstrip().startswith("to="):
+            return
         self._end_section()
         if (self._recipient and not is_cut) or not (self._kind or self._has_role):
             self._out.add_text("".join((*self._raw, self._held)))

@@ -220,6 +220,7 @@ _RECIPIENTS = Form(
     marks=(Mark("", "", _NAMED, _addressed), Mark(RECIPIENT, "", _NAMED, _addressed)),
     drops=_DROPS,
     is_framed=True,
+    names=(_EVERYBODY,),
 )
 FUNCTIONARY31_FRAME = CallFrame(
     call=f"{FUNCTIONARY_OPEN}%name%>%arguments%</function>",

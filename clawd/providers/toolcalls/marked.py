@@ -45,6 +45,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         leading: the markers around reasoning at the start.
         calls_end_thoughts: a call's marker inside reasoning is a call.
         is_framed: text too is written behind markers, so they count without tools as well.
+        names: whom what is framed may be for beside the tools, where it begins with a name.
     """
 
     marks: tuple[Mark, ...]
@@ -55,6 +56,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     leading: tuple[tuple[str, str], ...] = (THINK,)
     calls_end_thoughts: bool = False
     is_framed: bool = False
+    names: tuple[str, ...] = ()
 
 
 def marked_parser(options: ParserOptions, form: Form) -> ToolCallParser:
@@ -122,6 +124,10 @@ class _FormReader:
         body = yield from source.scan(scanner, "" if mark.open else source.unclaimed_so_far())
         calls = None if scanner.is_rejected else mark.decode(body, self._options)
         if calls is None:
+            if self._form.is_framed and not mark.open:
+                source.drop_cut(
+                    *(f"{name}\n" for name in (*self._options.schemas, *self._form.names))
+                )
             return None
         following = ""
         if mark.close:

@@ -224,6 +224,19 @@ class Source:
         self._at = len(self._text)
         self._raw.clear()
 
+    def drop_cut(self, *openings: str) -> None:
+        """Take all that is left for good where it is the beginning of a call that was cut.
+
+        It begins with one of these, or is itself the beginning of one and hardly anything else.
+        """
+        left = (self.unclaimed_so_far() + self.rest()).lstrip()
+        is_begun = left.startswith(openings) or any(
+            text.startswith(left) and len(left) >= min(SURELY_MARKER, len(text) - 1)
+            for text in openings
+        )
+        if is_begun and self._is_cut and self.ends_within(_KEY_CHARS):
+            self.drop_rest()
+
     def ends_in(self, markers: Markers) -> bool:
         """Consume the rest, empty or the cut beginning of a marker; False if it is more."""
         rest = self._text[self._at : self._at + markers.longest]

@@ -117,10 +117,7 @@ def test_h4_a_cut_call_is_never_text() -> None:
 
 ONE = ChatCall(id="call_0123456789ab", name="look", arguments='{"path": "ä/b", "deep": {"n": 2}}')
 TWO = ChatCall(id="call_abcdef012345", name="write", arguments='{"path": "a"}')
-# A text may begin so: the name of a tool that nothing marks, and what Muse writes in its messages.
-LIKE_TEXT = {"muse", "functionary 3.2"}
 LEAST_LEAK = 4  # a blank, and as much of a marker as may be text
-HUNYUAN_END = "</tool_calls:opensource>"
 
 
 def cuts_of(family: str, template: str, calls: tuple[ChatCall, ...]) -> list[str]:
@@ -136,8 +133,8 @@ def cuts_of(family: str, template: str, calls: tuple[ChatCall, ...]) -> list[str
             said, _, read = folded(deltas)
             # What is no whole JSON is told as a cut call, and never run.
             less = [call for call in read if is_whole(call) and not among(call, whole)]
-            leaks = is_told and len(said.strip()) >= LEAST_LEAK and family not in LIKE_TEXT
-            if less or (leaks and not HUNYUAN_END.startswith(said.strip())):
+            leaks = is_told and len(said.strip()) >= LEAST_LEAK
+            if less or leaks:
                 wrong.append(f"{family}: {text[:at][-40:]!r} gives {said!r}, {less}")
     return wrong
 
@@ -186,9 +183,11 @@ def test_h4_what_is_no_call_of_an_offered_tool_is_left_as_it_was() -> None:
     for text in ("I say <", "so [", '{"answer": 4', "x < y"):
         assert folded(told(json_families.make_hermes, [text], is_cut=True)) == (text, "", ())
     opened = "<|channel|>commentary to=functions.look <|constrain|>json<|message|>"
-    for at in range(len(opened), len(opened) + 9):
-        cut = folded(told(harmony.make, [(opened + '{"path": ')[:at]], is_cut=True))
-        assert cut == ("", "", ())
+    addressed = " to=functions.look<|channel|>commentary json<|message|>"
+    for head, start in ((opened, len(opened)), (addressed, len(" to="))):
+        for at in range(start, len(head) + 9):
+            cut = folded(told(harmony.make, [(head + '{"path": ')[:at]], is_cut=True))
+            assert cut == ("", "", ())
 
 
 TYPED: dict[str, Any] = {
