@@ -224,11 +224,14 @@ class World:
 
     @property
     def a_job(self) -> str:
-        """A command that goes on after its call."""
+        """A command that goes on after its call, and has printed a word."""
         arguments = json.dumps({"command": "echo begun; sleep 300", "timeout_s": 0.5})
         conversation = self.a_conversation
         self.call(RunTool(name="shell", arguments=arguments, conversation_id=conversation))
-        return str(self.call(ListJobs(conversation_id=conversation)).items[0].id)
+        deadline = time.monotonic() + LIMIT_S
+        while not (line := self.call(ListJobs(conversation_id=conversation)).items[0]).output_bytes:
+            assert time.monotonic() < deadline, line
+        return str(line.id)
 
     @property
     def a_file(self) -> str:
