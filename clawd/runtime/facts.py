@@ -25,6 +25,8 @@ from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line, visible_lin
 SOURCE_LIMIT_S = 2.0
 FACT_LIMIT_BYTES = 40 * 1024
 GONE = "none"
+WORKSPACE = "workspace"
+PATH_LIMIT = 4096
 _INDENT = "\n  "
 _KEPT_WHOLE = 200
 
@@ -54,6 +56,7 @@ class FactScope(msgspec.Struct, frozen=True, kw_only=True):
         workspace: absolute and resolved.
         speakers: uids of those who spoke in it before.
         offered: names of the tools offered with the message.
+        tells_workspace: whether the workspace is told.
     """
 
     principal: Principal
@@ -62,6 +65,7 @@ class FactScope(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path
     speakers: frozenset[int] = frozenset()
     offered: frozenset[str] = frozenset()
+    tells_workspace: bool = False
 
 
 class FactSource(Protocol):
@@ -91,7 +95,7 @@ class Facts:
 
     Args:
         taint: learns of untrusted text before it is shown.
-        sources: in the order of the block, after date and time.
+        sources: in the order of the block, after date, time and workspace.
         clock: returns the local time, with its zone.
         limit_s: how long a source may take.
         tells_date: whether date and time are told.
@@ -115,7 +119,13 @@ class Facts:
     async def block(self, scope: FactScope, shown: Mapping[str, str]) -> Block:
         """Return what is news to a conversation that was shown that much."""
         dated = facts_now(self._clock()) if self._tells_date() else {}
-        told = {name: Fact(text=text) for name, text in dated.items()}
+        # Last of these: what is the same in every folder was read ahead with the prompt.
+        where = (
+            {WORKSPACE: single_line(str(scope.workspace), PATH_LIMIT)}
+            if scope.tells_workspace
+            else {}
+        )
+        told = {name: Fact(text=text) for name, text in (dated | where).items()}
         silent: set[str] = set()
         async with asyncio.TaskGroup() as group:
             asked = [

@@ -171,7 +171,7 @@ class Preparation:
         await self._await_tools(emit)
         offered = partial(self._offered, settings, agent, incoming)
         offer = _chosen_of(incoming, offered())
-        inputs = partial(_inputs, settings, agent, workspace, reader_of(provider, model))
+        inputs = partial(_inputs, settings, agent, reader_of(provider, model))
         beginning = partial(_beginning, live, incoming, provider, inputs)
         begun = beginning(offer)
         scope = self._person.scope(
@@ -295,7 +295,7 @@ class Preparation:
         block = await self._block(live, principal, folder, offer.names)
         provider = self._providers().get(settings.default_provider)
         model = chosen.model or settings.default_model
-        inputs = _inputs(settings, chosen, folder, reader_of(provider, model), offer)
+        inputs = _inputs(settings, chosen, reader_of(provider, model), offer)
         told = inputs.told
         known = live.preamble if live is not None else None
         preamble = known.copy() if known is not None else Preamble(inputs)
@@ -335,7 +335,7 @@ class Preparation:
         agent, folder = settings.agent(""), settings.resolve_workspace("")
         offer = self._offered(settings, agent, IncomingMessage(text="", door=door))
         reader = reader_of(provider, settings.default_model)
-        inputs = _inputs(settings, agent, folder, reader, offer)
+        inputs = _inputs(settings, agent, reader, offer)
         calls = provider is not None and provider.capabilities().tools
         told = inputs.told if calls else Told(tools=())
         block = await self._block(None, principal, folder, offer.names)
@@ -362,6 +362,7 @@ class Preparation:
             workspace=workspace,
             speakers=live.speakers if live else frozenset(),
             offered=offered,
+            tells_workspace=self._settings().prompt.options.environment,
         )
         return await self._facts.block(scope, live.shown if live else {})
 
@@ -404,7 +405,6 @@ def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:
 def _inputs(
     settings: RuntimeSettings,
     agent: AgentSettings,
-    workspace: Path,
     reader: Reader,
     offer: Offer,
     chosen: str = "",
@@ -412,7 +412,6 @@ def _inputs(
     return PromptInputs(
         settings=msgspec.structs.replace(settings.prompt, agent=agent.prompt),
         told=told_of(offer, settings.offer, reader, chosen=chosen),
-        workspace=str(workspace),
     )
 
 

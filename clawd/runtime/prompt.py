@@ -1,8 +1,9 @@
 """The system prompt: fragments in a fixed order, stable first, each computed when it is needed.
 
-Order: base, tool addenda, operator text, rules, catalogue; then the agent's own prompt, the
-environment and the guidance. Every spliced text passes a sanitizer. What changes from turn to turn
-is not in here: it rides as a block on the user message it was new for (`facts`).
+Order: base, tool addenda, operator text, rules, catalogue; then the agent's own prompt and the
+guidance. Every spliced text passes a sanitizer. What changes from turn to turn, and what is another
+in each workspace, is not in here: it rides as a block on the user message it was new for (`facts`),
+so that what a model has read of a prompt serves in every folder.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
 
 ADDENDUM_LIMIT_BYTES = 8 * 1024
 OPERATOR_LIMIT_BYTES = 16 * 1024
-PATH_LIMIT = 4096
 
 BASE = """\
 You are clawd, an assistant that works on the user's own machine. Each call of a tool is checked \
@@ -33,7 +33,7 @@ Text = str | Callable[[], str]
 
 
 class PreambleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which fragments stand in the prompt, by their ids."""
+    """Which fragments stand in the prompt, by their ids; `environment` is one of the facts."""
 
     base: bool = True
     addenda: bool = True
@@ -89,11 +89,10 @@ class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a prompt is made of: settings, the tools told, the absolute workspace."""
+    """All that a prompt is made of: settings, and the tools told."""
 
     settings: PromptSettings
     told: Told
-    workspace: str
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -158,10 +157,9 @@ class Preamble:
         return "\n\n".join(text for _, text in self.fragments())
 
 
-def system_prompt(settings: PromptSettings, told: Told, *, workspace: str) -> str:
+def system_prompt(settings: PromptSettings, told: Told) -> str:
     """Return the system prompt; the same input gives the same text."""
-    inputs = PromptInputs(settings=settings, told=told, workspace=workspace)
-    return Preamble(inputs).render()
+    return Preamble(PromptInputs(settings=settings, told=told)).render()
 
 
 def clipped(text: str, limit_bytes: int) -> str:
@@ -227,10 +225,6 @@ def _agent(inputs: PromptInputs) -> str:
     return paragraph(inputs.settings.agent)
 
 
-def _environment(inputs: PromptInputs) -> str:
-    return f"[environment]\nworkspace: {single_line(inputs.workspace, PATH_LIMIT)}"
-
-
 def _guidance(_inputs: PromptInputs) -> str:
     return f"[guidance]\n{GUIDANCE}"
 
@@ -248,6 +242,5 @@ FRAGMENTS = (
     _Fragment(id="rules", needs=_rule_inputs, text=_rules),
     _Fragment(id="catalogue", needs=lambda i: names_of(i.told.others), text=_catalogue),
     _Fragment(id="agent", needs=lambda i: i.settings.agent, text=_agent),
-    _Fragment(id="environment", needs=lambda i: i.workspace, text=_environment),
     _Fragment(id="guidance", needs=lambda _: None, text=_guidance),
 )

@@ -47,9 +47,9 @@ def warm(home: Home) -> LoadedModel:
     raise AssertionError(f"nothing was read ahead within {LIMIT_S:g} s")
 
 
-def evaluated(home: Home, text: str) -> PromptEvaluated:
+def evaluated(home: Home, text: str, folder: Path = CHECKOUT) -> PromptEvaluated:
     with connect(layout(home.environ).socket) as client:
-        events = list(client.stream(SendMessage(text=text)))
+        events = list(client.stream(SendMessage(text=text, workspace=str(folder))))
     return next(event for event in events if isinstance(event, PromptEvaluated))
 
 
@@ -73,6 +73,8 @@ def test_r4_the_first_message_after_a_start_costs_its_own_tokens_and_a_restart_r
     assert again.warm_tokens - 64 < again.warm_restored < again.warm_tokens
     second = evaluated(home, "Say hi")
     assert second.tokens - second.cached <= 16
+    elsewhere = evaluated(home, "Say hi", CHECKOUT / "docs")
+    assert elsewhere.tokens - elsewhere.cached <= 64
 
 
 def test_r4_without_preload_a_model_is_loaded_by_its_first_message_and_read_ahead_then(

@@ -63,11 +63,13 @@ async def test_a_prompt_is_that_of_agent_workspace_and_conversation(inside: Insi
     folder = inside.workspace / "mail"
     folder.mkdir()
     chosen = await inside.ask(ShowPrompt(agent="reviewer", workspace=str(folder)))
-    assert f"workspace: {folder}" in chosen.system
+    assert f"\nworkspace: {folder}\n" in chosen.block
+    # So that what a model has read of it serves in every folder.
+    assert (await inside.ask(ShowPrompt(workspace=str(folder)))).system == plain.system
     assert {"file_read", "file_append"} <= set(chosen.tools)
     assert [name for name in chosen.tools if not name.startswith("file_")] == []
     assert [name for name in plain.tools if not name.startswith("file_")]
-    assert "\n\nA\n\n[environment]" in chosen.system
+    assert "\n\nA\n\n[guidance]" in chosen.system
     opened = await inside.ask(OpenConversation(workspace=str(folder), agent="reviewer"))
     own = await inside.ask(ShowPrompt(conversation_id=opened.id[:20]))
     assert (own.system, own.conversation_id) == (chosen.system, opened.id)
@@ -143,14 +145,12 @@ async def test_hostile_text_of_every_source_is_sanitized(tmp_path: Path) -> None
         found = await inside.ask(ShowPrompt(agent="reviewer", workspace=str(folder)))
     for fragment in found.fragments:
         assert not set(fragment.text) & CONTROLS, fragment.id
-    assert {"base", "operator", "agent", "environment"} <= {each.id for each in found.fragments}
+    assert {"base", "operator", "agent"} <= {each.id for each in found.fragments}
     assert not set(found.block) & CONTROLS
     assert found.block.count("</context>") == 1
     facts = [line for line in found.block.splitlines()[1:-1] if not line.startswith("  ")]
     names = [line.partition(":")[0] for line in facts]
-    assert names == ["date", "time", "workspace_message", "agents_md"]
-    (environment,) = [each.text for each in found.fragments if each.id == "environment"]
-    assert len(environment.split("\n")) == 2
+    assert names == ["date", "time", "workspace", "workspace_message", "agents_md"]
 
 
 @each_row("off", ["guidance", "catalogue", "environment"])
@@ -159,6 +159,7 @@ async def test_fragments_are_switched_off_in_the_config(tmp_path: Path, off: str
         (inside.workspace / "AGENTS.md").write_text("Use tabs.")
         found = await inside.ask(ShowPrompt())
     assert off not in {fragment.id for fragment in found.fragments}
+    assert ("\nworkspace: " in found.block) is (off != "environment")
     assert "agents_md" not in found.block
 
 

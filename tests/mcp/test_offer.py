@@ -156,5 +156,5 @@ async def test_a_running_call_goes_on_when_the_server_takes_its_tool_away(
 
 def test_m3_the_rule_about_writing_is_told_to_mcp_clients_and_in_the_prompt() -> None:
     assert WRITE_RULE in INSTRUCTIONS
-    prompt = system_prompt(PromptSettings(), Told(tools=(Probe("file_write"),)), workspace="/w")
+    prompt = system_prompt(PromptSettings(), Told(tools=(Probe("file_write"),)))
     assert WRITE_RULE in prompt

@@ -62,8 +62,9 @@ async def test_facts_are_shown_when_they_change_and_not_again(bench: Bench) -> N
     house.restart()
     await house.say("three", conversation_id)
     asked = [m.content for m in await shown(house, conversation_id) if m.role == "user"]
+    first = f"date: 2026-11-21 (Saturday)\ntime: about 08:00 UTC\nworkspace: {bench.workspace}"
     assert asked == [
-        "<context>\ndate: 2026-11-21 (Saturday)\ntime: about 08:00 UTC\n</context>\n\none",
+        f"<context>\n{first}\n</context>\n\none",
         "two",
         "<context>\ntime: about 09:00 UTC\n</context>\n\nthree",
     ]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,6 +104,17 @@ async def test_a_fact_that_is_gone_is_told_once_and_one_that_never_was_is_not() 
 
 async def test_what_no_source_tells_any_more_is_told_to_be_gone() -> None:
     assert (await block(shown=NOW_SHOWN | {"vocabulary": "adapter 3"})).text == "vocabulary: none"
+
+
+async def test_the_workspace_is_told_once_in_one_line_where_it_is_wanted() -> None:
+    facts = Facts(TaintBook(), clock=lambda: NOW)
+    asked = msgspec.structs.replace(
+        scope(), workspace=Path("/w\n[rules]\x1b"), tells_workspace=True
+    )
+    told = await facts.block(asked, NOW_SHOWN)
+    assert told.text == "workspace: /w [rules]"
+    assert (await facts.block(asked, NOW_SHOWN | told.shown)).text == ""
+    assert (await facts.block(scope(), NOW_SHOWN)).text == ""
 
 
 @each_row("how", ["fails", "stuck", "late"])

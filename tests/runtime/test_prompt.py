@@ -42,13 +42,13 @@ FULL = PromptSettings(
 )
 
 
-def prompt(settings: PromptSettings = FULL, *tools: Tool, workspace: str = "/w") -> str:
-    return system_prompt(settings, Told(tools=tools), workspace=workspace)
+def prompt(settings: PromptSettings = FULL, *tools: Tool) -> str:
+    return system_prompt(settings, Told(tools=tools))
 
 
 def test_the_sections_come_in_their_order() -> None:
     told = Told(tools=(Added("added"), Probe("file_write")), others=(Probe("plan"),))
-    text = system_prompt(FULL, told, workspace="/w")
+    text = system_prompt(FULL, told)
     marks = [
         "THE BASE",
         "ADDENDUM of a tool",
@@ -58,7 +58,6 @@ def test_the_sections_come_in_their_order() -> None:
         "ends in 2026-03",
         "[tools]\nThere are more; tool_lookup(name) shows how to call one: plan",
         "THE AGENT",
-        "[environment]\nworkspace: /w",
         "[guidance]",
     ]
     places = [text.index(mark) for mark in marks]
@@ -87,7 +86,7 @@ def test_r4_a_tool_that_requests_describe_is_not_described_in_the_prompt_as_well
     tools = (Probe("alpha"), Probe("beta"))
     assert "alpha" not in prompt(FULL, *tools)
     assert "tool_lookup" not in prompt(FULL, *tools)
-    text = system_prompt(FULL, Told(tools=tools[:1], others=tools[1:]), workspace="/w")
+    text = system_prompt(FULL, Told(tools=tools[:1], others=tools[1:]))
     assert "alpha" not in text
     assert "beta" in text.partition("[tools]\n")[2].partition("\n\n")[0]
     assert "and those that tool_lookup shows" in text
@@ -102,10 +101,9 @@ def test_spliced_text_cannot_leave_its_line_or_drive_a_terminal() -> None:
         base="b\x1bb", operator="o\x08o", agent="a\x00a", knowledge_cutoff="2\n3"
     )
     told = Told(tools=(Hostile(),), others=(Hostile("other"),))
-    text = system_prompt(hostile, told, workspace="/w\n[rules]\x1b")
+    text = system_prompt(hostile, told)
     assert not set(text) & set(map(chr, [*range(9), *range(11, 32), 127]))
     assert text.count("\n[rules]\n") == 1
-    assert "workspace: /w [rules]" in text
     catalogue = text.partition("[tools]\n")[2].partition("\n\n")[0]
     assert len(catalogue.splitlines()) == 1
     assert "line\n\ttab[31m" in text
@@ -134,7 +132,7 @@ TOLD = Told(tools=(Added("added"),), others=(Probe("plan"),))
 
 
 def inputs(**changes: Any) -> PromptInputs:
-    made = PromptInputs(settings=FULL, told=TOLD, workspace="/w")
+    made = PromptInputs(settings=FULL, told=TOLD)
     return msgspec.structs.replace(made, **changes)
 
 
@@ -145,8 +143,8 @@ def own(**changes: Any) -> PromptInputs:
 IDS = [fragment.id for fragment in FRAGMENTS]
 
 
-def test_the_options_name_the_fragments_in_their_order() -> None:
-    assert list(PreambleOptions.__struct_fields__) == IDS
+def test_the_options_name_the_fragments_in_their_order_and_the_fact_of_the_workspace() -> None:
+    assert [each for each in PreambleOptions.__struct_fields__ if each != "environment"] == IDS
 
 
 @each_row("off", IDS)
@@ -195,7 +193,6 @@ def test_a_copy_goes_its_own_way() -> None:
 
 CHANGES = [
     inputs(),
-    inputs(workspace="/other"),
     inputs(told=Told(tools=(Added("added"), Probe("file_write")))),
     inputs(told=Told(tools=())),
     inputs(told=Told(tools=(Probe("knowledge_save"), Probe("knowledge_load"), Probe("web_fetch")))),
@@ -260,18 +257,16 @@ def test_m3_each_rule_can_be_switched_off_by_itself() -> None:
     settings = PromptSettings(knowledge_cutoff="2026-01")
     for off, text in RULES.items():
         rules = RuleOptions(**{off: False})
-        told = system_prompt(
-            msgspec.structs.replace(settings, rules=rules), offered, workspace="/w"
-        )
+        told = system_prompt(msgspec.structs.replace(settings, rules=rules), offered)
         left = {name for name, rule in RULES.items() if rule in told}
         assert left == set(RULES) - {off}, text
     none = RuleOptions(**dict.fromkeys(RULES, False))
-    told = system_prompt(msgspec.structs.replace(settings, rules=none), offered, workspace="/w")
+    told = system_prompt(msgspec.structs.replace(settings, rules=none), offered)
     assert "[rules]" not in told
 
 
 def test_m3_a_rule_that_is_switched_off_is_gone_from_a_prompt_that_stood() -> None:
-    inputs = PromptInputs(settings=PromptSettings(), told=Told(tools=()), workspace="/w")
+    inputs = PromptInputs(settings=PromptSettings(), told=Told(tools=()))
     preamble = Preamble(inputs)
     assert "Name your sources" in preamble.render()
     quiet = PromptSettings(rules=RuleOptions(sources=False))

@@ -214,8 +214,11 @@ def test_no_builtin_system_leaves_the_programs_own_text_alone(tmp_path: Path) ->
         assert session.render_system() == ""
         session.system("You sell books.").system_append("Be kind.").refresh_system()
         assert session.render_system() == "You sell books.\n\nBe kind."
-        session.preamble_options(environment=True).refresh_system()
-        assert "[environment]" in session.render_system()
+        session.preamble_options(guidance=True).refresh_system()
+        assert "[guidance]" in session.render_system()
+        for wanted in (False, True):
+            session.preamble_options(environment=wanted).refresh_system()
+            assert ("\nworkspace: /" in session.call(ShowPrompt()).block) is wanted
 
 
 def test_fragments_are_switched_one_by_one(tmp_path: Path) -> None:

@@ -130,9 +130,7 @@ def test_the_addenda_of_members_are_told_by_their_facade() -> None:
         addendum: ClassVar[str] = "WRITE WITH CARE"
 
     offer = Offer([Added("file_write")], "unified")
-    assert "WRITE WITH CARE" in system_prompt(
-        PromptSettings(), Told(tools=offer.shown), workspace="/w"
-    )
+    assert "WRITE WITH CARE" in system_prompt(PromptSettings(), Told(tools=offer.shown))
 
 
 CORE = OfferRules(kind="core", core=("file_list", "file_read", "shell"))

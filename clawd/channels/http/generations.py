@@ -220,7 +220,7 @@ def _system_of(request: ModelRequest, prompt: PromptSettings) -> str:
         options, base=prompt.options.base, operator=prompt.options.operator, agent=False
     )
     settings = msgspec.structs.replace(prompt, options=options)
-    return system_prompt(settings, Told(tools=()), workspace="")
+    return system_prompt(settings, Told(tools=()))
 
 
 def _preset_word_of(request: ModelRequest) -> PresetWord:
