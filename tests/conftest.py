@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_landlock import landlock_problem
 from clawd.security.sandbox_plan import ResourceLimits, Surroundings
-from clawd.security.sandbox_result import Level
+from clawd.security.sandbox_process import Level
 from tests.clients.places import lacking
 from tests.support.chat_cases import lacking_sources
 from tests.support.installed import no_machine

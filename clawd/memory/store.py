@@ -21,7 +21,7 @@ from clawd.memory.writer import Database
 from clawd.receipts.ledger import Intent
 from clawd.receipts.record import sha256_hex
 from clawd.security.keys import ApiKey, Scope
-from clawd.security.origin_marks import Mark
+from clawd.security.origins import Mark
 
 # The marks of untrusted files, kept in memory.sqlite.
 

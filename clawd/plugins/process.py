@@ -23,7 +23,7 @@ from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_landlock import make_folder, remove_folder
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import (
     Arguments,
     Tool,

@@ -34,7 +34,7 @@ from clawd.runtime.stored import (
 )
 from clawd.runtime.titles import title_of
 from clawd.security.approvals import Attendance
-from clawd.security.modes import ModeBook, ModeChange
+from clawd.security.policy import ModeBook, ModeChange
 from clawd.security.principal import Principal
 from clawd.security.risk import Autonomy
 from clawd.security.taint import TaintBook

@@ -37,7 +37,6 @@ from clawd.security.shell_destruction import (
     forced_push,
     fork_bomb,
 )
-from clawd.security.shell_options import git_subcommand, risky_option, takes_any_arguments
 from clawd.security.shell_paths import (
     PathProblem,
     is_own,
@@ -47,7 +46,13 @@ from clawd.security.shell_paths import (
     problems_of_command,
 )
 from clawd.security.shell_script import Redirect, Script, SimpleCommand, parse
-from clawd.security.shell_words import Word, expand
+from clawd.security.shell_words import (
+    Word,
+    expand,
+    git_subcommand,
+    risky_option,
+    takes_any_arguments,
+)
 from clawd.security.shell_wrappers import (
     SHELLS,
     Unwrapped,

@@ -11,11 +11,13 @@ say why:
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import secrets
 import select
 import signal
+import struct
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -26,18 +28,75 @@ import msgspec
 
 from clawd.errors import StorageError
 from clawd.kernel.threads import Pool
-from clawd.security import inotify
 from clawd.wire.safe_text import single_line
+
+IN_ATTRIB = 0x4
+IN_CLOSE_WRITE = 0x8
+IN_MOVED_FROM = 0x40
+IN_MOVED_TO = 0x80
+IN_CREATE = 0x100
+IN_DELETE = 0x200
+IN_DELETE_SELF = 0x400
+IN_MOVE_SELF = 0x800
+IN_UNMOUNT = 0x2000
+IN_Q_OVERFLOW = 0x4000
+IN_IGNORED = 0x8000
+IN_ONLYDIR = 0x1000000
+
+_EVENT = struct.Struct("iIII")
+_READ_BYTES = 65_536
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def watch_directory(path: Path, mask: int) -> int:
+    """Return a new non-blocking inotify descriptor that watches the directory.
+
+    Raises:
+        OSError: no such directory, or no inotify instance or watch is left.
+    """
+    descriptor: int = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if descriptor < 0:
+        raise _last_error(path)
+    if _libc.inotify_add_watch(descriptor, os.fsencode(path), mask | IN_ONLYDIR) < 0:
+        error = _last_error(path)
+        os.close(descriptor)
+        raise error
+    return descriptor
+
+
+def read_masks(descriptor: int) -> int:
+    """Return the masks of all waiting events, or-ed; 0 when none waits.
+
+    Raises:
+        OSError: the descriptor is broken.
+    """
+    try:
+        data = os.read(descriptor, _READ_BYTES)
+    except BlockingIOError:
+        return 0
+    masks = offset = 0
+    while offset + _EVENT.size <= len(data):
+        _watch, mask, _cookie, name_length = _EVENT.unpack_from(data, offset)
+        masks |= mask
+        offset += _EVENT.size + name_length
+    return masks
+
+
+def _last_error(path: Path) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), str(path))
+
 
 FILE_NAME = "ESTOP"
 ESTOP_REASON = "emergency stop is set"
 _MAX_FILE_BYTES = 4_096
 _RECHECK_MS = 1_000
 _CHANGES = (
-    inotify.IN_CREATE | inotify.IN_MOVED_TO | inotify.IN_CLOSE_WRITE | inotify.IN_ATTRIB
-    | inotify.IN_DELETE | inotify.IN_MOVED_FROM
+    IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE | IN_ATTRIB
+    | IN_DELETE | IN_MOVED_FROM
 )  # fmt: skip
-_LOST = inotify.IN_DELETE_SELF | inotify.IN_MOVE_SELF | inotify.IN_UNMOUNT | inotify.IN_IGNORED
+_LOST = IN_DELETE_SELF | IN_MOVE_SELF | IN_UNMOUNT | IN_IGNORED
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +158,7 @@ class EmergencyStop:
         """Start watching. A watcher that cannot start counts as a set stop; see `state`."""
         try:
             self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._inotify_fd = inotify.watch_directory(self._home, _CHANGES | _LOST)
+            self._inotify_fd = watch_directory(self._home, _CHANGES | _LOST)
             self._writer.make_ready()
         except (OSError, RuntimeError) as error:
             self._fail(f"the watcher could not start: {error}")
@@ -250,7 +309,7 @@ class EmergencyStop:
                 ready = dict(poll.poll(_RECHECK_MS))
                 if self._wake_fd in ready:
                     return
-                masks = inotify.read_masks(self._inotify_fd)
+                masks = read_masks(self._inotify_fd)
                 if masks & _LOST:
                     self._fail(f"{self._home} was removed, moved or unmounted")
                     return

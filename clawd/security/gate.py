@@ -11,8 +11,16 @@ from typing import assert_never
 from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.approval_rules import ApprovalRule, RuleBook
 from clawd.security.estop import ESTOP_REASON, Stop
-from clawd.security.modes import ModeBook
-from clawd.security.policy import Allow, Ask, Deny, PolicySettings, Verdict, judge, reaches_out
+from clawd.security.policy import (
+    Allow,
+    Ask,
+    Deny,
+    ModeBook,
+    PolicySettings,
+    Verdict,
+    judge,
+    reaches_out,
+)
 from clawd.security.taint import TaintBook
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,13 @@ import msgspec
 
 from clawd.security.program_text import awk_program, sed_script
 from clawd.security.risk import Opening, Risk
-from clawd.security.shell_options import FD_RUNS, is_abbreviated, risky_option, takes_any_arguments
-from clawd.security.shell_words import Word
+from clawd.security.shell_words import (
+    FD_RUNS,
+    Word,
+    is_abbreviated,
+    risky_option,
+    takes_any_arguments,
+)
 
 # They read whatever their arguments are; `find`, `git`, `sed` and others have their own check.
 READERS = frozenset({

@@ -7,20 +7,289 @@ and no program can set. Marks are kept, so that they hold for later conversation
 """
 
 import asyncio
+import bisect
 import os
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import re2
 
-from clawd.security.origin_marks import Mark, MarkIndex, name_mark
-from clawd.security.origin_patterns import PathPatterns
-from clawd.security.origin_walk import Span, marks_of, walk
 from clawd.wire.safe_text import visible_line
+
+FOREVER_NS = 2**63 - 1
+_NAME_NS = 1  # no file was changed then
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something untrusted.
+
+    Attributes:
+        path: a file, or a folder with all that is below it; absolute and resolved.
+        sources: where its text came from.
+        began_at_ns: what was changed before is not meant.
+        ended_at_ns: what was changed after is not meant.
+    """
+
+    path: str
+    sources: tuple[str, ...]
+    began_at_ns: int = 0
+    ended_at_ns: int = FOREVER_NS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is of a command that has not ended."""
+        return self.began_at_ns > 0 and self.ended_at_ns == FOREVER_NS
+
+    @property
+    def is_of_name(self) -> bool:
+        """Whether the name alone is meant, and not what lies below it."""
+        return self.began_at_ns == self.ended_at_ns == _NAME_NS
+
+
+def name_mark(folder: str, sources: tuple[str, ...]) -> Mark:
+    """Return a mark of a folder's name: who lists it reads it, who reads a file in it does not."""
+    return Mark(path=folder, sources=sources, began_at_ns=_NAME_NS, ended_at_ns=_NAME_NS)
+
+
+class MarkIndex:
+    """Marks, one for each path and begin."""
+
+    def __init__(self, marks: Iterable[Mark] = ()) -> None:
+        self._by_path: dict[str, dict[int, Mark]] = {}
+        self._count = 0
+        for mark in marks:
+            held = self._by_path.setdefault(mark.path, {})
+            self._count += mark.began_at_ns not in held
+            held[mark.began_at_ns] = mark
+        self._paths = sorted(self._by_path)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Mark]:
+        return (mark for held in self._by_path.values() for mark in held.values())
+
+    def __contains__(self, mark: Mark) -> bool:
+        return self._by_path.get(mark.path, {}).get(mark.began_at_ns) == mark
+
+    def add(self, mark: Mark) -> None:
+        """Take a mark in the place of one of the same path and begin."""
+        held = self._by_path.get(mark.path)
+        if held is None:
+            held = self._by_path[mark.path] = {}
+            bisect.insort(self._paths, mark.path)
+        self._count += mark.began_at_ns not in held
+        held[mark.began_at_ns] = mark
+
+    def remove(self, mark: Mark) -> None:
+        """Drop the mark of this path and begin, if there is one."""
+        held = self._by_path.get(mark.path, {})
+        if held.pop(mark.began_at_ns, None) is None:
+            return
+        self._count -= 1
+        if not held:
+            del self._by_path[mark.path]
+            del self._paths[bisect.bisect_left(self._paths, mark.path)]
+
+    def over(self, path: str) -> list[Mark]:
+        """Return the marks of a path (absolute) and of the folders that it lies in."""
+        found: list[Mark] = []
+        while True:
+            found += self._by_path.get(path, {}).values()
+            if path in ("", "/"):
+                return found
+            path = path.rpartition("/")[0] or "/"
+
+    def below(self, folder: str) -> list[Mark]:
+        """Return the marks of what lies in a folder, at any depth."""
+        stem = folder.rstrip("/")
+        first = bisect.bisect_left(self._paths, f"{stem}/")
+        end = bisect.bisect_left(self._paths, f"{stem}0")  # "0" is next to "/"
+        return [
+            mark
+            for path in self._paths[first:end]
+            if path != folder
+            for mark in self._by_path[path].values()
+        ]
+
+
+MAX_WALKED = 100_000
+MAX_CHANGED = 1_000
+
+Folders = dict[tuple[int, int], str]
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that runs: its mark, and the folders when it began; None for too many.
+
+    Attributes:
+        is_late: it had begun already; then a folder that was changed may be a new one.
+    """
+
+    mark: Mark
+    before: Folders | None
+    is_late: bool = False
+
+
+class Walk(msgspec.Struct, kw_only=True):
+    """What stands in a folder.
+
+    Attributes:
+        folders: other folders, by what they are.
+        changed: files that were changed; likewise `changed_folders`.
+        closed: folders that cannot be read.
+    """
+
+    folders: Folders
+    changed: list[str]
+    closed: list[str]
+    changed_folders: list[str]
+
+
+def walk(mark: Mark) -> Walk | None:
+    """Look at everything in the folder of a mark; None when it is too much."""
+    found = Walk(folders={}, changed=[], closed=[], changed_folders=[])
+    waiting, walked = [os.path.realpath(mark.path)], 0
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except FileNotFoundError:
+            continue
+        except OSError:
+            found.closed.append(folder)
+            continue
+        walked += len(entries)
+        if walked > MAX_WALKED:
+            return None
+        for entry in entries:
+            _look(entry, mark, found, waiting)
+    return found
+
+
+def _look(entry: os.DirEntry[str], mark: Mark, found: Walk, waiting: list[str]) -> None:
+    try:
+        facts = entry.stat(follow_symlinks=False)
+        is_changed = mark.began_at_ns <= facts.st_ctime_ns <= mark.ended_at_ns
+        if entry.is_dir(follow_symlinks=False):
+            found.folders[facts.st_dev, facts.st_ino] = entry.path
+            waiting.append(entry.path)
+            if is_changed:
+                found.changed_folders.append(entry.path)
+        elif is_changed:
+            found.changed.append(entry.path)
+    except OSError:
+        found.changed.append(entry.path)
+
+
+def marks_of(span: Span, ended_at_ns: int) -> tuple[Mark, ...]:
+    """Return what to mark when a command has ended.
+
+    What lies in a folder that was moved has not changed and stands at another path, and what lies
+    in one that cannot be read may be read later: such folders are marked for good. So is the whole
+    folder where there is too much in it to tell. Of a new folder the name is marked, which may say
+    anything. Too many files and names leave the mark.
+    """
+    closed = msgspec.structs.replace(span.mark, ended_at_ns=ended_at_ns)
+    before, after = span.before, walk(closed)
+    everything = Mark(path=closed.path, sources=closed.sources)
+    if before is None or after is None:
+        return (everything,)
+    moved = _outermost(path for key, path in after.folders.items() if before.get(key, path) != path)
+    held = {*moved, *after.closed}
+    if len(held) > MAX_CHANGED:
+        return (everything,)
+    new = _outermost(
+        after.changed_folders
+        if span.is_late
+        else (path for key, path in after.folders.items() if key not in before)
+    )
+    is_told = len(after.changed) + len(new) <= MAX_CHANGED
+    paths = (*sorted(held), *(after.changed if is_told else ()))
+    marks = tuple(Mark(path=path, sources=closed.sources) for path in paths)
+    if not is_told:
+        return (closed, *marks)
+    return (*marks, *(name_mark(path, closed.sources) for path in new))
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Return the folders that lie in none of the others."""
+    found: dict[str, None] = {}
+    for path in sorted(paths, key=len):
+        if not any(str(parent) in found for parent in Path(path).parents):
+            found[path] = None
+    return list(found)
+
+
+# The owner's patterns for untrusted paths: `downloads`, `*.eml`, `~/Downloads`, `/srv/*/inbox`.
+#
+# A pattern with a leading `/` or `~` is of the whole path, any other of a part of it at any depth;
+# what lies under a match is meant too. `*` and `?` stay within a name, `**` crosses folders.
+
+_TOKENS = re.compile(r"\*\*/?|\*|\?|[^*?]+")
+
+
+class PathPatterns:
+    """Patterns, ready to match; false when there are none."""
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        expressions = [_expression(each) for each in patterns if each.strip("/ ")]
+        self._compiled = re2.compile("(?s)" + "|".join(expressions)) if expressions else None
+
+    def __bool__(self) -> bool:
+        return self._compiled is not None
+
+    def match(self, path: str) -> bool:
+        """Tell whether an absolute path is meant."""
+        return self._compiled is not None and self._compiled.search(_valid(path)) is not None
+
+    def first_below(self, folder: Path, *, limit: int) -> str | None:
+        """Return a path in the folder that is meant, or None.
+
+        The folder itself where it is meant, or where it holds more than `limit` things.
+        """
+        if self.match(str(folder)):
+            return str(folder)
+        waiting, walked = [str(folder)], 0
+        while waiting:
+            try:
+                entries = list(os.scandir(waiting.pop()))
+            except OSError:
+                continue
+            walked += len(entries)
+            if walked > limit:
+                return str(folder)
+            for entry in entries:
+                if self.match(entry.path):
+                    return entry.path
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+        return None
+
+
+def _expression(pattern: str) -> str:
+    text = _valid(pattern.strip().rstrip("/"))
+    if text.startswith("~"):
+        text = os.path.expanduser(text)  # noqa: PTH111 - Path would fail for an unknown user
+    start = "^" if text.startswith("/") else "(?:^|/)"
+    return start + "".join(map(_translated, _TOKENS.findall(text))) + "(?:/|$)"
+
+
+def _translated(token: str) -> str:
+    known = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return known.get(token) or re2.escape(token)
+
+
+def _valid(path: str) -> str:
+    """Return a path as RE2 takes it: what is no UTF-8 as U+FFFD."""
+    return path.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
 
 MAX_MARKS = 50_000
 MAX_SEARCHED = 20_000

@@ -33,7 +33,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security.open_beneath import open_beneath
+from clawd.security.held_paths import open_beneath
 from clawd.security.risk import Opening
 from clawd.security.run_later import (
     GIT_FILES,

@@ -36,7 +36,7 @@ from clawd.security.sandbox_landlock import (
     remove_folder,
 )
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
-from clawd.security.sandbox_open import OpenChild
+from clawd.security.sandbox_open import OpenChild, Stay, for_life
 from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
@@ -53,10 +53,8 @@ from clawd.security.sandbox_plan import (
     inside_of,
     mend_devices,
 )
-from clawd.security.sandbox_process import Ended, run_plan
-from clawd.security.sandbox_result import ChildResult, Level
+from clawd.security.sandbox_process import ChildResult, Ended, Level, run_plan
 from clawd.security.sandbox_seccomp import filter_program
-from clawd.security.sandbox_stay import Stay, for_life
 from clawd.security.toolchains import Wanted, find_toolchains
 
 Mode = Literal["required", "preferred", "off"]

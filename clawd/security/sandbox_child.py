@@ -10,23 +10,17 @@ import errno
 import json
 import logging
 import os
+import resource
 import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
-from clawd.security.sandbox_descriptors import endless_pipe, joined, memory_file
-from clawd.security.sandbox_limits import limit_process
 from clawd.security.sandbox_looks import Looks, Overseer
-from clawd.security.sandbox_plan import Plan
-from clawd.security.sandbox_signals import (
-    PROCESS_GROUP,
-    ask_namespace,
-    parent_of,
-    signal_group,
-)
+from clawd.security.sandbox_plan import Plan, Slot
 
 READ_BYTES = 64 << 10
 # A busy machine lets what was killed run, and so die, only seconds later.
@@ -348,3 +342,121 @@ class Child(ABC):
         if self.reported_exit is not None:
             code = self.reported_exit
         return -signal.SIGKILL if code is None else code
+
+
+_LIMITS = {
+    "core": resource.RLIMIT_CORE,
+    "cpu": resource.RLIMIT_CPU,
+    "data": resource.RLIMIT_DATA,
+    "as": resource.RLIMIT_AS,
+    "fsize": resource.RLIMIT_FSIZE,
+    "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
+}
+
+
+def limit_process(pid: int, limits: Mapping[str, int]) -> None:
+    """Set soft and hard limits, by prlimit(1)'s names; a hard limit that is lower stays.
+
+    Raises:
+        OSError: they cannot be set; the process must not go on.
+    """
+    for name, wanted in limits.items():
+        kind = _LIMITS[name]
+        _, hard = resource.prlimit(pid, kind)
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.prlimit(pid, kind, (value, value))
+
+
+PROCESS_GROUP = 4  # PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
+
+
+def signal_group(leader: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    """Signal a child's group; its leader is not reaped yet, so the number is its own."""
+    if leader.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader.pid, number)
+
+
+def ask_namespace(init: int) -> None:
+    """Ask the command whose namespace's init this descriptor holds to end (SIGTERM).
+
+    The init itself ignores it. Where it leads no group, or the kernel cannot signal one by a
+    descriptor, the init's own children are asked.
+    """
+    try:
+        signal.pidfd_send_signal(init, signal.SIGTERM, None, PROCESS_GROUP)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ESRCH}:
+            raise
+        _ask_children(init)
+
+
+def parent_of(pid: int) -> int:
+    """Return a process's parent, 0 when it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        return int(stat.rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _ask_children(init: int) -> None:
+    for pid in _children_of(_pid_of(init)):
+        with contextlib.suppress(ProcessLookupError):
+            child = os.pidfd_open(pid)
+            try:
+                # Asked again with the descriptor in hand: the number may have been given away.
+                if parent_of(pid) == _pid_of(init):
+                    signal.pidfd_send_signal(child, signal.SIGTERM)
+            finally:
+                os.close(child)
+
+
+def _pid_of(descriptor: int) -> int:
+    """Return the number of the process that a pidfd holds, -1 when it is gone."""
+    for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii").splitlines():
+        if line.startswith("Pid:"):
+            return int(line.split()[1])
+    return -1
+
+
+def _children_of(pid: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii")
+        return [int(each) for each in children.split()]
+    except OSError:
+        return []
+
+
+def endless_pipe() -> tuple[int, int]:
+    """Return both ends of a pipe whose reader never sees its end, whoever dies.
+
+    At the end of a plain pipe bubblewrap goes on as if it had been let go: a daemon that is killed
+    would start what it holds. A reader that could write as well is a writer that lives. `confine`
+    ends its command at the end of a plain one.
+    """
+    held, gate = os.pipe2(os.O_CLOEXEC)
+    try:
+        return os.open(f"/proc/self/fd/{held}", os.O_RDWR | os.O_CLOEXEC), gate
+    except OSError:
+        os.close(gate)
+        raise
+    finally:
+        os.close(held)
+
+
+def joined(options: Iterable[str | Slot], descriptors: dict[str, int]) -> bytes:
+    """Return options as bubblewrap reads them, with descriptor numbers in their slots."""
+    words = (str(descriptors[o.name]) if isinstance(o, Slot) else o for o in options)
+    return b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+def memory_file(data: bytes) -> int:
+    """Return a descriptor of a nameless file that holds the data, at its beginning."""
+    descriptor = os.memfd_create("clawd", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -14,8 +14,7 @@ import msgspec
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
 from clawd.security.risk import Opening
-from clawd.security.sandbox_etc import etc_files, inner_id
-from clawd.security.sandbox_home import INNER_HOME, KEPT, home_links
+from clawd.security.sandbox_home import INNER_HOME, KEPT, etc_files, home_links, inner_id
 from clawd.security.sandbox_neighbours import check_place
 from clawd.security.sandbox_orphans import marked
 from clawd.security.sandbox_secrets import direct_secrets

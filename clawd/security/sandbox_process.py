@@ -4,6 +4,7 @@ What the command may see is `sandbox_plan`'s; its process is `sandbox_child`'s.
 """
 
 import asyncio
+import codecs
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -13,11 +14,60 @@ from typing import Literal
 import msgspec
 from typing_extensions import override
 
-from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry
-from clawd.security.sandbox_descriptors import memory_file
+from clawd.security.run_later_guard import PutAside
+from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry, memory_file
 from clawd.security.sandbox_looks import KeepsTime, Overseer
-from clawd.security.sandbox_output import Output
 from clawd.security.sandbox_plan import ChildCommand, Plan
+
+# Beyond this a flood costs the daemon more than the rest of the output is worth.
+FLOOD_BYTES = 64 << 20
+
+
+class Output:
+    """Keeps the first bytes of the output and counts the rest.
+
+    Args:
+        limit: how many bytes are kept.
+        on_output: takes them as text, as they come.
+    """
+
+    def __init__(self, limit: int, on_output: Callable[[str], None] | None) -> None:
+        self._limit = limit
+        self._on_output = on_output
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parts: list[str] = []
+        self.total_bytes = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Whether there was more than is kept."""
+        return self.total_bytes > self._limit
+
+    @property
+    def flooded(self) -> bool:
+        """Whether there was so much that it must end."""
+        return self.total_bytes > max(FLOOD_BYTES, self._limit)
+
+    def add(self, data: bytes) -> None:
+        """Take what came."""
+        room = max(0, self._limit - self.total_bytes)
+        self.total_bytes += len(data)
+        self._take(self._decoder.decode(data[:room]))
+
+    def close(self) -> None:
+        """Take what an unfinished character leaves, as its replacement."""
+        self._take(self._decoder.decode(b"", final=True))
+
+    def text(self) -> str:
+        """Return what is kept."""
+        return "".join(self._parts)
+
+    def _take(self, text: str) -> None:
+        if text:
+            self._parts.append(text)
+            if self._on_output is not None:
+                self._on_output(text)
+
 
 _ERROR_BYTES = 4 << 10
 _NO_FILE = ": No such file or directory"
@@ -153,3 +203,42 @@ class _Child(Child):
         """Whether bubblewrap was let go and could not start the program; it tells no code then."""
         is_silent = self.reported_exit is None and not self.is_bare and not self.kill_wanted
         return is_silent and code == 1 and said.startswith("bwrap: execvp ")
+
+
+Level = Literal["bwrap", "landlock", "none"]
+
+
+class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a command.
+
+    Attributes:
+        exit_code: its exit code; 128 and the number of the signal that ended it.
+        signal: that number, or 0.
+        output: standard output and error as they came, invalid UTF-8 replaced; without the error
+            where that was kept apart.
+        output_bytes: how much there was.
+        truncated: whether `output` is only its beginning.
+        ended_by: itself, the time limit, a flood of output, or another limit.
+        duration_ms: from the start to the death of its last process.
+        level: the isolation that was in force.
+        overuse: which limit it met, where `ended_by` is `limit`.
+        put_aside: what it made that would have run later outside.
+        errors: the beginning of its standard error, where that was kept apart.
+    """
+
+    exit_code: int
+    signal: int
+    output: str
+    output_bytes: int
+    truncated: bool
+    ended_by: EndedBy
+    duration_ms: int
+    level: Level
+    overuse: str = ""
+    put_aside: PutAside = PutAside()
+    errors: str = ""
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time limit ended it."""
+        return self.ended_by == "timeout"

@@ -7,8 +7,7 @@ import re
 
 import msgspec
 
-from clawd.security.shell_options import FD_RUNS
-from clawd.security.shell_words import Word
+from clawd.security.shell_words import FD_RUNS, Word
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh"})
 _INTERPRETER = re.compile(

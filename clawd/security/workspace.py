@@ -20,15 +20,15 @@ from clawd.security.file_content import (
     Keeper,
     Plan,
     Target,
+    Told,
     append,
     opened,
     remove,
     replace,
     state_of,
+    wrong_kind,
 )
-from clawd.security.file_errors import Told, wrong_kind
-from clawd.security.held_paths import HeldPaths, real_path
-from clawd.security.open_beneath import open_beneath, open_resolved
+from clawd.security.held_paths import HeldPaths, open_beneath, open_resolved, real_path
 from clawd.security.paths import Location, PathRules, classify, is_under
 
 _MAX_DEPTH = 64

@@ -45,8 +45,7 @@ from clawd.security.egress import Egress
 from clawd.security.estop import EmergencyStop, Listener
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
-from clawd.security.modes import ModeBook
-from clawd.security.policy import PolicySettings
+from clawd.security.policy import ModeBook, PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox, SandboxSettings

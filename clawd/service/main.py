@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import json
 import os
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,18 @@ from clawd.config.load import Loaded, load
 from clawd.config.render import initialise, redacted, settings, toml_value
 from clawd.config.schema import json_schema
 from clawd.errors import ClawError, ConfigError, ReceiptError
+from clawd.kernel.syscalls import set_not_dumpable
 from clawd.paths import layout, user_home
+
+
+def harden_process() -> None:
+    """Close the process to others of the same user: no ptrace, no /proc/PID/environ, no core.
+
+    Raises:
+        OSError: the kernel refused; a daemon that can be read by its own tools must not run.
+    """
+    set_not_dumpable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,10 +71,10 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from clawd.security.hardening import harden_process
     from clawd.service.home import make_folders, redactor_of
     from clawd.service.lifecycle import run
     from clawd.service.logs import set_up
+    from clawd.service.main import harden_process
 
     harden_process()
     loaded = load(options.config)

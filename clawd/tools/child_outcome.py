@@ -5,7 +5,7 @@ from typing import Any
 
 from clawd.security.run_later import VENV_PARTS
 from clawd.security.run_later_guard import HELD_SUFFIX, PutAside
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import ToolResult, failed, succeeded
 
 _NAMES_TOLD = 5

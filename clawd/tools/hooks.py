@@ -26,7 +26,7 @@ from clawd.receipts.record import Status
 from clawd.security.principal import Principal
 from clawd.security.sandbox import SandboxStatus
 from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import ToolResult, Touched, in_thread, succeeded
 from clawd.tools.changes import CallFacts, CommandLog, Visit
 from clawd.tools.child_outcome import cut_short, put_aside_told

@@ -14,7 +14,7 @@ from typing import Any
 
 from clawd.errors import ClawError
 from clawd.security.principal import Principal
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.changes import CommandLog, Visit, call_facts
 from clawd.tools.child_outcome import told_of

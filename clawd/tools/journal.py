@@ -15,7 +15,7 @@ from clawd.receipts.ledger import Intent, Ledger
 from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_id, sha256_hex
 from clawd.security.approval_rules import ApprovalRule, RuleAct
 from clawd.security.approvals import LateAnswer
-from clawd.security.modes import ModeChange
+from clawd.security.policy import ModeChange
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
 from clawd.wire.changes import FileDiff

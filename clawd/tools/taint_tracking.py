@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.security.origin_walk import Span
+from clawd.security.origins import Span
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Tool, ToolContext, ToolResult, Touched
 

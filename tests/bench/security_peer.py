@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clawd.security.sandbox import Sandbox
-from clawd.security.sandbox_descriptors import joined, memory_file
+from clawd.security.sandbox_child import joined, memory_file
 from clawd.security.sandbox_plan import ChildCommand, Plan, Slot, bubblewrap_plan
 from tests.bench.streams import BenchError
 

@@ -16,7 +16,7 @@ from clawd.security.policy import PolicySettings
 from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.shell_reads import files_read
+from clawd.security.shell_paths import files_read
 from clawd.security.shell_script import MAX_PARSED_BYTES
 from tests.support.rows import each_row
 from tests.support.shell_grammar import ACTORS, FRAMES, JOINS, OPERANDS, READERS, Grammar

@@ -12,7 +12,7 @@ import msgspec
 from clawd.mcp.model import RemoteResult, ServerSettings, ServerState
 from clawd.mcp.supervisor import Servers, Timing
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_result import Level
+from clawd.security.sandbox_process import Level
 from clawd.tools.reach import ReachSettings
 from tests.security.test_sandbox_process import Registry
 

@@ -15,7 +15,7 @@ from clawd.plugins.process import MAX_ANSWER_BYTES, PluginTool, plugin_tools
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import ToolContext, ToolResult
 from tests.plugins.plugin_files import ANSWERS, manifest_text, plugin
 

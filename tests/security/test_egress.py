@@ -27,7 +27,7 @@ from clawd.security.egress_proxy import (
 from clawd.security.network import NetworkRules
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from tests.support.rows import Rows, each_row
 from tests.support.tls import self_signed
 

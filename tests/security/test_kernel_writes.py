@@ -24,8 +24,7 @@ from clawd.security.sandbox_plan import (
     closed_files,
     own_devices,
 )
-from clawd.security.sandbox_process import run_plan
-from clawd.security.sandbox_result import Level
+from clawd.security.sandbox_process import Level, run_plan
 from tests.support.escape_run import ORDINARY_USER
 from tests.support.kernel_writes import KINDS, LEVELS, files_of_the_kernel
 

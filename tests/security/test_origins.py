@@ -11,13 +11,19 @@ import pytest
 
 from clawd.errors import StorageError
 from clawd.memory.store import Memory
-from clawd.security import origin_walk
 from clawd.security import origins as origins_module
-from clawd.security.origin_marks import FOREVER_NS, Mark, MarkIndex
-from clawd.security.origin_patterns import PathPatterns
-from clawd.security.origin_walk import MAX_CHANGED, Span
-from clawd.security.origins import MAX_MARKS, UNKNOWN, FileOrigins
-from clawd.security.shell_reads import files_read
+from clawd.security.origins import (
+    FOREVER_NS,
+    MAX_CHANGED,
+    MAX_MARKS,
+    UNKNOWN,
+    FileOrigins,
+    Mark,
+    MarkIndex,
+    PathPatterns,
+    Span,
+)
+from clawd.security.shell_paths import files_read
 from tests.support.rows import each_row
 
 WEB = ("example.org",)
@@ -224,10 +230,10 @@ async def test_a_folder_with_too_much_in_it_is_marked_as_a_whole(
     old = put(tmp_path, "d/old.txt")
     with monkeypatch.context() as patch:
         if not is_late:
-            patch.setattr(origin_walk, "MAX_WALKED", 1)
+            patch.setattr(origins_module, "MAX_WALKED", 1)
         span = await origins.begin_span(tmp_path, WEB)
     if is_late:
-        monkeypatch.setattr(origin_walk, "MAX_WALKED", 1)
+        monkeypatch.setattr(origins_module, "MAX_WALKED", 1)
     await origins.end_span(span)
     assert await origins.sources((old,)) == (f"the file {tmp_path}", "example.org")
     assert await origins.sources((tmp_path.parent / "other",)) != ()
@@ -243,7 +249,7 @@ async def test_very_many_moved_folders_mark_the_whole(
     span = await origins.begin_span(tmp_path, WEB)
     for name in ("a", "b"):
         (tmp_path / name).rename(tmp_path / f"{name}{name}")
-    monkeypatch.setattr(origin_walk, "MAX_CHANGED", 1)
+    monkeypatch.setattr(origins_module, "MAX_CHANGED", 1)
     await origins.end_span(span)
     assert await origins.sources((old,)) == (f"the file {tmp_path}", "example.org")
 

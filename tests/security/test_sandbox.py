@@ -13,7 +13,7 @@ from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_oversight import can_bind_numbers
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 
 pytestmark = pytest.mark.sandbox
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
-from clawd.security import sandbox_signals
+from clawd.security import sandbox_child
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_oversight import Oversight
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from tests.support.time_limits import TimeLimit
 
 pytestmark = pytest.mark.sandbox
@@ -82,7 +82,7 @@ async def test_after_the_grace_it_is_killed(
 async def test_where_no_group_can_be_signalled_the_command_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: TimeLimit
 ) -> None:
-    monkeypatch.setattr(sandbox_signals, "PROCESS_GROUP", 1 << 20)  # as Linux 6.8 answers
+    monkeypatch.setattr(sandbox_child, "PROCESS_GROUP", 1 << 20)  # as Linux 6.8 answers
     sandbox = Sandbox(SandboxSettings(levels=("bwrap",)))
     result = await run(sandbox, POLITE, tmp_path, over=over, grace_s=60)
     assert result.output == "begun\nasked\n"

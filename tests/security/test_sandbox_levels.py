@@ -20,7 +20,7 @@ from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock
 from clawd.security.sandbox import Mode, Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from tests.security.test_sandbox_process import Run, processes_with
 from tests.support.escape_run import NOT_STOPPED, attempts
 from tests.support.rows import thorough

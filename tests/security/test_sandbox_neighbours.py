@@ -10,7 +10,7 @@ from clawd.errors import SandboxUnavailableError
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_neighbours import Neighbours, check_place
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 
 SECRET = "tell-nobody"
 

@@ -19,7 +19,7 @@ from clawd.security import sandbox_open
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_open import OpenChild
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
-from clawd.security.sandbox_result import Level
+from clawd.security.sandbox_process import Level
 from tests.security.test_sandbox_process import Registry, processes_with
 
 pytestmark = pytest.mark.sandbox

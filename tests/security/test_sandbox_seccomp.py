@@ -13,10 +13,9 @@ import pytest
 from clawd.engine.worker import fence
 from clawd.kernel.numbers import NUMBERS
 from clawd.security import sandbox_landlock
-from clawd.security.compute_filter import compute_filter
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_seccomp import filter_program
+from clawd.security.sandbox_seccomp import compute_filter, filter_program
 from tests.support.rows import each_row
 
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000

@@ -11,7 +11,7 @@ import pytest
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_home import ProjectCaches
 from clawd.security.sandbox_plan import DEFAULT_PATH, ChildCommand
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from clawd.security.sandbox_secrets import JUDGED_FILES, SECRET_FILES, SECRET_FOLDERS
 from clawd.security.toolchains import (
     Wanted,

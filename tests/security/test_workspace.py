@@ -24,10 +24,9 @@ from clawd.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from clawd.security import open_beneath as beneath
+from clawd.security import held_paths as beneath
 from clawd.security.file_content import FileState, Plan
-from clawd.security.held_paths import HeldPaths
-from clawd.security.open_beneath import open_beneath, walk_beneath
+from clawd.security.held_paths import HeldPaths, open_beneath, walk_beneath
 from clawd.security.paths import PathRules
 from clawd.security.workspace import Workspace
 

@@ -25,7 +25,7 @@ from clawd.errors import SandboxUnavailableError
 from clawd.security.egress import Denial, Egress, WayOut
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_result import Level
+from clawd.security.sandbox_process import Level
 from tests.support.escape_attempts import ESCAPES, PASSWORD, SECRET, SUCCESS, Attempt
 from tests.support.escape_deletions import SPELLINGS
 from tests.support.escape_planted import PLANTED

@@ -39,7 +39,7 @@ _EARLY = {
         "clawd.mcp",
         "clawd.memory",
         "clawd.providers",
-        "clawd.security.hardening",
+        "clawd.service.main",
         "cryptography.hazmat.primitives.asymmetric.ed25519",
         "sqlite_utils.db",
     ),

@@ -34,7 +34,7 @@ from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_open import OpenChild
 from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_result import ChildResult, Level
+from clawd.security.sandbox_process import ChildResult, Level
 from clawd.tools.base import Tool, ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps

@@ -11,8 +11,7 @@ from clawd.memory.changes import ChangeLimits
 from clawd.memory.rows import TAINT, Conversation, NewMessage
 from clawd.memory.tools import MemorySearch
 from clawd.providers.base import Message
-from clawd.security.origin_marks import Mark
-from clawd.security.origins import FileOrigins
+from clawd.security.origins import FileOrigins, Mark
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook

@@ -17,10 +17,8 @@ from clawd.channels.http.connections import Connection, connection_of
 from clawd.channels.http.model_api import Caller
 from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
 from clawd.security.keys import KEY_START, ApiKey, KeyBook
-from clawd.security.peer import PeerPolicy, principal_of
+from clawd.security.peer import Address, PeerPolicy, identify_all, principal_of
 from clawd.security.principal import Principal
-from clawd.security.socket_diag import Address
-from clawd.security.tcp_peer import identify_all
 
 Keyless = Literal["auto", "on", "off"]
 

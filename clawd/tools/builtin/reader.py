@@ -19,7 +19,7 @@ import msgspec
 from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_landlock import make_folder, remove_folder
 from clawd.security.sandbox_plan import SYSTEM_TREES, ChildCommand
-from clawd.security.sandbox_result import ChildResult
+from clawd.security.sandbox_process import ChildResult
 from clawd.tools import readers
 
 MAX_CHARS = 200_000

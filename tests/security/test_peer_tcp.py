@@ -13,10 +13,17 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ForbiddenError
-from clawd.security import tcp_peer
-from clawd.security.peer import PeerPolicy, principal_of
+from clawd.security import peer
+from clawd.security.peer import (
+    PeerPolicy,
+    _found,
+    _table,
+    identify_all,
+    identify_tcp,
+    principal_of,
+    rows_of,
+)
 from clawd.security.principal import Principal
-from clawd.security.tcp_peer import identify_all, identify_tcp
 from tests.support.rows import each_row
 
 LIMIT_S = 60.0
@@ -124,13 +131,13 @@ def test_one_that_held_a_connection_and_is_gone_when_it_is_judged_refuses_nobody
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a program that starts others holds its connections twice for a moment."""
-    judged = tcp_peer._judged
+    judged = peer._judged
 
     with client(listener, how="twice") as (connection, process):
         assert process.stdout is not None
         second = int(process.stdout.readline())
 
-        def late(pid: int, policy: PeerPolicy) -> tcp_peer._Judged | ForbiddenError:
+        def late(pid: int, policy: PeerPolicy) -> peer._Judged | ForbiddenError:
             if pid == second:
                 ended = os.pidfd_open(second)
                 os.kill(second, signal.SIGKILL)
@@ -138,7 +145,7 @@ def test_one_that_held_a_connection_and_is_gone_when_it_is_judged_refuses_nobody
                 os.close(ended)
             return judged(pid, policy)
 
-        monkeypatch.setattr(tcp_peer, "_judged", late)
+        monkeypatch.setattr(peer, "_judged", late)
         assert who(connection).pid == process.pid
 
 
@@ -146,14 +153,14 @@ def test_what_nobody_is_seen_to_hold_is_looked_for_again_and_then_refused(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walks = []
-    pids = tcp_peer._pids
+    pids = peer._pids
 
     def counted() -> Iterator[int]:
         walks.append(1)
         return pids()
 
-    monkeypatch.setattr(tcp_peer, "_pids", counted)
-    monkeypatch.setattr(tcp_peer, "_held", lambda _pid: set())
+    monkeypatch.setattr(peer, "_pids", counted)
+    monkeypatch.setattr(peer, "_held", lambda _pid: set())
     refused = pytest.raises(ForbiddenError, match="no process that holds")
     with client(listener) as (connection, _), refused:
         who(connection)
@@ -175,9 +182,9 @@ def test_many_connections_are_judged_in_one_walk_and_each_for_itself(
 
 
 def test_a_connection_that_is_not_there_is_nobodys() -> None:
-    for peer in (("127.0.0.1", 1), ("::1", 1), ("10.0.0.1", 70_000), ("nonsense", 1)):
+    for address in (("127.0.0.1", 1), ("::1", 1), ("10.0.0.1", 70_000), ("nonsense", 1)):
         with pytest.raises(ForbiddenError):
-            identify_tcp(peer, ("127.0.0.1", 2), OWN)
+            identify_tcp(address, ("127.0.0.1", 2), OWN)
 
 
 @pytest.mark.sandbox
@@ -297,3 +304,60 @@ sys.stdin.read()
             who(connection)
     finally:
         process.communicate()
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
+    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    try:
+        server = socket.create_server((request.param, 0), family=family)
+    except OSError:
+        pytest.skip("this machine has no such loopback address")
+    with (
+        server,
+        socket.create_connection(server.getsockname()[:2]) as made,
+        server.accept()[0] as taken,
+    ):
+        if rows_of([(made.getsockname()[:2], taken.getsockname()[:2])]) == [None]:
+            pytest.skip("this kernel does not tell of single connections")
+        yield made, taken
+
+
+def test_it_says_what_the_table_says(pair: tuple[socket.socket, socket.socket]) -> None:
+    made, taken = pair
+    peer, ours = taken.getpeername()[:2], taken.getsockname()[:2]
+    expected = (os.getuid(), os.fstat(made.fileno()).st_ino)
+    assert rows_of([(peer, ours)]) == [expected] == [_found(_table(), peer, ours)]
+    assert rows_of([(ours, peer)]) == [(os.getuid(), os.fstat(taken.fileno()).st_ino)]
+
+
+def test_the_socket_that_listens_is_no_connection(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    _, taken = pair
+    address, port = taken.getsockname()[:2]
+    known = (taken.getpeername()[:2], (address, port))
+    with socket.create_server((address, 0), family=taken.family) as other:
+        listening = other.getsockname()[:2]
+        assert rows_of([(listening, (address, port)), known])[0] is None
+        assert rows_of([(listening, (address, port)), known])[1] is not None
+
+
+def test_a_client_that_has_ended_has_no_inode(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    made, taken = pair
+    peer, ours = taken.getpeername()[:2], taken.getsockname()[:2]
+    made.close()
+    (row,) = rows_of([(peer, ours)])
+    assert row is None or row[1] == 0
+
+
+@each_row("address", ["localhost", "", "127.0.0.1\0", "::1%lo"])
+def test_what_is_no_address_is_not_found(address: str) -> None:
+    assert rows_of([((address, 1), ("127.0.0.1", 2))]) == [None]
+
+
+@each_row("port", [-1, 65_536])
+def test_what_is_no_port_is_not_found(port: int) -> None:
+    assert rows_of([(("127.0.0.1", port), ("127.0.0.1", 2))]) == [None]
