@@ -1,23 +1,185 @@
 """Counts what turns, requests to models and tool calls cost. Fed by events and by dispatch."""
 
 import time
+from collections.abc import Callable
+
+import msgspec
 
 from clawd.counts import SHORT_S, Histogram, Tally
 from clawd.errors import ClawError
 from clawd.providers.base import CallDelta, Evaluated, Failed, Finished, Reasoning, Text
 from clawd.runtime.hub import DaemonEvent
-from clawd.runtime.open_turns import OpenTurn, OpenTurns
+from clawd.security.principal import Principal
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
     HopFinished,
+    HopReset,
+    ModelLoading,
     PromptEvaluated,
+    PromptProgress,
+    QuestionAsked,
     ReasoningDelta,
     TextDelta,
+    ToolDraft,
+    ToolFinished,
     ToolRequested,
+    ToolStarted,
     TurnFailed,
     TurnFinished,
     TurnStarted,
 )
+from clawd.wire.turn_reports import Doing, TurnLine, TurnList
+
+MAX_OPEN_TURNS = 10_000
+
+
+class OpenTurn(msgspec.Struct, kw_only=True):
+    """A turn that runs. Times are of the monotonic clock, in seconds."""
+
+    owner: int
+    about: TurnStarted
+    began: float
+    has_answered: bool = False
+    doing: Doing = "thinking"
+    detail: str = ""
+    since: float = 0.0
+    rounds: int = 0
+    tool_calls: int = 0
+    tokens: int = 0
+    pieces: int = 0
+    pieces_began: float = 0.0
+    tokens_per_s: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    context_used: int = 0
+    context_size: int = 0
+
+    def note(self, event: object, now: float) -> None:
+        """Take an event of the turn."""
+        match event:
+            case TextDelta() | ReasoningDelta() | ToolDraft():
+                self._piece(event, now)
+            case HopFinished():
+                self._hop(event)
+            case HopReset():
+                self.pieces = 0
+            case PromptEvaluated():
+                self.context_used, self.context_size = event.context_used, event.context_size
+                self._do("thinking", now)
+            case ToolRequested():
+                self.tool_calls += 1
+            case _:
+                self._change(event, now)
+
+    def line(self, now: float) -> TurnLine:
+        """Return how the turn stands."""
+        speed = self.tokens_per_s
+        if self.pieces > 1 and now > self.pieces_began:
+            speed = (self.pieces - 1) / (now - self.pieces_began)
+        return TurnLine(
+            conversation_id=self.about.conversation_id,
+            turn_id=self.about.turn_id,
+            owner=self.owner,
+            provider=self.about.provider,
+            model=self.about.model,
+            workspace=self.about.workspace,
+            doing=self.doing,
+            detail=self.detail,
+            elapsed_s=now - self.began,
+            doing_s=now - self.since,
+            rounds=self.rounds,
+            tool_calls=self.tool_calls,
+            tokens=self.tokens + self.pieces,
+            tokens_per_s=speed,
+            cached_tokens=self.cached_tokens,
+            prompt_tokens=self.prompt_tokens,
+            context_used=self.context_used,
+            context_size=self.context_size,
+        )
+
+    def _change(self, event: object, now: float) -> None:
+        match event:
+            case ModelLoading():
+                share = 100 * event.loaded_bytes // max(event.total_bytes, 1)
+                self._do("loading", now, f"{share}%")
+            case PromptProgress():
+                self._do("prompt", now, f"{100 * event.processed // max(event.total, 1)}%")
+            case ToolStarted():
+                self._do("tool", now, event.tool)
+            case ApprovalRequested():
+                self._do("approval", now, event.tool)
+            case QuestionAsked():
+                self._do("question", now)
+            case ApprovalResolved() | ToolFinished():
+                self._do("thinking", now)
+            case _:
+                pass
+
+    def _do(self, doing: Doing, now: float, detail: str = "") -> None:
+        if doing != self.doing:
+            self.doing, self.since = doing, now
+        self.detail = detail
+
+    def _piece(self, event: TextDelta | ReasoningDelta | ToolDraft, now: float) -> None:
+        if not self.pieces:
+            self.pieces_began = now
+        self.pieces += 1
+        self._do("thinking" if isinstance(event, ReasoningDelta) else "answering", now)
+
+    def _hop(self, event: HopFinished) -> None:
+        usage = event.usage
+        self.rounds += 1
+        self.tokens += usage.completion_tokens
+        self.prompt_tokens += usage.prompt_tokens
+        self.cached_tokens += usage.cached_tokens
+        self.tokens_per_s = usage.tokens_per_s or self.tokens_per_s
+        self.pieces = 0
+
+
+class OpenTurns:
+    """The turns that run, by conversation: each runs one at a time.
+
+    Args:
+        clock: returns the monotonic time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._open: dict[str, OpenTurn] = {}
+
+    def get(self, conversation_id: str) -> OpenTurn | None:
+        """Return the turn of a conversation that runs, if one does."""
+        return self._open.get(conversation_id)
+
+    def begin(self, about: TurnStarted, owner: int) -> None:
+        """A turn began; beyond MAX_OPEN_TURNS it is not followed."""
+        if len(self._open) < MAX_OPEN_TURNS:
+            now = self._clock()
+            turn = OpenTurn(owner=owner, about=about, began=now, since=now)
+            self._open[about.conversation_id] = turn
+
+    def note(self, conversation_id: str, event: object) -> None:
+        """Take an event of a conversation; of one without a turn it is nothing."""
+        turn = self._open.get(conversation_id)
+        if turn is not None:
+            turn.note(event, self._clock())
+
+    def end(self, conversation_id: str, turn_id: str) -> OpenTurn | None:
+        """Forget a turn and return it; one that was cancelled while it waited is none."""
+        turn = self._open.get(conversation_id)
+        if turn is None or turn.about.turn_id != turn_id:
+            return None
+        return self._open.pop(conversation_id)
+
+    def listed(self, principal: Principal) -> TurnList:
+        """Return what a principal may see of the turns that run."""
+        now = self._clock()
+        seen = [turn for turn in self._open.values() if principal.may_see(turn.owner)]
+        lines = sorted((turn.line(now) for turn in seen), key=lambda line: -line.elapsed_s)
+        return TurnList(items=tuple(lines), others=len(self._open) - len(seen))
+
 
 PROVIDER_CODES = frozenset({"provider", "worker_died", "model_load", "engine", "model_not_found"})
 

@@ -20,6 +20,7 @@ from clawd.providers.ledger import estimate_tokens
 from clawd.runtime.compression import (
     TEMPLATE_TOKENS,
     CompressionSettings,
+    Cut,
     Load,
     Wish,
     budget_tokens,
@@ -32,9 +33,8 @@ from clawd.runtime.compression import (
 )
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.counting import Count, ModelBook, count_messages, surely_fits
-from clawd.runtime.cut import Cut
 from clawd.runtime.hop import Emit
-from clawd.runtime.shown import checkpoint_messages, shown_result
+from clawd.runtime.stored import checkpoint_messages, shown_result
 from clawd.runtime.summariser import EmptyTextError, NoTextError, Summariser
 from clawd.runtime.transcript import (
     SUMMARISER,

@@ -19,16 +19,15 @@ from clawd.memory.rows import (
     made_with,
 )
 from clawd.memory.store import Memory
-from clawd.runtime.broadcast import Broadcast
 from clawd.runtime.context import Context
-from clawd.runtime.hub import Hub
+from clawd.runtime.hub import Broadcast, Hub
 from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.shown import shown_messages
 from clawd.runtime.stored import (
     TokensRead,
     UserWords,
     shown_facts,
+    shown_messages,
     speakers,
     tokens_read,
 )

@@ -1,11 +1,12 @@
 """One hop: a request to a provider, its deltas as events, and what came of it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import assert_never
 
 import msgspec
 
-from clawd.errors import ProviderError
+from clawd.errors import ClawError, ProviderError
 from clawd.providers.base import (
     CallAssembler,
     CallDelta,
@@ -264,3 +265,17 @@ def hop_usage(finished: Finished, known_tokens: int) -> HopUsage:
 def new_tokens(prompt: int, cached: int, known: int) -> int:
     """Return how many tokens of a prompt were evaluated because they were never seen before."""
     return min(max(prompt - known, 0), prompt - cached)
+
+
+def as_claw_error(error: Exception) -> ClawError:
+    """Return the error itself, or a provider's own exception as one that can be told."""
+    if isinstance(error, ClawError):
+        return error
+    return ProviderError(f"{type(error).__name__}: {error}", kind="invalid")
+
+
+def why(error: BaseException) -> str:
+    """Return a few words on why something ended."""
+    if isinstance(error, asyncio.CancelledError):
+        return "it was cancelled"
+    return error.message if isinstance(error, ClawError) else type(error).__name__

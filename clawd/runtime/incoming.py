@@ -1,11 +1,12 @@
 """A message on its way in: what a door hands over, and what of it is refused at once. Pure."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import Sampling
+from clawd.providers.base import Provider, Sampling
 from clawd.providers.presets import check_preset
 from clawd.providers.router import check_hints
 from clawd.security.risk import Autonomy
@@ -105,3 +106,22 @@ def check(incoming: IncomingMessage) -> None:
         )
     if len(incoming.files) > MAX_FILES:
         raise InvalidRequestError(f"{len(incoming.files)} files; a message takes {MAX_FILES}")
+
+
+def hints_for(
+    provider: Provider, kept: Mapping[str, str], given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the hints of a turn: what was kept, the new word of each name, no empty ones.
+
+    Raises:
+        InvalidRequestError: there are some and the provider is no router; what was to stay
+            private would go anywhere.
+    """
+    hints = {name: value for name, value in {**kept, **given}.items() if value}
+    if hints and not provider.capabilities().heeds_hints:
+        told = ", ".join(f"{name}={value}" for name, value in hints.items())
+        raise InvalidRequestError(
+            f"the conversation asks for {told}, and provider {provider.name()} is no router",
+            hint="Choose a router as the provider, or take the hint back: an empty value does.",
+        )
+    return hints

@@ -24,8 +24,7 @@ from clawd.runtime.context import with_block
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.facts import Block, Facts, FactScope
-from clawd.runtime.hints import hints_for
-from clawd.runtime.incoming import Door, IncomingMessage
+from clawd.runtime.incoming import Door, IncomingMessage, hints_for
 from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import LongMessages
 from clawd.runtime.settings import AgentSettings, RuntimeSettings

@@ -15,7 +15,15 @@ import msgspec
 
 from clawd.errors import ClawError, ContextFullError, StoppedError
 from clawd.providers.base import ChatRequest, Message, ToolCall, strip_context_block
-from clawd.runtime.attempts import Attempts
+from clawd.runtime.attempts import (
+    STOPPED,
+    Attempts,
+    LoopGuard,
+    head,
+    kept,
+    posing,
+    was_to_be_a_call,
+)
 from clawd.runtime.claims import Act, Deeds, act_of, checked, earlier_acts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
 from clawd.runtime.context import (
@@ -27,14 +35,10 @@ from clawd.runtime.context import (
     with_block,
     with_unique_ids,
 )
-from clawd.runtime.hop import Emit, HopResult, run_hop
-from clawd.runtime.ledger import TurnLedger
-from clawd.runtime.meter import TurnMeter
-from clawd.runtime.progress import LoopGuard
+from clawd.runtime.hop import Emit, HopResult, as_claw_error, run_hop, why
+from clawd.runtime.meter import TurnLedger, TurnMeter
 from clawd.runtime.transcript import OPENING
-from clawd.runtime.turn_errors import as_claw_error, why
 from clawd.runtime.turn_plan import TurnPlan, renewed, request_of
-from clawd.runtime.unreadable import STOPPED, head, kept, posing, was_to_be_a_call
 from clawd.security.approvals import PendingApproval
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallOutcome, CallRequest

@@ -25,19 +25,17 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import find_receipt
 from clawd.runtime.activity import Activity
-from clawd.runtime.calls import Calls
+from clawd.runtime.calls import Calls, ToolClients
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
-from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.doors import PersonAtDoor, Questions
 from clawd.runtime.facts import Facts
 from clawd.runtime.hooks import TurnHooks
 from clawd.runtime.hub import DaemonEvent, Hub
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.late_answers import LateAnswers
 from clawd.runtime.preparation import Preparation
-from clawd.runtime.questions import Questions
 from clawd.runtime.session_files import LongMessages
-from clawd.runtime.tool_client import ToolClients
 from clawd.runtime.turn import Turns
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals

@@ -34,9 +34,9 @@ from clawd.engine.models import AUTO
 from clawd.engine.slot import ModelStatus
 from clawd.errors import ClawError, ForbiddenError
 from clawd.mcp.mount import DOOR, Mount, ToolDoor
+from clawd.runtime.calls import ClientKind
 from clawd.runtime.continuity import Continuity
 from clawd.runtime.incoming import Door
-from clawd.runtime.tool_client import ClientKind
 from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal, Role
 from clawd.service.build import Daemon

@@ -7,21 +7,19 @@ from typing import Any
 import msgspec
 
 from clawd.providers.base import Provider
-from clawd.runtime.care import Care
+from clawd.runtime.care import Care, Titler
 from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
-from clawd.runtime.doors import PersonAtDoor
+from clawd.runtime.doors import PersonAtDoor, Questions
 from clawd.runtime.facts import Facts, FactSource
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.preparation import Preparation
-from clawd.runtime.questions import Questions
 from clawd.runtime.session_files import FileSummaries, LongMessages, teller_of_files
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.summariser import Summariser
-from clawd.runtime.titling import Titler
 from clawd.runtime.turn import Turns
 from clawd.security.origins import FileOrigins
 from clawd.security.principal import Principal

@@ -1,21 +1,36 @@
 """What is counted of turns, requests and calls."""
 
+import pytest
+
 from clawd.errors import ProviderError, WorkerDiedError
 from clawd.providers.base import Delta, Evaluated, Failed, Finished, Text, Usage
 from clawd.receipts.record import Status
-from clawd.runtime.activity import Activity, DeltaMeter, ModelCounts
+from clawd.runtime.activity import Activity, DeltaMeter, ModelCounts, OpenTurns
 from clawd.runtime.hub import Hub
+from clawd.security.principal import Principal
 from clawd.tools.outcome import CallOutcome, OutcomeKind
 from clawd.wire.events import (
+    ApprovalRequested,
+    ApprovalResolved,
     Event,
     HopFinished,
+    HopReset,
     HopUsage,
+    ModelLoading,
     PromptEvaluated,
+    PromptProgress,
+    QuestionAsked,
+    ReasoningDelta,
     TextDelta,
+    ToolFinished,
+    ToolRequested,
+    ToolStarted,
     TurnFailed,
     TurnFinished,
     TurnStarted,
 )
+from clawd.wire.turn_reports import TurnLine
+from tests.support.rows import each_row
 
 USAGE = HopUsage(prompt_tokens=100, cached_tokens=60, completion_tokens=10, tokens_per_s=5.0)
 
@@ -119,3 +134,131 @@ def test_calls_are_counted_by_the_word_of_their_receipt() -> None:
         ("unknown", "failed"): 2,
     }
     assert activity.call_seconds.count == 4
+
+
+ADMIN = Principal(uid=0, gid=0, pid=1, role="admin")
+ADA = Principal(uid=7, gid=7, pid=1, role="user")
+BOB = Principal(uid=8, gid=8, pid=1, role="user")
+ASKED = ApprovalRequested(
+    approval_id="a",
+    digest="d",
+    call_id="c",
+    tool="file_write",
+    arguments="{}",
+    risk="medium",
+    reason="",
+    workspace="/w",
+)
+LOADING = ModelLoading(model="m", loaded_bytes=1, total_bytes=4)
+EVALUATED = PromptEvaluated(tokens=10, cached=4, elapsed_ms=1, context_used=50, context_size=100)
+
+
+class Clock:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def turns(clock: Clock) -> OpenTurns:
+    made = OpenTurns(clock)
+    made.begin(TurnStarted(conversation_id="c1", turn_id="t1", provider="local"), owner=7)
+    return made
+
+
+def only(turns: OpenTurns) -> TurnLine:
+    (line,) = turns.listed(ADA).items
+    return line
+
+
+@each_row(
+    ("events", "doing", "detail"),
+    [
+        ([], "thinking", ""),
+        ([LOADING], "loading", "25%"),
+        ([LOADING, PromptProgress(processed=0, cached=0, total=2)], "prompt", "0%"),
+        ([PromptProgress(processed=43, cached=0, total=100)], "prompt", "43%"),
+        ([PromptProgress(processed=0, cached=0, total=0)], "prompt", "0%"),
+        ([PromptProgress(processed=1, cached=0, total=2), EVALUATED], "thinking", ""),
+        ([ReasoningDelta(text="hm")], "thinking", ""),
+        ([TextDelta(text="x")], "answering", ""),
+        ([ToolStarted(call_id="c", tool="grep")], "tool", "grep"),
+        ([ASKED], "approval", "file_write"),
+        ([ASKED, ApprovalResolved(approval_id="a", answer="once", by="")], "thinking", ""),
+        ([QuestionAsked(question_id="q", text="?")], "question", ""),
+    ],
+    fresh=["turns"],
+)
+def test_a_line_says_what_the_turn_does(
+    turns: OpenTurns, events: list[Event], doing: str, detail: str
+) -> None:
+    for event in events:
+        turns.note("c1", event)
+    assert (only(turns).doing, only(turns).detail) == (doing, detail)
+
+
+def test_a_call_that_has_ended_is_not_said_to_run(turns: OpenTurns) -> None:
+    turns.note("c1", ToolRequested(call_id="c", tool="grep", arguments="{}"))
+    turns.note("c1", ToolStarted(call_id="c", tool="grep"))
+    done = ToolFinished(call_id="c", tool="grep", status="allowed", output="", receipt_id="r")
+    turns.note("c1", done)
+    assert (only(turns).doing, only(turns).detail, only(turns).tool_calls) == ("thinking", "", 1)
+
+
+def test_times_are_of_the_turn_and_of_what_it_does(turns: OpenTurns, clock: Clock) -> None:
+    clock.now = 103.0
+    turns.note("c1", TextDelta(text="a"))
+    clock.now = 105.0
+    turns.note("c1", TextDelta(text="b"))
+    assert (only(turns).elapsed_s, only(turns).doing_s) == (5.0, 2.0)
+
+
+def test_speed_is_of_the_answer_under_way_then_of_the_last(turns: OpenTurns, clock: Clock) -> None:
+    for number in range(11):
+        clock.now = 110.0 + number / 10
+        turns.note("c1", TextDelta(text="x"))
+    assert only(turns).tokens_per_s == pytest.approx(10.0)
+    assert only(turns).tokens == 11
+    usage = HopUsage(prompt_tokens=20, cached_tokens=15, completion_tokens=12, tokens_per_s=9.5)
+    turns.note("c1", HopFinished(usage=usage))
+    line = only(turns)
+    assert (line.tokens, line.tokens_per_s, line.rounds) == (12, 9.5, 1)
+    assert (line.cached_tokens, line.prompt_tokens) == (15, 20)
+
+
+def test_what_is_void_does_not_count(turns: OpenTurns) -> None:
+    turns.note("c1", TextDelta(text="x"))
+    turns.note("c1", HopReset(reason="no answer"))
+    assert only(turns).tokens == 0
+
+
+def test_context_fill_is_the_last_prompts(turns: OpenTurns) -> None:
+    turns.note("c1", EVALUATED)
+    assert (only(turns).context_used, only(turns).context_size) == (50, 100)
+
+
+def test_a_user_sees_own_turns_and_the_number_of_others(turns: OpenTurns) -> None:
+    assert (turns.listed(BOB).items, turns.listed(BOB).others) == ((), 1)
+    assert (len(turns.listed(ADMIN).items), turns.listed(ADMIN).others) == (1, 0)
+
+
+def test_the_end_of_a_turn_that_waited_ends_no_other(turns: OpenTurns) -> None:
+    assert turns.end("c1", "t2") is None
+    assert only(turns).turn_id == "t1"
+    ended = turns.end("c1", "t1")
+    assert ended is not None
+    assert turns.listed(ADMIN).items == ()
+
+
+def test_events_of_no_turn_are_nothing(turns: OpenTurns) -> None:
+    turns.note("c9", TextDelta(text="x"))
+    assert only(turns).tokens == 0

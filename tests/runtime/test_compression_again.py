@@ -13,8 +13,7 @@ from clawd.memory.checkpoints import Checkpoint, Shown
 from clawd.memory.rows import StoredMessage
 from clawd.providers.base import ChatRequest, Delta, Evaluated, Failed, Finished, Message, Usage
 from clawd.providers.ledger import PartTokens
-from clawd.runtime.compression import Choice
-from clawd.runtime.cut import Cut
+from clawd.runtime.compression import Choice, Cut
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.transcript import OPENING
 from clawd.wire.events import Notice

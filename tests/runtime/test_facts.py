@@ -19,13 +19,14 @@ from clawd.runtime.facts import (
     Facts,
     FactScope,
     FactSource,
+    Participants,
     SaidOf,
     WorkspaceMessage,
     facts_now,
     news,
     shown_as,
+    user_name,
 )
-from clawd.runtime.participants import Participants, user_name
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
 from tests.runtime.inboxes import House

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from clawd.errors import ProviderError, StorageError
 from clawd.providers.base import Message, Reasoning, Text
+from clawd.runtime.attempts import REMARK
 from clawd.runtime.context import Context, open_calls
 from clawd.runtime.turn import Turn
 from clawd.runtime.turn_plan import TurnLimits, TurnPlan
-from clawd.runtime.unreadable import REMARK
 from clawd.tools.offer import Told
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry

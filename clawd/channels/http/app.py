@@ -18,8 +18,8 @@ from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoun
 from clawd.mcp.mount import Mount, ToolDoor
 from clawd.providers.base import Provider
 from clawd.runtime.calls import Calls
+from clawd.runtime.doors import Questions
 from clawd.runtime.inbox import Inbox
-from clawd.runtime.questions import Questions
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
 from clawd.wire.events import Event

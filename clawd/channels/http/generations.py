@@ -44,9 +44,8 @@ from clawd.providers.router import Labels, check_hints
 from clawd.runtime.activity import DeltaMeter, ModelCounts
 from clawd.runtime.context import open_calls, repair_orphans, with_block
 from clawd.runtime.continuity import Brought, Continuity, Place, as_shown
-from clawd.runtime.hints import hints_for
 from clawd.runtime.inbox import Inbox
-from clawd.runtime.incoming import IncomingMessage
+from clawd.runtime.incoming import IncomingMessage, hints_for
 from clawd.runtime.prompt import PreambleOptions, PromptSettings, system_prompt
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal

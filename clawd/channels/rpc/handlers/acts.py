@@ -11,9 +11,9 @@ from clawd.channels.rpc.handlers.parts import Handler, attending, streaming
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.approvals import LapsedCall
 from clawd.memory.rows import check_shown, visible_to
-from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Visit, new_call_id
 from clawd.runtime.doors import approval_event
+from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import Door
 from clawd.security.approvals import PendingApproval
 from clawd.security.principal import Principal

@@ -19,7 +19,7 @@ from clawd.mcp.mount import load_sdk
 from clawd.mcp.tools import McpTool, assessment_of
 from clawd.plugins.loader import Installed, Review
 from clawd.providers.abilities import Holding
-from clawd.runtime.tool_client import ClientKind
+from clawd.runtime.calls import ClientKind
 from clawd.security.principal import Principal
 from clawd.tools.base import first_line, in_thread
 from clawd.tools.offer import aliases_of, example_of, short_of

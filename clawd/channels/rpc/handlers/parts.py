@@ -18,14 +18,13 @@ from clawd.memory.store import Memory
 from clawd.plugins.loader import PluginStore
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel
-from clawd.runtime.broadcast import Subscription
-from clawd.runtime.calls import Calls
+from clawd.runtime.calls import Calls, ToolClients
+from clawd.runtime.doors import Questions
 from clawd.runtime.housekeeping import Housekeeping
+from clawd.runtime.hub import Subscription
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.late_answers import LateAnswers
-from clawd.runtime.questions import Questions
 from clawd.runtime.replay import Judge, PolicyChange
-from clawd.runtime.tool_client import ToolClients
 from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Approvals, Attendance

@@ -23,8 +23,8 @@ from clawd.receipts.verify import (
     read_receipts,
     verify,
 )
-from clawd.runtime.broadcast import Subscription
 from clawd.runtime.calls import Visit, new_call_id
+from clawd.runtime.hub import Subscription
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallRequest
 from clawd.wire.events import Event
