@@ -1,20 +1,79 @@
 """What both faces of a session stand on: it begins at the first use, holds a conversation, ends."""
 
 import asyncio
-from typing import TypeVar
+import os
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
+from typing_extensions import override
 
 from clawd.errors import InvalidRequestError
-from clawd.sdk.client import Client, Exchange
-from clawd.sdk.joined import JoinedBackend, refuse_wish
+from clawd.paths import candidate_sockets
+from clawd.sdk.client import Client, Exchange, connect_any
 from clawd.sdk.plans import Backend, DaemonPlan, LocalPlan
 from clawd.sdk.results import Said
 from clawd.sdk.wishes import Prompt, TurnOptions, Wishes, message_fields
+from clawd.tools.base import Tool
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method
-from clawd.wire.methods import OpenConversation, SendMessage, ShowConversation
+from clawd.wire.methods import OpenConversation, Ping, SendMessage, ShowConversation
 from clawd.wire.prompt_methods import ShowPrompt
+
+
+class JoinedBackend(Backend):
+    """A daemon that others started, and that stays when the session ends."""
+
+    def __init__(self, plan: DaemonPlan) -> None:
+        self._plan = plan
+
+    @override
+    async def open(self) -> Client:
+        paths = _sockets(self._plan)
+        client = Client(lambda: connect_any(paths))
+        await client.call(Ping())
+        return client
+
+    @override
+    async def adopt(self, prompt: Prompt, tools: tuple[Tool, ...], *, alone: bool) -> None:
+        if tools or alone or prompt != Prompt():
+            refuse_wish("its prompt and its tools")
+
+    @override
+    async def close(self) -> None:
+        return
+
+    @property
+    @override
+    def engine(self) -> Any:
+        return refuse_wish("its engine")
+
+    @property
+    @override
+    def provider(self) -> Any:
+        return refuse_wish("its provider")
+
+
+def refuse_wish(what: str) -> NoReturn:
+    """Say that something of a daemon is not to be had from here.
+
+    Raises:
+        InvalidRequestError: always.
+    """
+    raise InvalidRequestError(
+        f"this session joins a daemon, and {what} are that daemon's own",
+        hint="Set them in the daemon's config, or use Session.local(): it holds a daemon of its "
+        "own.",
+    )
+
+
+def _sockets(plan: DaemonPlan) -> list[Path]:
+    environ = dict(os.environ)
+    if plan.home is not None:
+        environ["CLAWD_HOME"] = str(plan.home)
+        environ.pop("CLAWD_SOCKET", None)
+    return candidate_sockets(str(plan.socket) if plan.socket else None, environ)
+
 
 R = TypeVar("R")
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ReceiptError
-from clawd.receipts.chain import ReceiptChain
-from clawd.receipts.ending import Head
+from clawd.receipts.chain import Head, ReceiptChain
 from clawd.receipts.logfiles import rotated_files
 from clawd.receipts.record import GENESIS_HASH, canonical, seal
 from clawd.receipts.verify import BadLine, read_receipts, verify

@@ -13,7 +13,7 @@ import pytest
 
 from clawd.errors import ClawError
 from clawd.sdk import Session
-from clawd.sdk.loop_thread import LoopThread
+from clawd.sdk.blocking import LoopThread
 from tests.sdk.rig import calling, error_of, receipt_lines, scripted
 
 LIMIT_S = 60.0
