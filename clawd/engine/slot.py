@@ -10,9 +10,8 @@ from typing import Literal
 import msgspec
 
 from clawd.counts import Tally
-from clawd.engine.client import EngineSettings, WorkerClient
+from clawd.engine.client import EngineSettings, ErrorFactory, WorkerClient
 from clawd.engine.failures import WorkerDeath
-from clawd.engine.mailbox import ErrorFactory
 from clawd.engine.protocol import (
     Generate,
     GenerationDone,

@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from clawd.counts import Tally
-from clawd.engine.client import EngineSettings, WorkerClient
+from clawd.engine.client import EngineSettings, ErrorFactory, GenerationEvent, WorkerClient
 from clawd.engine.failures import failure, no_room
-from clawd.engine.mailbox import ErrorFactory, GenerationEvent
 from clawd.engine.parts import files_of
 from clawd.engine.pins import check_pins
 from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv

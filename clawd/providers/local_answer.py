@@ -14,8 +14,8 @@ from typing import assert_never
 
 import msgspec
 
+from clawd.engine.client import GenerationEvent
 from clawd.engine.failures import failure
-from clawd.engine.mailbox import GenerationEvent
 from clawd.engine.protocol import (
     ChatMessage,
     Generate,

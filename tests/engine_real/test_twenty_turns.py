@@ -14,8 +14,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from clawd.engine.client import EngineSettings
-from clawd.engine.mailbox import GenerationEvent
+from clawd.engine.client import EngineSettings, GenerationEvent
 from clawd.engine.protocol import Generate, ModelConfig
 from clawd.engine.supervisor import Engine
 from clawd.engine.worker.plainchat import CHATML

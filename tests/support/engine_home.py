@@ -11,7 +11,7 @@ import msgspec
 import psutil
 
 from clawctl.client import Client, connect
-from clawd.engine.worker.statefile import BadStateError, read_header
+from clawd.engine.worker.statefolder import BadStateError, read_header
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import Event, PromptEvaluated, TextDelta, TurnFailed, TurnStarted

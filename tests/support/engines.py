@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.engine.client import EngineSettings
-from clawd.engine.mailbox import GenerationEvent
+from clawd.engine.client import EngineSettings, GenerationEvent
 from clawd.engine.protocol import ChatMessage, Generate, ModelConfig, Tokens
 from clawd.engine.supervisor import Engine
 

@@ -21,7 +21,6 @@ from clawd.engine.protocol import (
     TokenText,
 )
 from clawd.engine.worker.backend import Vocabulary
-from clawd.engine.worker.prefix import shared_length
 from clawd.engine.worker.prompt import (
     NoInfillError,
     Part,
@@ -32,6 +31,7 @@ from clawd.engine.worker.prompt import (
     text_of,
     tokens_of,
 )
+from clawd.engine.worker.states import shared_length
 
 # Nothing else is done meanwhile, for up to a second (measured on a slow core).
 MAX_TOKENIZED_CHARACTERS = 512 * 1024

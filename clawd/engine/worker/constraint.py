@@ -6,9 +6,111 @@ became too complex, holds nothing any more and says so. Nothing here knows llama
 
 import logging
 from collections import deque
+from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Protocol
 
-from clawd.engine.worker.trigger import Trigger
+_MAX_LEADING_BLANKS = 256
+
+
+class _Place(Enum):
+    START = auto()
+    REASONING = auto()
+    TEXT = auto()
+
+
+class Trigger:
+    """Looks for markers, in whatever pieces they come.
+
+    Args:
+        markers: what is looked for; with no `starts` either, the end of the reasoning.
+        starts: what is looked for as the first thing of the answer only.
+        thoughts: what opens and closes reasoning at the start of an answer.
+        in_reasoning: the prompt ends within reasoning.
+    """
+
+    def __init__(
+        self,
+        markers: Sequence[bytes],
+        starts: Sequence[bytes] = (),
+        *,
+        thoughts: Sequence[tuple[bytes, bytes]] = (),
+        in_reasoning: bool = False,
+    ) -> None:
+        self._markers = markers
+        self._starts = starts
+        self._thoughts = dict(thoughts)
+        self._closings: Sequence[bytes] = tuple(self._thoughts.values()) or (b"</think>",)
+        self._place = _Place.REASONING if in_reasoning else _Place.START
+        self._held = b""
+
+    def push(self, piece: bytes) -> bytes | None:
+        """Take bytes; return them from the marker on once it is there, None before.
+
+        Where only the end of the reasoning is waited for, what is returned begins behind it.
+        """
+        self._held += piece
+        found = None
+        if self._place is _Place.START:
+            found = self._begin()
+        if self._place is _Place.REASONING:
+            found = self._reason()
+        if found is None and self._place is _Place.TEXT:
+            found = self._look()
+        if found is not None:
+            self._held = b""
+            self._place = _Place.TEXT
+        return found
+
+    def _begin(self) -> bytes | None:
+        """Decide what the answer begins with, as soon as it can be told."""
+        begin = self._held.lstrip()
+        is_near = len(self._held) - len(begin) <= _MAX_LEADING_BLANKS
+        if is_near and any(begin.startswith(start) for start in self._starts):
+            return begin
+        opening = next((each for each in self._thoughts if begin.startswith(each)), None)
+        if is_near and opening is not None:
+            self._closings = (self._thoughts[opening],)
+            self._held = begin[len(opening) :]
+            self._place = _Place.REASONING
+        elif not is_near or not any(
+            each.startswith(begin) for each in (*self._starts, *self._thoughts)
+        ):
+            self._place = _Place.TEXT
+        return None
+
+    def _reason(self) -> bytes | None:
+        at, closing = _first(self._held, self._closings)
+        if at < 0:
+            self._held = _tail(self._held, self._closings)
+            return None
+        self._held = self._held[at + len(closing) :]
+        self._thoughts = {}
+        if not self._markers and not self._starts:
+            return self._held
+        self._place = _Place.START
+        return self._begin()
+
+    def _look(self) -> bytes | None:
+        at, _ = _first(self._held, self._markers)
+        if at >= 0:
+            return self._held[at:]
+        self._held = _tail(self._held, self._markers)
+        return None
+
+
+def _first(text: bytes, markers: Sequence[bytes]) -> tuple[int, bytes]:
+    """Return where the first of these stands, and which it is; -1 for none."""
+    return min(
+        ((at, marker) for marker in markers if (at := text.find(marker)) >= 0), default=(-1, b"")
+    )
+
+
+def _tail(text: bytes, markers: Sequence[bytes]) -> bytes:
+    """Return the end of a text in which a marker may have begun."""
+    longest = max(map(len, markers), default=1)
+    return text[max(len(text) - longest + 1, 0) :]
+
 
 NOTHING_FITS = -1
 # More tokens than any marker is long.

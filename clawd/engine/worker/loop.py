@@ -47,7 +47,7 @@ from clawd.engine.protocol import (
 from clawd.engine.worker.answers import Answers
 from clawd.engine.worker.backends import loaded_variant
 from clawd.engine.worker.embedding import EmbeddingQueue
-from clawd.engine.worker.fingerprint import fingerprint
+from clawd.engine.worker.files import fingerprint
 from clawd.engine.worker.generation import TINY_LOOP_TOKENS
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.guidance import MissingError

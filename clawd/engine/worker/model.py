@@ -6,31 +6,34 @@ builds batches; what it answers with an error becomes an exception or a DecodeRe
 """
 
 import ctypes
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig, TokenLogprob
 from clawd.engine.worker.backend import DecodeResult, InfillTokens
-from clawd.engine.worker.batch import Batch
 from clawd.engine.worker.buffers import Buffer
-from clawd.engine.worker.cutting import LONG, Cutter
+from clawd.engine.worker.embedding import Tokenize, VectorError
 from clawd.engine.worker.files import read_text
 from clawd.engine.worker.guidance import Guidance
 from clawd.engine.worker.llama import (
     LIBRARY_VERSION,
+    MAX_DEFAULT_CTX,
+    Batch,
     LoadError,
     cells_fit_apart,
     lib,
     load_file,
     log_reasons,
     new_context,
+    new_embedding_context,
     pointer,
     start,
 )
-from clawd.engine.worker.llama_embedder import LlamaEmbedder
 from clawd.engine.worker.sampler import (
     Candidates,
     LlamaSampler,
@@ -38,6 +41,66 @@ from clawd.engine.worker.sampler import (
     new_sampler,
     token_logprob,
 )
+
+# Cuts long texts before llama.cpp's tokenizers get them: some take minutes, or end the process.
+#
+# Measured with 0.3.36: a run of 50,000 letters without a blank overflows the stack of those that
+# use std::regex, and 100,000 special tokens in one text take 43 s, for the time grows with the
+# square. A special token is a border for every tokenizer, so a cut there changes nothing; within a
+# run that is longer than any word it may change a token, never the text.
+
+# Shorter texts are left alone.
+LONG = 8192
+
+
+class Cutter:
+    """Cuts texts of one vocabulary.
+
+    Args:
+        special: how the special tokens are written that the tokenizer looks for.
+        cuts_runs: also within long runs without a blank.
+    """
+
+    def __init__(self, special: Iterable[str], *, cuts_runs: bool) -> None:
+        texts = sorted({text for text in special if text}, key=lambda text: (-len(text), text))
+        first = "".join(sorted({re.escape(text[0]) for text in texts}))
+        # Looked at first: vocabularies may have thousands of special tokens.
+        pattern = f"(?=[{first}])(?:{'|'.join(map(re.escape, texts))})"
+        self._special = re.compile(pattern) if texts else None
+        self._run = re.compile(rf"\S{{{LONG}}}(?=\S)") if cuts_runs else None
+
+    def cut(self, text: str) -> Iterator[str]:
+        """Yield the text in pieces that are none too many and none too hard."""
+        if len(text) <= LONG:
+            yield text
+            return
+        begun = 0
+        for at in self._places(text):
+            yield text[begun:at]
+            begun = at
+        if begun < len(text):
+            yield text[begun:]
+
+    def _places(self, text: str) -> Iterator[int]:
+        """Yield where to cut, in order: each LONG at a special token, and within long runs."""
+        begun = plain = 0
+        matches = self._special.finditer(text) if self._special is not None else iter(())
+        for match in matches:
+            for at in self._runs(text, plain, match.start()):
+                begun = at
+                yield at
+            plain = match.end()
+            if match.end() - begun >= LONG:
+                begun = match.end()
+                yield begun
+        yield from self._runs(text, plain, len(text))
+
+    def _runs(self, text: str, start: int, end: int) -> Iterator[int]:
+        if self._run is None or end - start <= LONG:
+            return
+        for match in self._run.finditer(text, start, end):
+            yield match.end()
+
 
 # What a processor core of today multiplies per second; only the first step's size hangs on it.
 _GUESSED_FLOPS = 1e11
@@ -368,3 +431,120 @@ class LlamaModel:
         buffer = ctypes.create_string_buffer(256)
         count = lib.llama_model_meta_val_str(self._model, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", errors="replace") if count >= 0 else ""
+
+
+# A physical batch takes memory with the square of its size on some devices.
+DEFAULT_MAX_TOKENS = 2048
+_PLACES = re.compile(r"(\{query\}|\{document\})")
+_POOLINGS = frozenset(
+    {lib.LLAMA_POOLING_TYPE_MEAN, lib.LLAMA_POOLING_TYPE_CLS, lib.LLAMA_POOLING_TYPE_LAST}
+)
+
+
+class LlamaEmbedder:
+    """Makes vectors with a loaded model.
+
+    Args:
+        model: the model; it stays its owner's.
+        config: how it was loaded.
+        generates: False for an architecture that is made for embeddings.
+
+    Attributes:
+        size: numbers in a vector; 0 when the model makes none.
+        limit: tokens of the longest input.
+        ranks: the model is a reranker; it makes one number of a query and a document.
+    """
+
+    def __init__(self, model: Any, config: ModelConfig, *, generates: bool) -> None:
+        self._model = model
+        self._config = config
+        self._pooling = _pooling(model, generates=generates)
+        self._context: Any = None
+        self._batch: Batch | None = None
+        known = self._pooling in _POOLINGS
+        self.size = int(lib.llama_model_n_embd_out(model)) if known else 0
+        n_ctx = min(config.n_ctx or MAX_DEFAULT_CTX, int(lib.llama_model_n_ctx_train(model)))
+        self.ranks = self._pooling == lib.LLAMA_POOLING_TYPE_RANK
+        self.limit = max(1, min(n_ctx, max(config.n_ubatch, DEFAULT_MAX_TOKENS)))
+
+    def vector(self, tokens: Sequence[int]) -> bytes:
+        """Return the vector of up to `limit` tokens: little-endian float32, of length 1.
+
+        Of a reranker it is the first number of its head, as it is.
+
+        Raises:
+            LoadError: there is too little memory for the context.
+            VectorError: llama.cpp failed.
+        """
+        if self._context is None:
+            self._context = new_embedding_context(
+                self._model, self._config, n_tokens=self.limit, pooling=self._pooling
+            )
+        batch = self._batch = self._batch or Batch(self.limit)
+        memory = lib.llama_get_memory(self._context)
+        if memory:
+            lib.llama_memory_clear(memory, True)  # noqa: FBT003 - a C function
+        batch.size = 0
+        batch.add_draft(tokens, 0, 0)
+        batch.raw.n_tokens = batch.size
+        run = lib.llama_decode if memory else lib.llama_encode
+        if run(self._context, batch.raw) != 0:
+            raise VectorError("llama.cpp could not decode the input")
+        found = lib.llama_get_embeddings_seq(self._context, 0)
+        if not found:
+            raise VectorError("llama.cpp gave no vector")
+        address = ctypes.cast(found, ctypes.POINTER(ctypes.c_float))
+        values = np.ctypeslib.as_array(address, (1 if self.ranks else self.size,)).astype("<f4")
+        length = float(np.linalg.norm(values.astype(np.float64)))
+        if not np.isfinite(length):
+            raise VectorError("llama.cpp gave a vector that is no number")
+        if self.ranks:
+            return bytes(values.tobytes())
+        return bytes((values / (length or 1.0)).astype("<f4").tobytes())
+
+    def pair(self, tokenize: Tokenize, query: str, document: str) -> list[int]:
+        """Return a query and a document as the model reads them; neither holds control tokens.
+
+        By the file's template for it, else both, ended and apart as the vocabulary has it.
+        """
+        texts = {"{query}": query, "{document}": document}
+        template = lib.llama_model_chat_template(self._model, b"rerank")
+        if template:
+            return [
+                token
+                for piece in _PLACES.split(template.decode("utf-8", errors="replace"))
+                for token in tokenize(texts.get(piece, piece), parse_special=piece not in texts)
+            ]
+        vocab = lib.llama_model_get_vocab(self._model)
+        apart = int(lib.llama_vocab_sep(vocab))
+        end = int(lib.llama_vocab_eos(vocab))
+        begin = [int(lib.llama_vocab_bos(vocab))] if lib.llama_vocab_get_add_bos(vocab) else []
+        ends = [end if end >= 0 else apart] if lib.llama_vocab_get_add_eos(vocab) else []
+        between = [apart] if lib.llama_vocab_get_add_sep(vocab) else []
+        asked, read = (tokenize(text, parse_special=False) for text in texts.values())
+        return [token for token in (*begin, *asked, *ends, *between, *read, *ends) if token >= 0]
+
+    def close(self) -> None:
+        """Free the context; harmless without one."""
+        context, self._context = self._context, None
+        if context is not None:
+            lib.llama_free(context)
+
+
+def _pooling(model: Any, *, generates: bool) -> int:
+    """Return how the file says that the outputs of a text become one vector.
+
+    What is made for embeddings and says nothing takes their mean.
+    """
+    key = f"{_text(model, 'general.architecture')}.pooling_type"
+    told = _text(model, key)
+    pooling = int(told) if told.isdigit() else int(lib.LLAMA_POOLING_TYPE_NONE)
+    if pooling == lib.LLAMA_POOLING_TYPE_NONE and not generates:
+        return int(lib.LLAMA_POOLING_TYPE_MEAN)
+    return pooling
+
+
+def _text(model: Any, key: str) -> str:
+    buffer = ctypes.create_string_buffer(256)
+    count = lib.llama_model_meta_val_str(model, key.encode(), buffer, len(buffer))
+    return buffer.value.decode("utf-8", errors="replace") if count >= 0 else ""

@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from clawd.engine.protocol import SamplingConfig, TokenLogprob, TopLogprob
 from clawd.engine.worker import sampling
-from clawd.engine.worker.constraint import NOTHING_FITS, Constraint
+from clawd.engine.worker.constraint import NOTHING_FITS, Constraint, Trigger
 from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.guidance import Matcher
 from clawd.engine.worker.llama import lib
-from clawd.engine.worker.trigger import Trigger
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 # Of fewer tokens llama.cpp sorts all as fast as numpy finds the likeliest.

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Generator, Sequence
 
 from clawd.engine.worker.buffers import Buffer, BufferPool
-from clawd.engine.worker.prefix import shared_length
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.statefolder import StateFolder, StoredState
 
@@ -335,3 +334,17 @@ class StateStore:
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.slices.close()
+
+
+_STRIDE = 256
+
+
+def shared_length(kept: Sequence[int], tokens: Sequence[int]) -> int:
+    """Return the length of the longest common prefix (compared in strides: C speed)."""
+    limit = min(len(kept), len(tokens))
+    start = 0
+    while start < limit and kept[start : start + _STRIDE] == tokens[start : start + _STRIDE]:
+        start += _STRIDE
+    while start < limit and kept[start] == tokens[start]:
+        start += 1
+    return min(start, limit)

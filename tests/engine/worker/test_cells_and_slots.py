@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.engine.worker.cells import CellMap
-from clawd.engine.worker.slots import Slot, SlotCache
+from clawd.engine.worker.slots import CellMap, Slot, SlotCache
 from clawd.engine.worker.states import StateStore
 from tests.engine.worker.fake_backend import FakeBackend
 

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.engine.worker.cutting import LONG, Cutter
+from clawd.engine.worker.model import LONG, Cutter
 from tests.support.rows import each_row
 
 SPECIAL = ("<|end|>", "<|e", "[x]", "")

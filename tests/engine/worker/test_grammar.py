@@ -6,7 +6,7 @@ import time
 import pytest
 
 from clawd.engine.protocol import CallFrame, Grammar, ParameterForm, StringForm
-from clawd.engine.worker.constraint import NOTHING_FITS, Constraint
+from clawd.engine.worker.constraint import NOTHING_FITS, Constraint, Trigger
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.guidance import (
     MAX_LEFT_BEHIND,
@@ -17,7 +17,6 @@ from clawd.engine.worker.guidance import (
 )
 from clawd.engine.worker.lark import Rules
 from clawd.engine.worker.schema import SchemaError
-from clawd.engine.worker.trigger import Trigger
 from tests.support.grammar_text import GrammarText, compiled
 from tests.support.rows import each_row
 

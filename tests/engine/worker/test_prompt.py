@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from clawd.engine.protocol import ChatCall, ChatMessage, Infill, InfillFile
 from clawd.engine.worker.backend import InfillTokens
-from clawd.engine.worker.guard import MARKER, Guard
 from clawd.engine.worker.prompt import (
+    MARKER,
+    Guard,
     NoInfillError,
     Part,
     PromptBuilder,

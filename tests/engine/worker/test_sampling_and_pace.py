@@ -3,7 +3,7 @@
 import pytest
 
 from clawd.engine.protocol import SamplingConfig
-from clawd.engine.worker.pace import MIN_CHUNK, SHARED_STEP_LIMIT_S, Pace
+from clawd.engine.worker.planner import MIN_CHUNK, SHARED_STEP_LIMIT_S, Pace
 from clawd.engine.worker.sampling import (
     MAX_LOOK_BACK,
     Draw,

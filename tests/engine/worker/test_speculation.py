@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.engine.protocol import FromWorker, GenerationDone, SamplingConfig, Tokens
-from clawd.engine.worker.costs import (
+from clawd.engine.worker.drafts import MAX_DRAFT, Drafter
+from clawd.engine.worker.planner import (
     Grouping,
     Payoff,
+    Planner,
     PromptGrouping,
     StepCosts,
     draft_length,
 )
-from clawd.engine.worker.drafts import MAX_DRAFT, Drafter
-from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
 from tests.engine.worker.fake_backend import FakeBackend, expected_text, repetitive_token

@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 from clawd.engine.protocol import ChatCall, Grammar
-from clawd.engine.worker.frames import calls_rule
-from clawd.engine.worker.grammar import GrammarPlan, GrammarPlanner
+from clawd.engine.worker.constraint import Trigger
+from clawd.engine.worker.grammar import GrammarPlan, GrammarPlanner, calls_rule
 from clawd.engine.worker.lark import Rules
 from clawd.engine.worker.plainchat import calls_in_frame
-from clawd.engine.worker.trigger import Trigger
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import FAMILIES, detect, family_of, habits_of, parser_of
 from tests.providers.toolcalls.feeding import Folded, parse

@@ -19,11 +19,14 @@ import pytest
 
 from clawd.engine.protocol import LoraAdapter, ModelConfig
 from clawd.engine.worker.buffers import Buffer
-from clawd.engine.worker.fingerprint import fingerprint
+from clawd.engine.worker.files import fingerprint
 from clawd.engine.worker.prompt import Part
-from clawd.engine.worker.statefile import (
+from clawd.engine.worker.statefolder import (
+    STALE_S,
     BadStateError,
     Header,
+    StateFolder,
+    StoredState,
     file_size,
     is_being_written,
     pack_tokens,
@@ -31,7 +34,6 @@ from clawd.engine.worker.statefile import (
     read_state,
     write_slices,
 )
-from clawd.engine.worker.statefolder import STALE_S, StateFolder, StoredState
 from tests.support.rows import each_row
 
 PRINT = "ab" * 32
