@@ -6,8 +6,7 @@ import msgspec
 
 from clawctl.client import Client
 from clawd.errors import ClawError
-from clawd.wire.conversation_methods import DeleteConversation
-from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.conversations import ConversationLine, DeleteConversation
 from clawd.wire.methods import AddRule, OpenConversation, SamplingWishes, SendMessage
 
 Mode = Literal["", "readonly", "supervised", "edits", "full"]

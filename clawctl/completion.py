@@ -328,7 +328,7 @@ def _approvals(asked: _Asked) -> Iterator[_Name]:
 
 
 def _jobs(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.job_methods import ListJobs
+    from clawd.wire.jobs import ListJobs
 
     with asked.client() as client:
         for line in client.call(ListJobs()).items:
@@ -344,7 +344,7 @@ def _rules(asked: _Asked) -> Iterator[_Name]:
 
 
 def _keys(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.key_methods import ListKeys
+    from clawd.wire.keys import ListKeys
 
     with asked.client() as client:
         for line in client.call(ListKeys()).items:
@@ -352,7 +352,7 @@ def _keys(asked: _Asked) -> Iterator[_Name]:
 
 
 def _aliases(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.status_methods import Status
+    from clawd.wire.status import Status
 
     with asked.client() as client:
         for line in client.call(Status()).servers:
@@ -360,7 +360,7 @@ def _aliases(asked: _Asked) -> Iterator[_Name]:
 
 
 def _mcp_tools(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.mcp_methods import ListMcpTools
+    from clawd.wire.mcp import ListMcpTools
 
     with asked.client() as client:
         for line in client.call(ListMcpTools(alias=asked.params.get("alias", ""))).items:
@@ -368,7 +368,7 @@ def _mcp_tools(asked: _Asked) -> Iterator[_Name]:
 
 
 def _plugins(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.plugin_methods import ListPlugins
+    from clawd.wire.plugins import ListPlugins
 
     with asked.client() as client:
         for line in client.call(ListPlugins()).items:
@@ -376,7 +376,7 @@ def _plugins(asked: _Asked) -> Iterator[_Name]:
 
 
 def _receipts(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.receipt_methods import ListReceipts
+    from clawd.wire.receipts import ListReceipts
 
     with asked.client() as client:
         for line in client.call(ListReceipts(limit=_LISTED)).items:
@@ -384,7 +384,7 @@ def _receipts(asked: _Asked) -> Iterator[_Name]:
 
 
 def _session_files(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.session_methods import ListSessionFiles
+    from clawd.wire.session_files import ListSessionFiles
 
     conversation = asked.params.get("conversation", "")
     if not conversation:

@@ -16,7 +16,7 @@ from clawctl.client import Client
 from clawctl.render import note
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.policy_methods import ShowPolicy
+from clawd.wire.policy import ShowPolicy
 from clawd.wire.safe_text import visible_line
 
 TRUSTED = "trusted_folders.json"

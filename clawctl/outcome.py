@@ -10,7 +10,7 @@ from clawctl.client import Client
 from clawctl.following import follow
 from clawctl.render import Palette, emit_json, note, without_status
 from clawctl.turn import TurnView, ViewOptions
-from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.conversations import ConversationLine
 from clawd.wire.methods import RunTool
 from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import terminal_safe

@@ -23,25 +23,25 @@ from clawctl.receipt_bundle import About
 from clawctl.service_install import ServiceReport
 from clawctl.service_state import ServiceState
 from clawctl.top import Snapshot
-from clawd.wire.cache_reports import CacheList, CachesCleared
+from clawd.wire.caches import CacheList, CachesCleared
 from clawd.wire.changes import ChangeLine
-from clawd.wire.conversation_reports import CompressionReport, ConversationLine, MessageLine
+from clawd.wire.conversations import CompressionReport, ConversationLine, MessageLine
 from clawd.wire.events import TurnFinished
 from clawd.wire.extension_reports import PluginLine, ToolProblem
-from clawd.wire.job_reports import JobLine, JobOutput
-from clawd.wire.key_reports import KeyLine, NewKey
-from clawd.wire.knowledge_reports import KnowledgeOutcome
-from clawd.wire.log_reports import LogLine
-from clawd.wire.mcp_reports import McpDiff, McpServerLine, McpServerList, McpToolDetail, McpToolList
-from clawd.wire.memory_methods import MemoryCheck
-from clawd.wire.metric_reports import MetricsReport
-from clawd.wire.policy_reports import (
+from clawd.wire.jobs import JobLine, JobOutput
+from clawd.wire.keys import KeyLine, NewKey
+from clawd.wire.knowledge import KnowledgeOutcome
+from clawd.wire.logs import LogLine
+from clawd.wire.mcp import McpDiff, McpServerLine, McpServerList, McpToolDetail, McpToolList
+from clawd.wire.memory import MemoryCheck
+from clawd.wire.metrics import MetricsReport
+from clawd.wire.policy import (
     PolicyBoundary,
     PolicyCaseLine,
     PolicyExplanation,
     PolicyReplay,
 )
-from clawd.wire.prompt_reports import PromptText
+from clawd.wire.prompts import PromptText
 from clawd.wire.reports import (
     ApprovalLine,
     Done,
@@ -58,8 +58,8 @@ from clawd.wire.reports import (
     ToolLine,
     ToolOutcome,
 )
-from clawd.wire.session_reports import SessionFileLine
-from clawd.wire.status_reports import StatusReport
+from clawd.wire.session_files import SessionFileLine
+from clawd.wire.status import StatusReport
 
 
 class Answer(TurnFinished, frozen=True, kw_only=True, tag="answer"):

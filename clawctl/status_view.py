@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from clawctl.render import Palette, duration, show_fields
 from clawd.wire.safe_text import terminal_safe, visible_line
-from clawd.wire.status_reports import (
+from clawd.wire.status import (
     MeaningLine,
     ServerLine,
     StatusReport,

@@ -10,14 +10,11 @@ import msgspec
 
 from clawctl.client import Client
 from clawd.errors import ClawError
-from clawd.wire.mcp_methods import ListMcpServers
-from clawd.wire.mcp_reports import McpServerLine
+from clawd.wire.mcp import ListMcpServers, McpServerLine
 from clawd.wire.methods import ListLoadedModels, Status
-from clawd.wire.metric_methods import ShowMetrics
-from clawd.wire.metric_reports import MetricsReport
+from clawd.wire.metrics import MetricsReport, ShowMetrics
 from clawd.wire.reports import LoadedModel, StatusReport
-from clawd.wire.turn_methods import ListTurns
-from clawd.wire.turn_reports import TurnList
+from clawd.wire.turns import ListTurns, TurnList
 
 CALL_LIMIT_S = 10.0
 COUNTED = {

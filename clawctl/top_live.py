@@ -21,7 +21,7 @@ from clawctl.top_view import screen
 from clawd.errors import ClawError
 from clawd.wire.methods import CancelTurn, SetEstop
 from clawd.wire.safe_text import visible_line
-from clawd.wire.turn_reports import TurnLine
+from clawd.wire.turns import TurnLine
 
 KEY_BYTES = 64
 _KEY = re.compile(r"\x1b[\[O].|.", re.DOTALL)

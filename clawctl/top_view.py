@@ -8,7 +8,7 @@ from clawctl.render import duration, size
 from clawctl.top import Snapshot, per_s
 from clawctl.views import warm_told
 from clawd.wire.safe_text import visible_line
-from clawd.wire.turn_reports import TurnLine
+from clawd.wire.turns import TurnLine
 
 NARROW, NARROWEST = 90, 70
 MODEL_CELL, TEXT_CELL = 24, 60

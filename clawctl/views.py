@@ -9,12 +9,12 @@ from clawctl.client import Client
 from clawctl.render import say, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.changes import ChangeList
-from clawd.wire.conversation_reports import CompressionReport, ConversationLine
+from clawd.wire.conversations import CompressionReport, ConversationLine
 from clawd.wire.events import ContextCompressed
-from clawd.wire.knowledge_reports import KnowledgeEntry, KnowledgeOutcome
-from clawd.wire.mcp_reports import McpServerLine
-from clawd.wire.policy_reports import PolicyBoundary, PolicyExplanation
-from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.knowledge import KnowledgeEntry, KnowledgeOutcome
+from clawd.wire.mcp import McpServerLine
+from clawd.wire.policy import PolicyBoundary, PolicyExplanation
+from clawd.wire.receipts import ListReceipts
 from clawd.wire.reports import (
     EstopReport,
     LoadedModel,
@@ -23,8 +23,8 @@ from clawd.wire.reports import (
     StatusReport,
 )
 from clawd.wire.safe_text import terminal_safe
-from clawd.wire.session_reports import SessionFileList
-from clawd.wire.status_reports import ServerLine
+from clawd.wire.session_files import SessionFileList
+from clawd.wire.status import ServerLine
 
 RECEIPTS_PAGE = 500
 

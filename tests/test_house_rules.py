@@ -15,7 +15,7 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 433,
+    "files of clawd": 419,
     "files of clawctl": 136,
     "code lines of clawd": 77_000,
     "code lines of clawctl": 20_500,

@@ -17,14 +17,14 @@ from clawctl.progress import Progress, call
 from clawctl.render import emit_json, note, say
 from clawctl.views import show_compression
 from clawd.errors import InvalidRequestError
-from clawd.wire.conversation_methods import (
+from clawd.wire.conversations import (
     CompressConversation,
+    ConversationLine,
     DeleteConversation,
     ExportConversation,
     ForkConversation,
     RenameConversation,
 )
-from clawd.wire.conversation_reports import ConversationLine
 from clawd.wire.methods import RunTool, ShowConversation
 from clawd.wire.safe_text import terminal_safe
 

@@ -19,9 +19,8 @@ from clawctl.render import Palette, emit_json, say
 from clawd import __version__
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.key_methods import ListKeys
-from clawd.wire.mcp_methods import ListMcpServers
-from clawd.wire.mcp_reports import McpServerList
+from clawd.wire.keys import ListKeys
+from clawd.wire.mcp import ListMcpServers, McpServerList
 from clawd.wire.methods import ListLoadedModels, ListTools, Status
 from clawd.wire.reports import LoadedModelList, StatusReport, ToolList
 

@@ -13,13 +13,13 @@ from clawctl.views import show_session_files
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.references import check_name
 from clawd.wire.safe_text import terminal_safe
-from clawd.wire.session_methods import (
+from clawd.wire.session_files import (
     DeleteSessionFile,
     ListSessionFiles,
     ReadSessionFile,
+    SessionFileLine,
     WriteSessionFile,
 )
-from clawd.wire.session_reports import SessionFileLine
 
 MAX_BYTES = 8 << 20
 

@@ -6,8 +6,7 @@ import click
 
 from clawctl.app import App, ListingGroup, json_option, pass_app
 from clawctl.render import duration, emit_json, note, show_fields, show_table, size
-from clawd.wire.job_methods import ListJobs, ShowJob, StopJob
-from clawd.wire.job_reports import JobLine
+from clawd.wire.jobs import JobLine, ListJobs, ShowJob, StopJob
 from clawd.wire.safe_text import terminal_safe
 
 TAIL_BYTES = 4_096

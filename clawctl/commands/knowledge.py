@@ -14,16 +14,17 @@ from clawctl.render import Palette, emit_json, note, say, show_table
 from clawctl.turn import TurnView, ViewOptions
 from clawctl.views import show_notes
 from clawd.errors import InvalidRequestError
-from clawd.wire.knowledge_methods import (
+from clawd.wire.knowledge import (
     AppendKnowledge,
     DeleteKnowledge,
+    KnowledgeEntry,
+    KnowledgeOutcome,
     ListKeywords,
     ListKnowledge,
     LoadKnowledge,
     SaveKnowledge,
     SearchKnowledge,
 )
-from clawd.wire.knowledge_reports import KnowledgeEntry, KnowledgeOutcome
 from clawd.wire.method import Method
 from clawd.wire.safe_text import terminal_safe, visible_line
 

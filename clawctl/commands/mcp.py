@@ -23,20 +23,24 @@ from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
 from clawd.wire.events import McpLine
 from clawd.wire.hosts import host_grant
-from clawd.wire.mcp_methods import (
+from clawd.wire.mcp import (
+    END,
+    LINE,
     AcceptMcp,
     ConnectMcp,
     DiffMcp,
     DisconnectMcp,
     ListMcpServers,
     ListMcpTools,
+    McpDifference,
+    McpServerLine,
+    McpToolDetail,
+    ServeMcp,
     ShowMcpTool,
 )
-from clawd.wire.mcp_reports import McpDifference, McpServerLine, McpToolDetail
 from clawd.wire.methods import RunTool
 from clawd.wire.reports import Done
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
-from clawd.wire.serving_methods import END, LINE, ServeMcp
 
 _MAX_LINE_BYTES = 8 << 20
 _READ_BYTES = 64 << 10

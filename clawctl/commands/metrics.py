@@ -4,8 +4,7 @@ import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.render import emit_json, show_table
-from clawd.wire.metric_methods import ShowMetrics
-from clawd.wire.metric_reports import MetricFamily, MetricSpread
+from clawd.wire.metrics import MetricFamily, MetricSpread, ShowMetrics
 
 
 @click.command()

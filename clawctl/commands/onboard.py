@@ -277,7 +277,7 @@ def _result(where: Layout, now: Now, answers: Answers, *, has_changed: bool) -> 
 def _tried(app: App, done: Onboarded, *, says: bool) -> Onboarded:
     """Start the daemon and ask the model one thing; the conversation is deleted again."""
     from clawctl.progress import call
-    from clawd.wire.conversation_methods import DeleteConversation
+    from clawd.wire.conversations import DeleteConversation
     from clawd.wire.methods import CheckProvider, Reload, SendMessage, Status
 
     try:
@@ -317,7 +317,7 @@ NOT_CALLED = (
 
 def _calls_a_tool(client: Client, workspace: str, bar: Progress) -> bool:
     """Ask for one call and say whether it came; the conversation is deleted again."""
-    from clawd.wire.conversation_methods import DeleteConversation
+    from clawd.wire.conversations import DeleteConversation
     from clawd.wire.events import ToolFinished
     from clawd.wire.methods import SendMessage
 

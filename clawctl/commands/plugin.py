@@ -10,7 +10,7 @@ from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
 from clawctl.render import emit_json, note, say, show_fields, show_table, size
 from clawd.wire.extension_reports import PluginReview
-from clawd.wire.plugin_methods import (
+from clawd.wire.plugins import (
     ApprovePlugin,
     InspectPlugin,
     InstallPlugin,

@@ -16,16 +16,16 @@ from clawd.errors import InvalidRequestError
 from clawd.wire.hosts import HOST_TOOL, host_grant
 from clawd.wire.method import Method
 from clawd.wire.methods import AddRule
-from clawd.wire.policy_methods import (
+from clawd.wire.policy import (
     REPLAY_LIMIT,
     AllowHost,
     Autonomy,
     CheckPolicy,
     ExplainPolicy,
+    PolicyReplay,
     ReplayPolicy,
     ShowPolicy,
 )
-from clawd.wire.policy_reports import PolicyReplay
 from clawd.wire.reports import Done
 
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -21,7 +21,7 @@ from clawctl.render import Palette, emit_json, note, say, show_fields, size
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.receipt_methods import (
+from clawd.wire.receipts import (
     AcceptReceipts,
     HeadOfReceipts,
     ListReceipts,

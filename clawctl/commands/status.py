@@ -3,7 +3,7 @@
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawd.wire.status_methods import Status
+from clawd.wire.status import Status
 
 
 @click.command()

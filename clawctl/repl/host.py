@@ -9,7 +9,7 @@ import msgspec
 from clawctl.app import App
 from clawctl.choice import Choice, Mode
 from clawctl.client import Client
-from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.conversations import ConversationLine
 from clawd.wire.events import TurnFinished, TurnUsage
 from clawd.wire.method import Method
 from clawd.wire.methods import RunTool

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from clawctl.client import Client
 from clawd.errors import ClawError
-from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.conversations import ConversationLine
 from clawd.wire.method import Method
 from clawd.wire.methods import ShowConversation, Status
 from clawd.wire.reports import StatusReport

@@ -35,8 +35,7 @@ from clawctl.settings import is_plain
 from clawctl.turn import TurnView, ViewOptions
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.conversation_methods import SetMode
-from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.conversations import ConversationLine, SetMode
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
 from clawd.wire.methods import RunTool, SetEstop, ShowConversation

@@ -12,8 +12,8 @@ from clawctl.repl.offering import Known, Value
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.slash import COMMANDS
 from clawctl.repl.theme import THEMES
-from clawd.wire.job_methods import ListJobs
-from clawd.wire.mcp_methods import ListMcpServers
+from clawd.wire.jobs import ListJobs
+from clawd.wire.mcp import ListMcpServers
 from clawd.wire.methods import (
     ListApprovals,
     ListConversations,
@@ -22,7 +22,7 @@ from clawd.wire.methods import (
     ListTools,
     ShowConfig,
 )
-from clawd.wire.session_methods import ListSessionFiles
+from clawd.wire.session_files import ListSessionFiles
 
 FRESH_S = 5.0
 PRESETS = ("deterministic", "precise", "balanced", "creative", "wild")

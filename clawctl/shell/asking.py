@@ -38,12 +38,11 @@ from clawctl.shell.records import Records
 from clawctl.turn import ViewOptions
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.conversation_methods import SetMode
-from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.conversations import ConversationLine, SetMode
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
 from clawd.wire.methods import RunTool, SendMessage, SetEstop, Status
-from clawd.wire.policy_methods import ShowPolicy
+from clawd.wire.policy import ShowPolicy
 from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import has_invisible, visible, visible_line
 

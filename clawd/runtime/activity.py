@@ -30,7 +30,7 @@ from clawd.wire.events import (
     TurnFinished,
     TurnStarted,
 )
-from clawd.wire.turn_reports import Doing, TurnLine, TurnList
+from clawd.wire.turns import Doing, TurnLine, TurnList
 
 MAX_OPEN_TURNS = 10_000
 

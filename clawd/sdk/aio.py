@@ -15,7 +15,7 @@ from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
 from clawd.sdk.wishes import TurnOptions
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
-from clawd.wire.receipt_methods import VerifyReceipts
+from clawd.wire.receipts import VerifyReceipts
 from clawd.wire.reports import ReceiptVerdict
 
 R = TypeVar("R")

@@ -18,7 +18,7 @@ from clawd.tools.base import Tool
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.methods import OpenConversation, Ping, SendMessage, ShowConversation
-from clawd.wire.prompt_methods import ShowPrompt
+from clawd.wire.prompts import ShowPrompt
 
 
 class JoinedBackend(Backend):

@@ -43,10 +43,10 @@ from clawd.service.build import Daemon
 from clawd.service.state import LocalModels
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event
-from clawd.wire.key_methods import CreateKey, RevokeKey
+from clawd.wire.keys import CreateKey, RevokeKey
 from clawd.wire.method import Method, method_name
 from clawd.wire.methods import AddRule, AnswerApproval, RevokeRule
-from clawd.wire.policy_methods import AllowHost
+from clawd.wire.policy import AllowHost
 
 # Whether a daemon can answer requests, as the HTTP gateway tells it.
 

@@ -28,7 +28,7 @@ from clawd.service.receipts import Anchor
 from clawd.service.state import State
 from clawd.tools.jobs import Jobs
 from clawd.wire.reports import StatusReport, WorkerLine
-from clawd.wire.status_reports import MeaningLine
+from clawd.wire.status import MeaningLine
 
 if TYPE_CHECKING:
     from clawd.service.embedding import MeaningIndex

@@ -20,7 +20,7 @@ from clawd.tools.changes import CommandLog, Visit, call_facts
 from clawd.tools.child_outcome import told_of
 from clawd.tools.journal import Entry, Journal, timestamp
 from clawd.tools.taint_tracking import Passage, TaintTracking
-from clawd.wire.job_reports import JobLine, JobState
+from clawd.wire.jobs import JobLine, JobState
 from clawd.wire.safe_text import shortened, single_line
 
 MAX_WAIT_S = 600.0

@@ -11,27 +11,26 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from clawd.wire import (
-    cache_methods,
-    conversation_methods,
-    job_methods,
-    key_methods,
-    knowledge_methods,
-    log_methods,
-    mcp_methods,
-    memory_methods,
-    metric_methods,
-    plan_methods,
-    plugin_methods,
-    policy_methods,
-    prompt_methods,
-    receipt_methods,
-    serving_methods,
-    session_methods,
-    status_methods,
-    turn_methods,
+    caches,
+    conversations,
+    jobs,
+    keys,
+    knowledge,
+    logs,
+    mcp,
+    memory,
+    metrics,
+    plans,
+    plugins,
+    policy,
+    prompts,
+    receipts,
+    session_files,
+    status,
+    turns,
 )
 from clawd.wire.changes import ChangeList
-from clawd.wire.conversation_reports import ConversationDetail, ConversationLine, ConversationPage
+from clawd.wire.conversations import ConversationDetail, ConversationLine, ConversationPage
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name
 from clawd.wire.reports import (
@@ -52,7 +51,7 @@ from clawd.wire.reports import (
     ToolList,
     ToolOutcome,
 )
-from clawd.wire.status_methods import Status as Status
+from clawd.wire.status import Status as Status
 
 MAX_ROUNDS = 100
 """So many rounds of calls a message may ask for by itself."""
@@ -400,24 +399,23 @@ class CompareEnvironment(Method[EnvironmentReport], frozen=True, kw_only=True):
 
 _HOMES = {
     __name__,
-    cache_methods.__name__,
-    conversation_methods.__name__,
-    job_methods.__name__,
-    key_methods.__name__,
-    knowledge_methods.__name__,
-    log_methods.__name__,
-    mcp_methods.__name__,
-    memory_methods.__name__,
-    metric_methods.__name__,
-    turn_methods.__name__,
-    plan_methods.__name__,
-    plugin_methods.__name__,
-    policy_methods.__name__,
-    prompt_methods.__name__,
-    receipt_methods.__name__,
-    serving_methods.__name__,
-    session_methods.__name__,
-    status_methods.__name__,
+    caches.__name__,
+    conversations.__name__,
+    jobs.__name__,
+    keys.__name__,
+    knowledge.__name__,
+    logs.__name__,
+    mcp.__name__,
+    memory.__name__,
+    metrics.__name__,
+    plans.__name__,
+    plugins.__name__,
+    policy.__name__,
+    prompts.__name__,
+    receipts.__name__,
+    session_files.__name__,
+    status.__name__,
+    turns.__name__,
 }
 
 METHODS: dict[str, type[Method[Any]]] = {

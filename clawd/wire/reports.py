@@ -6,8 +6,8 @@ import msgspec
 
 from clawd.wire.changes import FileDiff
 from clawd.wire.extension_reports import ToolProblem
-from clawd.wire.status_reports import StatusReport as StatusReport
-from clawd.wire.status_reports import WorkerLine as WorkerLine
+from clawd.wire.status import StatusReport as StatusReport
+from clawd.wire.status import WorkerLine as WorkerLine
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import ApprovalRequested, PromptEvaluated, QuestionAsked, TurnFinished
 from clawd.wire.methods import SendMessage
-from clawd.wire.receipt_methods import ShowReceipt
+from clawd.wire.receipts import ShowReceipt
 from tests.support.home import Home
 
 Kind = Literal["one tool", "choice", "arguments", "no tool", "two steps"]

@@ -18,7 +18,7 @@ from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import ApprovalRequested, QuestionAsked, TurnFinished
 from clawd.wire.methods import RunTool, SendMessage
-from clawd.wire.receipt_methods import ShowReceipt
+from clawd.wire.receipts import ShowReceipt
 from tests.support.home import Home
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError
-from clawd.wire.conversation_methods import DeleteConversation
-from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.conversations import ConversationLine, DeleteConversation
 from clawd.wire.events import (
     ApprovalRequested,
     HopFinished,

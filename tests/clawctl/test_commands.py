@@ -14,13 +14,13 @@ from clawctl.app import ListingGroup
 from clawctl.main import cli, main
 from clawctl.turn import SILENCE_S
 from clawd.errors import ClawError
-from clawd.wire.conversation_reports import (
+from clawd.wire.conversations import (
     ConversationDetail,
     ConversationLine,
     ConversationPage,
     MessageLine,
 )
-from clawd.wire.job_reports import JobList
+from clawd.wire.jobs import JobList
 from clawd.wire.methods import (
     CheckProvider,
     ClearMemory,
@@ -37,7 +37,7 @@ from clawd.wire.reports import (
     ToolList,
     ToolOutcome,
 )
-from clawd.wire.status_reports import MeaningLine
+from clawd.wire.status import MeaningLine
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.rows import each_row

@@ -14,7 +14,7 @@ import pytest
 from clawctl.app import App
 from clawctl.completion import complete
 from clawctl.main import cli, main
-from clawd.wire.conversation_reports import ConversationLine, ConversationPage
+from clawd.wire.conversations import ConversationLine, ConversationPage
 from clawd.wire.reports import ToolLine, ToolList
 from tests.clawctl.conftest import ROOT, Run
 from tests.support.fake_daemon import Call, FakeDaemon

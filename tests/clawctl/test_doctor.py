@@ -17,7 +17,7 @@ from clawctl.main import main
 from clawd import __version__
 from clawd.paths import layout
 from clawd.wire.extension_reports import ToolProblem
-from clawd.wire.mcp_reports import McpServerLine, McpServerList
+from clawd.wire.mcp import McpServerLine, McpServerList
 from clawd.wire.reports import LoadedModel, LoadedModelList, ToolList, WorkerLine
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.rows import each_row

@@ -10,8 +10,7 @@ from typing import IO
 
 import pytest
 
-from clawd.wire.log_methods import TailLog
-from clawd.wire.log_reports import LogLine, LogPage
+from clawd.wire.logs import LogLine, LogPage, TailLog
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.fake_systemd import FakeSystemd

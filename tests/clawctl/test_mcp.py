@@ -6,8 +6,11 @@ import msgspec
 import pytest
 
 from clawctl.main import main
-from clawd.wire.mcp_methods import AcceptMcp, ConnectMcp, DisconnectMcp, ListMcpTools, ShowMcpTool
-from clawd.wire.mcp_reports import (
+from clawd.wire.mcp import (
+    AcceptMcp,
+    ConnectMcp,
+    DisconnectMcp,
+    ListMcpTools,
     McpDiff,
     McpDifference,
     McpLeftOut,
@@ -16,10 +19,11 @@ from clawd.wire.mcp_reports import (
     McpToolDetail,
     McpToolLine,
     McpToolList,
+    ShowMcpTool,
 )
 from clawd.wire.methods import RunTool
 from clawd.wire.reports import ToolOutcome
-from clawd.wire.status_reports import ServerLine
+from clawd.wire.status import ServerLine
 from tests.support.fake_daemon import FakeDaemon
 
 Capture = pytest.CaptureFixture[str]

@@ -8,8 +8,9 @@ from msgspec.structs import astuple, replace
 
 from clawctl.commands.policy import _since
 from clawctl.main import main
-from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy, ShowPolicy
-from clawd.wire.policy_reports import (
+from clawd.wire.policy import (
+    CheckPolicy,
+    ExplainPolicy,
     PolicyBoundary,
     PolicyCaseLine,
     PolicyCheck,
@@ -17,7 +18,9 @@ from clawd.wire.policy_reports import (
     PolicyReplay,
     ReplayCount,
     ReplayLine,
+    ReplayPolicy,
     ReplaySkip,
+    ShowPolicy,
 )
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.rows import each_row

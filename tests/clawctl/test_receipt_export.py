@@ -14,7 +14,7 @@ import pytest
 from clawctl.main import main
 from clawd.errors import ForbiddenError
 from clawd.receipts.record import GENESIS_HASH, Receipt, seal
-from clawd.wire.receipt_methods import (
+from clawd.wire.receipts import (
     AcceptReceipts,
     ContentPiece,
     ContentPieces,

@@ -9,17 +9,18 @@ import msgspec
 
 from clawctl.repl.slash import COMMANDS, handler
 from clawd.errors import NotFoundError
-from clawd.wire.conversation_methods import DeleteConversation, ForkConversation
-from clawd.wire.conversation_reports import (
+from clawd.wire.conversations import (
     ConversationChunk,
     ConversationDetail,
     ConversationLine,
+    DeleteConversation,
+    ForkConversation,
     MessageLine,
 )
 from clawd.wire.events import ModelLoading, TokenLedger, TokenPart, TurnFinished
-from clawd.wire.job_reports import JobLine, JobList, JobOutput
+from clawd.wire.jobs import JobLine, JobList, JobOutput
 from clawd.wire.methods import RunTool, SamplingWishes, SendMessage, ShowSampling
-from clawd.wire.prompt_reports import PromptText
+from clawd.wire.prompts import PromptText
 from clawd.wire.reports import (
     Done,
     LoadedModel,

@@ -1,12 +1,13 @@
 """The REPL's commands about the conversation it is in, and how a compression is told of."""
 
 from clawctl.views import compressed_line
-from clawd.wire.conversation_methods import (
+from clawd.wire.conversations import (
     CompressConversation,
+    CompressionReport,
+    ConversationLine,
     ForkConversation,
     RenameConversation,
 )
-from clawd.wire.conversation_reports import CompressionReport, ConversationLine
 from clawd.wire.events import ContextCompressed
 from clawd.wire.methods import SendMessage
 from tests.support.fake_daemon import FakeDaemon

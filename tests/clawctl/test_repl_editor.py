@@ -8,13 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clawd.wire.conversation_reports import ConversationLine
+from clawd.wire.conversations import ConversationLine
 from clawd.wire.events import TurnFinished
 from clawd.wire.methods import OpenConversation, SendMessage
-from clawd.wire.policy_reports import PolicyExplanation
+from clawd.wire.policy import PolicyExplanation
 from clawd.wire.reports import ToolLine, ToolList
-from clawd.wire.session_methods import WriteSessionFile
-from clawd.wire.session_reports import SessionFileLine
+from clawd.wire.session_files import SessionFileLine, WriteSessionFile
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.fake_daemon import Call, FakeDaemon

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clawctl.repl.picking import Talk, _Chooser, talks
-from clawd.wire.conversation_reports import (
+from clawd.wire.conversations import (
     ConversationDetail,
     ConversationLine,
     ConversationPage,

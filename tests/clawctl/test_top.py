@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from clawd.errors import ClawError
-from clawd.wire.mcp_reports import McpServerLine, McpServerList
-from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricsReport
+from clawd.wire.mcp import McpServerLine, McpServerList
+from clawd.wire.metrics import MetricFamily, MetricSample, MetricsReport
 from clawd.wire.reports import Done, EstopReport, LoadedModel, LoadedModelList, StatusReport
-from clawd.wire.turn_reports import TurnLine, TurnList
+from clawd.wire.turns import TurnLine, TurnList
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.hostile import hostile_daemon

@@ -9,7 +9,7 @@ import pytest
 from clawctl.main import main
 from clawd.errors import ClawError, NotFoundError, StorageError
 from clawd.wire.methods import AnswerApproval, ClearEstop, RevokeRule, SetEstop
-from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.receipts import ListReceipts
 from clawd.wire.reports import (
     ApprovalLine,
     ApprovalList,

@@ -10,7 +10,7 @@ import pytest
 
 from clawctl.client import Client, Stream, connect
 from clawd.errors import ClawError
-from clawd.wire.conversation_methods import CompressConversation
+from clawd.wire.conversations import CompressConversation
 from clawd.wire.events import ContextCompressed, Event, Notice, TurnFinished
 from clawd.wire.methods import SendMessage
 from tests.support.home import Home

@@ -33,7 +33,7 @@ from clawd.wire.methods import (
     ShowConversation,
 )
 from clawd.wire.reports import ApprovalLine
-from clawd.wire.turn_methods import ListTurns
+from clawd.wire.turns import ListTurns
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.security.fakes import BOB
 from tests.support.inprocess import OWNER, Inside, daemon_in

@@ -14,7 +14,7 @@ import pytest
 
 from clawctl.client import Client, connect
 from clawd.errors import ClawError
-from clawd.wire.mcp_methods import ConnectMcp, ListMcpServers
+from clawd.wire.mcp import ConnectMcp, ListMcpServers
 from tests.daemon.test_mcp import SERVER, ready
 from tests.support.home import Home
 from tests.support.lent_home import LentHome

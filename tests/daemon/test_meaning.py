@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clawd.wire.methods import SearchMemory, SendMessage
-from clawd.wire.status_methods import Status
+from clawd.wire.status import Status
 from tests.support.inprocess import daemon_in
 from tests.support.minilm import MINILM
 

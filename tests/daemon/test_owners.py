@@ -19,9 +19,9 @@ from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import ToolContext
-from clawd.wire.cache_methods import ClearCaches, ListCaches
+from clawd.wire.caches import ClearCaches, ListCaches
 from clawd.wire.codec import unpack_event
-from clawd.wire.conversation_methods import (
+from clawd.wire.conversations import (
     CompressConversation,
     DeleteConversation,
     ExportConversation,
@@ -35,9 +35,9 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
-from clawd.wire.job_methods import ListJobs, ShowJob, StopJob
-from clawd.wire.key_methods import CreateKey, ListKeys, RevokeKey
-from clawd.wire.knowledge_methods import (
+from clawd.wire.jobs import ListJobs, ShowJob, StopJob
+from clawd.wire.keys import CreateKey, ListKeys, RevokeKey
+from clawd.wire.knowledge import (
     AppendKnowledge,
     DeleteKnowledge,
     ListKeywords,
@@ -46,17 +46,19 @@ from clawd.wire.knowledge_methods import (
     SaveKnowledge,
     SearchKnowledge,
 )
-from clawd.wire.log_methods import TailLog
-from clawd.wire.mcp_methods import (
+from clawd.wire.logs import TailLog
+from clawd.wire.mcp import (
+    END,
     AcceptMcp,
     ConnectMcp,
     DiffMcp,
     DisconnectMcp,
     ListMcpServers,
     ListMcpTools,
+    ServeMcp,
     ShowMcpTool,
 )
-from clawd.wire.memory_methods import BackUpMemory, CheckMemory
+from clawd.wire.memory import BackUpMemory, CheckMemory
 from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.method import Method, method_name
 from clawd.wire.methods import (
@@ -96,9 +98,9 @@ from clawd.wire.methods import (
     SteerTurn,
     UnloadModel,
 )
-from clawd.wire.metric_methods import ShowMetrics
-from clawd.wire.plan_methods import ShowPlan
-from clawd.wire.plugin_methods import (
+from clawd.wire.metrics import ShowMetrics
+from clawd.wire.plans import ShowPlan
+from clawd.wire.plugins import (
     ApprovePlugin,
     InspectPlugin,
     InstallPlugin,
@@ -106,15 +108,15 @@ from clawd.wire.plugin_methods import (
     ReloadPlugins,
     RemovePlugin,
 )
-from clawd.wire.policy_methods import (
+from clawd.wire.policy import (
     AllowHost,
     CheckPolicy,
     ExplainPolicy,
     ReplayPolicy,
     ShowPolicy,
 )
-from clawd.wire.prompt_methods import ShowPrompt
-from clawd.wire.receipt_methods import (
+from clawd.wire.prompts import ShowPrompt
+from clawd.wire.receipts import (
     AcceptReceipts,
     HeadOfReceipts,
     ListReceipts,
@@ -123,14 +125,13 @@ from clawd.wire.receipt_methods import (
     ShowReceipt,
     VerifyReceipts,
 )
-from clawd.wire.serving_methods import END, ServeMcp
-from clawd.wire.session_methods import (
+from clawd.wire.session_files import (
     DeleteSessionFile,
     ListSessionFiles,
     ReadSessionFile,
     WriteSessionFile,
 )
-from clawd.wire.turn_methods import ListTurns
+from clawd.wire.turns import ListTurns
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.security import fakes

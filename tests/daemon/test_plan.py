@@ -7,7 +7,7 @@ import pytest
 
 from clawd.errors import NotFoundError
 from clawd.wire.methods import ClearMemory, RunTool, SendMessage
-from clawd.wire.plan_methods import ShowPlan
+from clawd.wire.plans import ShowPlan
 from tests.support.inprocess import daemon_in
 from tests.support.lent_home import LentHome
 from tests.support.screen import clawctl_screen

@@ -29,7 +29,7 @@ from clawd.wire.events import (
     TurnStarted,
 )
 from clawd.wire.methods import SamplingWishes, SendMessage, ShowConversation
-from clawd.wire.receipt_methods import ShowReceipt, VerifyReceipts
+from clawd.wire.receipts import ShowReceipt, VerifyReceipts
 from clawd.wire.reports import ReceiptDetail
 from tests.support.home import Home
 from tests.support.rows import thorough

@@ -13,8 +13,7 @@ from clawd.wire.codec import unpack_event
 from clawd.wire.events import ApprovalRequested
 from clawd.wire.messages import Answer, EventFrame
 from clawd.wire.methods import RunTool, SetEstop
-from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy, ReplayPolicy
-from clawd.wire.policy_reports import PolicyReplay
+from clawd.wire.policy import CheckPolicy, ExplainPolicy, PolicyReplay, ReplayPolicy
 from tests.channels.rpc.rig import request
 from tests.receipts.samples import receipts
 from tests.support.inprocess import OWNER, Inside, daemon_in

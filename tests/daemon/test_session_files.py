@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from clawd.wire.methods import RunTool, SendMessage
-from clawd.wire.session_methods import WriteSessionFile
+from clawd.wire.session_files import WriteSessionFile
 from tests.support.home import DEADLINE_S, Home
 from tests.support.inprocess import daemon_in
 from tests.support.lent_home import LentHome

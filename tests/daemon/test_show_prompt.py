@@ -10,7 +10,7 @@ import pytest
 from clawd.runtime.prompt import FRAGMENTS
 from clawd.security.principal import Principal
 from clawd.wire.methods import OpenConversation, RunTool, SendMessage, ShowConversation
-from clawd.wire.prompt_methods import ShowPrompt
+from clawd.wire.prompts import ShowPrompt
 from tests.support.home import Home
 from tests.support.hostile import HOSTILE
 from tests.support.inprocess import OWNER, Inside, daemon_in

@@ -17,12 +17,11 @@ from urllib.parse import urlsplit
 
 from clawctl.client import Client, connect
 from clawd.errors import ClawError
-from clawd.wire.conversation_methods import CompressConversation, RenameConversation
+from clawd.wire.conversations import CompressConversation, RenameConversation
 from clawd.wire.events import McpLine, ToolFinished, TurnFailed
-from clawd.wire.knowledge_methods import DeleteKnowledge, SaveKnowledge
-from clawd.wire.knowledge_reports import KnowledgeOutcome
-from clawd.wire.mcp_methods import ListMcpServers
-from clawd.wire.memory_methods import BackUpMemory, CheckMemory
+from clawd.wire.knowledge import DeleteKnowledge, KnowledgeOutcome, SaveKnowledge
+from clawd.wire.mcp import LINE, ListMcpServers, ServeMcp
+from clawd.wire.memory import BackUpMemory, CheckMemory
 from clawd.wire.method import Method
 from clawd.wire.methods import (
     AnswerApproval,
@@ -40,8 +39,7 @@ from clawd.wire.methods import (
     UnloadModel,
 )
 from clawd.wire.reports import ToolOutcome
-from clawd.wire.serving_methods import LINE, ServeMcp
-from clawd.wire.session_methods import WriteSessionFile
+from clawd.wire.session_files import WriteSessionFile
 from tests.fault.told import Place, Told
 
 TURNS = 12

@@ -10,8 +10,8 @@ from typing import Any
 
 from clawctl.client import Client
 from clawd.receipts.verify import verify
-from clawd.wire.conversation_reports import ConversationDetail
-from clawd.wire.knowledge_methods import LoadKnowledge
+from clawd.wire.conversations import ConversationDetail
+from clawd.wire.knowledge import LoadKnowledge
 from clawd.wire.methods import (
     ClearEstop,
     EstopState,
@@ -20,8 +20,8 @@ from clawd.wire.methods import (
     ShowConversation,
     Status,
 )
-from clawd.wire.receipt_methods import VerifyReceipts
-from clawd.wire.session_methods import ReadSessionFile
+from clawd.wire.receipts import VerifyReceipts
+from clawd.wire.session_files import ReadSessionFile
 from tests.fault.lanes import MARK
 from tests.fault.told import ANY, Told
 from tests.support.home import Home

@@ -18,7 +18,7 @@ import psutil
 
 from clawctl.client import Client, connect
 from clawd.errors import ClawError
-from clawd.wire.key_methods import CreateKey
+from clawd.wire.keys import CreateKey
 from clawd.wire.methods import ListLoadedModels, Status
 from tests.fault.lanes import LANES, blow, script
 from tests.fault.oracle import Oracle

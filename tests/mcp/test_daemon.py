@@ -10,7 +10,7 @@ from clawd.mcp.model import Quarantined, RemoteTool
 from clawd.mcp.pins import MAX_TOOLS
 from clawd.providers.base import Provider
 from clawd.security.principal import Principal
-from clawd.wire.mcp_methods import (
+from clawd.wire.mcp import (
     AcceptMcp,
     ConnectMcp,
     DiffMcp,
@@ -20,7 +20,7 @@ from clawd.wire.mcp_methods import (
     ShowMcpTool,
 )
 from clawd.wire.methods import ListTools, Reload, RunTool, SendMessage
-from clawd.wire.policy_methods import ExplainPolicy
+from clawd.wire.policy import ExplainPolicy
 from tests.channels.rpc.rig import LIMIT_S
 from tests.mcp.remote import FakeServers, a_tool
 from tests.runtime.models import PlannedModel, calls, says

@@ -16,8 +16,7 @@ from clawd.wire.events import (
     ToolProgress,
     TurnFinished,
 )
-from clawd.wire.mcp_methods import ListMcpServers
-from clawd.wire.mcp_reports import McpServerLine
+from clawd.wire.mcp import ListMcpServers, McpServerLine
 from clawd.wire.methods import SendMessage
 from tests.support.home import Home
 

@@ -29,7 +29,7 @@ from clawd.wire.events import (
     TurnFinished,
     TurnStarted,
 )
-from clawd.wire.turn_reports import TurnLine
+from clawd.wire.turns import TurnLine
 from tests.support.rows import each_row
 
 USAGE = HopUsage(prompt_tokens=100, cached_tokens=60, completion_tokens=10, tokens_per_s=5.0)

@@ -13,8 +13,8 @@ from clawd.sdk import ApprovalRequested, QuestionAsked, Session
 from clawd.sdk.results import Said
 from clawd.wire.events import TextDelta, ToolFinished, TurnFinished
 from clawd.wire.methods import Reload, ShowConfig, Status
-from clawd.wire.prompt_methods import ShowPrompt
-from clawd.wire.receipt_methods import ShowReceipt
+from clawd.wire.prompts import ShowPrompt
+from clawd.wire.receipts import ShowReceipt
 from tests.sdk.rig import ECHO, calling, error_of, receipt_lines, scripted
 from tests.support.rows import each_row
 

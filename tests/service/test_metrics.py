@@ -19,7 +19,7 @@ from clawd.service.background import Background
 from clawd.service.metrics import LOGGED_EVERY_S, DaemonMetrics, MetricsLog
 from clawd.service.receipts import ChainCheck
 from clawd.wire.methods import RunTool
-from clawd.wire.metric_reports import MetricFamily, MetricSample, MetricsReport
+from clawd.wire.metrics import MetricFamily, MetricSample, MetricsReport
 from tests.service.test_health import FakeEngine, status_of
 from tests.support.hostile import instance
 from tests.support.inprocess import OWNER, daemon_in

@@ -13,8 +13,8 @@ from typing import Any
 from clawd.errors import ClawError, NotFoundError
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
 from clawd.wire.events import Event
-from clawd.wire.key_reports import KeyList
-from clawd.wire.mcp_reports import McpServerList
+from clawd.wire.keys import KeyList
+from clawd.wire.mcp import McpServerList
 from clawd.wire.messages import (
     Answer,
     Cancel,
@@ -29,7 +29,7 @@ from clawd.wire.messages import (
 )
 from clawd.wire.method import Method
 from clawd.wire.methods import METHODS
-from clawd.wire.policy_reports import PolicyBoundary
+from clawd.wire.policy import PolicyBoundary
 from clawd.wire.reports import Done, StatusReport, ToolList
 
 LIMIT_S = 60.0

@@ -22,7 +22,7 @@ from clawd.errors import ClawError
 from clawd.receipts.verify import verify
 from clawd.wire.events import ToolFinished, ToolStarted
 from clawd.wire.methods import SendMessage, Status
-from clawd.wire.receipt_methods import VerifyReceipts
+from clawd.wire.receipts import VerifyReceipts
 from tests.support.home import DEADLINE_S, Home
 
 CONVERSATIONS = 8

@@ -30,7 +30,7 @@ from clawd.wire.messages import (
     Welcome,
 )
 from clawd.wire.methods import SendMessage
-from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.receipts import ListReceipts
 from tests.support.rows import each_row
 
 INTS = st.integers(-(2**63), 2**64 - 1)

@@ -22,7 +22,7 @@ from clawctl.views import (
     show_status,
 )
 from clawd.errors import ClawError, NotFoundError
-from clawd.wire.mcp_methods import ListMcpServers
+from clawd.wire.mcp import ListMcpServers
 from clawd.wire.methods import (
     ClearEstop,
     EstopState,
@@ -31,9 +31,9 @@ from clawd.wire.methods import (
     ShowConversation,
     Status,
 )
-from clawd.wire.policy_methods import ExplainPolicy, ShowPolicy
-from clawd.wire.receipt_methods import ListReceipts
-from clawd.wire.status_reports import StatusReport
+from clawd.wire.policy import ExplainPolicy, ShowPolicy
+from clawd.wire.receipts import ListReceipts
+from clawd.wire.status import StatusReport
 
 
 def status(host: Host, _rest: str) -> None:

@@ -10,7 +10,7 @@ from clawctl.repl.host import Host
 from clawctl.turn import usage_line
 from clawd.errors import InvalidRequestError
 from clawd.paths import layout
-from clawd.wire.conversation_methods import ExportConversation
+from clawd.wire.conversations import ExportConversation
 
 COPY_FILE = "last-answer.md"
 

@@ -16,11 +16,11 @@ from clawctl.views import (
     show_session_files,
 )
 from clawd.errors import NotFoundError
-from clawd.wire.knowledge_methods import ListKnowledge, SearchKnowledge
+from clawd.wire.knowledge import ListKnowledge, SearchKnowledge
 from clawd.wire.methods import ListConversations, ListTools, RunTool, SearchMemory
-from clawd.wire.plan_methods import ShowPlan
+from clawd.wire.plans import ShowPlan
 from clawd.wire.reports import ToolLine
-from clawd.wire.session_methods import ListSessionFiles, ReadSessionFile
+from clawd.wire.session_files import ListSessionFiles, ReadSessionFile
 
 FILE_LINES_SHOWN = 200
 

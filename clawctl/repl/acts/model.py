@@ -16,7 +16,7 @@ from clawd.wire.methods import (
     ShowSampling,
     Status,
 )
-from clawd.wire.prompt_methods import ShowPrompt
+from clawd.wire.prompts import ShowPrompt
 from clawd.wire.reports import ProviderLine
 
 PRESETS = {

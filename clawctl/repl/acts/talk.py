@@ -11,13 +11,14 @@ from clawctl.render import Palette, note, say
 from clawctl.repl.host import Host
 from clawctl.settings import read_settings
 from clawctl.views import show_compression
-from clawd.wire.conversation_methods import (
+from clawd.wire.conversations import (
     CompressConversation,
+    ConversationLine,
     DeleteConversation,
     ForkConversation,
+    MessageLine,
     RenameConversation,
 )
-from clawd.wire.conversation_reports import ConversationLine, MessageLine
 from clawd.wire.methods import OpenConversation, RunTool, ShowConversation, Status
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 

@@ -55,7 +55,7 @@ from clawd.wire.methods import (
     ShowConversation,
     Status,
 )
-from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
+from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
 from clawd.wire.reports import Done, ToolLine, ToolList
 
 _PRESET_NOTE = (

@@ -21,7 +21,7 @@ from clawd.channels.http.body import (
     RunBody,
     StopBody,
 )
-from clawd.wire.conversation_reports import ConversationDetail, ConversationPage
+from clawd.wire.conversations import ConversationDetail, ConversationPage
 from clawd.wire.events import TurnFinished
 from clawd.wire.reports import (
     ApprovalList,

@@ -11,7 +11,7 @@ import pytest
 from clawd.errors import ForbiddenError
 from clawd.security.principal import Principal
 from clawd.service.http import invoke_of
-from clawd.wire.key_methods import CreateKey
+from clawd.wire.keys import CreateKey
 from clawd.wire.methods import AnswerApproval, Ping, RevokeRule
 from tests.channels.http.door import LIMIT_S, guarded, reply_of, statuses
 from tests.support.inprocess import OWNER

@@ -10,7 +10,7 @@ import pytest
 from clawd.channels.rpc.handlers.conversations import CHUNK_CHARACTERS
 from clawd.memory.rows import NewMessage
 from clawd.providers.base import Message
-from clawd.wire.conversation_methods import (
+from clawd.wire.conversations import (
     CompressConversation,
     DeleteConversation,
     ExportConversation,
@@ -25,7 +25,7 @@ from clawd.wire.methods import (
     SendMessage,
     ShowConversation,
 )
-from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.receipts import ListReceipts
 from clawd.wire.reports import ToolOutcome
 from tests.security.fakes import ROOT
 from tests.support.inprocess import Inside, daemon_in

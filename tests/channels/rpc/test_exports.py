@@ -14,7 +14,7 @@ from clawd.channels.rpc.handlers.parts import Parts
 from clawd.errors import InvalidRequestError, ReceiptError
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.logfiles import rotated_files
-from clawd.wire.receipt_methods import LoadContents, ReadReceiptLog
+from clawd.wire.receipts import LoadContents, ReadReceiptLog
 from tests.receipts.samples import draft
 from tests.support.dispatching import Bench, bench_in
 from tests.support.rows import each_row

@@ -53,8 +53,8 @@ from clawd.wire.methods import (
     SetEstop,
     ShowConversation,
 )
-from clawd.wire.policy_methods import CheckPolicy, ExplainPolicy
-from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
+from clawd.wire.policy import CheckPolicy, ExplainPolicy
+from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door, RawClient, request
 from tests.runtime.inboxes import House
 from tests.runtime.models import Pause, calls, says

@@ -12,7 +12,7 @@ from clawd.channels.rpc.handlers.records import SHOWN_CONTENT_BYTES, RecordHandl
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.receipts.record import Receipt, sha256_hex
 from clawd.security.principal import Principal
-from clawd.wire.receipt_methods import ListReceipts, ShowReceipt
+from clawd.wire.receipts import ListReceipts, ShowReceipt
 from tests.receipts.samples import draft
 from tests.security.fakes import ADA, BOB, ROOT
 from tests.support.dispatching import Bench, bench_in

@@ -21,7 +21,7 @@ from clawd.wire.methods import (
     Shutdown,
     Status,
 )
-from clawd.wire.receipt_methods import ListReceipts
+from clawd.wire.receipts import ListReceipts
 from clawd.wire.reports import Done
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, ROOT, RawClient, Rig, request
 from tests.support.rows import each_row

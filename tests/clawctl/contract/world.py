@@ -9,9 +9,9 @@ from typing import Any
 
 from clawctl.client import Client, connect
 from clawd.wire.events import ApprovalRequested
-from clawd.wire.job_methods import ListJobs
-from clawd.wire.key_methods import CreateKey
-from clawd.wire.mcp_methods import ConnectMcp, DiffMcp, ListMcpServers
+from clawd.wire.jobs import ListJobs
+from clawd.wire.keys import CreateKey
+from clawd.wire.mcp import ConnectMcp, DiffMcp, ListMcpServers
 from clawd.wire.method import Method
 from clawd.wire.methods import (
     AnswerApproval,
@@ -22,7 +22,7 @@ from clawd.wire.methods import (
     SendMessage,
     ShowConversation,
 )
-from clawd.wire.session_methods import WriteSessionFile
+from clawd.wire.session_files import WriteSessionFile
 from tests.plugins.plugin_files import plugin
 from tests.support.fake_systemd import FakeSystemd
 from tests.support.here import Ended, run_here

@@ -7,7 +7,7 @@ import pytest
 
 from clawctl.shell.asking import OLD_NAME, read_session, write_session
 from clawd.errors import ForbiddenError, NotFoundError
-from clawd.wire.conversation_reports import (
+from clawd.wire.conversations import (
     ConversationChunk,
     ConversationDetail,
     ConversationLine,

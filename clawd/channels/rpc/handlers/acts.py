@@ -25,8 +25,7 @@ from clawd.tools.outcome import CallRequest
 from clawd.wire.changes import ChangeLine, ChangeList
 from clawd.wire.events import ApprovalRequested
 from clawd.wire.extension_reports import ToolProblem
-from clawd.wire.job_methods import ListJobs, ShowJob, StopJob
-from clawd.wire.job_reports import JobLine, JobList, JobOutput
+from clawd.wire.jobs import JobLine, JobList, JobOutput, ListJobs, ShowJob, StopJob
 from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.methods import (
     AddRule,

@@ -18,17 +18,19 @@ from clawd.runtime.stored import CLAIMS, UNREADABLE, claims, unreadable
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.tools.session_files import SessionFile
-from clawd.wire.conversation_methods import (
+from clawd.wire.conversations import (
     CompressConversation,
+    CompressionReport,
+    ConversationChunk,
+    ConversationLine,
     DeleteConversation,
     ExportConversation,
     ForkConversation,
     RenameConversation,
     SetMode,
 )
-from clawd.wire.conversation_reports import CompressionReport, ConversationChunk, ConversationLine
 from clawd.wire.method import PAGE_LIMIT
-from clawd.wire.receipt_methods import (
+from clawd.wire.receipts import (
     AcceptReceipts,
     ContentPiece,
     ContentPieces,
@@ -37,13 +39,15 @@ from clawd.wire.receipt_methods import (
     ReceiptLogChunk,
 )
 from clawd.wire.reports import Done
-from clawd.wire.session_methods import (
+from clawd.wire.session_files import (
     DeleteSessionFile,
     ListSessionFiles,
     ReadSessionFile,
+    SessionFileChunk,
+    SessionFileLine,
+    SessionFileList,
     WriteSessionFile,
 )
-from clawd.wire.session_reports import SessionFileChunk, SessionFileLine, SessionFileList
 
 CHUNK_CHARACTERS = 1 << 20
 PAGE = 20  # a message may have megabytes

@@ -31,16 +31,14 @@ from clawd.wire.extension_reports import (
     PluginReview,
     PluginToolLine,
 )
-from clawd.wire.mcp_methods import (
+from clawd.wire.mcp import (
+    LINE,
     AcceptMcp,
     ConnectMcp,
     DiffMcp,
     DisconnectMcp,
     ListMcpServers,
     ListMcpTools,
-    ShowMcpTool,
-)
-from clawd.wire.mcp_reports import (
     McpDiff,
     McpDifference,
     McpLeftOut,
@@ -49,9 +47,11 @@ from clawd.wire.mcp_reports import (
     McpToolDetail,
     McpToolLine,
     McpToolList,
+    ServeMcp,
+    ShowMcpTool,
 )
 from clawd.wire.messages import Answer
-from clawd.wire.plugin_methods import (
+from clawd.wire.plugins import (
     ApprovePlugin,
     InspectPlugin,
     InstallPlugin,
@@ -60,7 +60,6 @@ from clawd.wire.plugin_methods import (
     RemovePlugin,
 )
 from clawd.wire.reports import Done
-from clawd.wire.serving_methods import LINE, ServeMcp
 
 MAX_WAITING_BYTES = 64 << 20
 _FROM_WORKSPACE = "it lies in the workspace: the model may have written it, read its files first"

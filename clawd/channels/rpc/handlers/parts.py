@@ -36,12 +36,11 @@ from clawd.security.sandbox_home import ProjectCaches
 from clawd.tools.external import Problem
 from clawd.tools.jobs import Jobs
 from clawd.tools.registry import Registry
-from clawd.wire.log_methods import TailLog
-from clawd.wire.log_reports import LogPage
+from clawd.wire.logs import LogPage, TailLog
 from clawd.wire.messages import Answer
-from clawd.wire.metric_reports import MetricsReport
+from clawd.wire.metrics import MetricsReport
 from clawd.wire.reports import Done, ModelList, OverrideLine, ProviderLine, StatusReport
-from clawd.wire.turn_reports import TurnList
+from clawd.wire.turns import TurnList
 
 MAX_CURSOR_DIGITS = 18
 # Of an MCP server, for those who are no admins: a problem may quote addresses and commands.

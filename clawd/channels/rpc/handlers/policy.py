@@ -20,15 +20,11 @@ from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.outcome import CallRequest
 from clawd.wire.hosts import host_grant
-from clawd.wire.policy_methods import (
+from clawd.wire.policy import (
     REPLAY_LIMIT,
     AllowHost,
     CheckPolicy,
     ExplainPolicy,
-    ReplayPolicy,
-    ShowPolicy,
-)
-from clawd.wire.policy_reports import (
     PolicyBoundary,
     PolicyCaseLine,
     PolicyCheck,
@@ -36,7 +32,9 @@ from clawd.wire.policy_reports import (
     PolicyReplay,
     ReplayCount,
     ReplayLine,
+    ReplayPolicy,
     ReplaySkip,
+    ShowPolicy,
 )
 from clawd.wire.reports import Done
 from clawd.wire.safe_text import shortened

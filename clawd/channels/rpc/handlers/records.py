@@ -28,19 +28,21 @@ from clawd.runtime.hub import Subscription
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallRequest
 from clawd.wire.events import Event
-from clawd.wire.knowledge_methods import (
+from clawd.wire.knowledge import (
     AppendKnowledge,
     DeleteKnowledge,
+    KeywordCount,
+    KnowledgeEntry,
+    KnowledgeOutcome,
     ListKeywords,
     ListKnowledge,
     LoadKnowledge,
     SaveKnowledge,
     SearchKnowledge,
 )
-from clawd.wire.knowledge_reports import KeywordCount, KnowledgeEntry, KnowledgeOutcome
 from clawd.wire.method import PAGE_LIMIT, Method
 from clawd.wire.methods import ClearMemory, SearchMemory
-from clawd.wire.receipt_methods import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
+from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
 from clawd.wire.reports import (
     Done,
     MemoryHit,

@@ -14,13 +14,10 @@ from clawd.config.render import REDACTED
 from clawd.errors import NotFoundError
 from clawd.security.keys import ApiKey
 from clawd.security.sandbox_home import ProjectCache
-from clawd.wire.cache_methods import ClearCaches, ListCaches
-from clawd.wire.cache_reports import CacheLine, CacheList, CachesCleared
-from clawd.wire.key_methods import CreateKey, ListKeys, RevokeKey
-from clawd.wire.key_reports import KeyLine, KeyList, NewKey
-from clawd.wire.log_methods import TailLog
-from clawd.wire.log_reports import LogPage
-from clawd.wire.memory_methods import BackUpMemory, CheckMemory, MemoryCheck
+from clawd.wire.caches import CacheLine, CacheList, CachesCleared, ClearCaches, ListCaches
+from clawd.wire.keys import CreateKey, KeyLine, KeyList, ListKeys, NewKey, RevokeKey
+from clawd.wire.logs import LogPage, TailLog
+from clawd.wire.memory import BackUpMemory, CheckMemory, MemoryCheck
 from clawd.wire.methods import (
     CheckProvider,
     ClearEstop,
@@ -34,8 +31,7 @@ from clawd.wire.methods import (
     Shutdown,
     Status,
 )
-from clawd.wire.metric_methods import ShowMetrics
-from clawd.wire.metric_reports import MetricsReport
+from clawd.wire.metrics import MetricsReport, ShowMetrics
 from clawd.wire.reports import (
     ConfigText,
     Done,
@@ -44,9 +40,8 @@ from clawd.wire.reports import (
     ProviderList,
     StatusReport,
 )
-from clawd.wire.status_reports import ServerLine
-from clawd.wire.turn_methods import ListTurns
-from clawd.wire.turn_reports import TurnList
+from clawd.wire.status import ServerLine
+from clawd.wire.turns import ListTurns, TurnList
 
 _log = logging.getLogger(__name__)
 

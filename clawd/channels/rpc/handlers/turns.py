@@ -19,7 +19,7 @@ from clawd.runtime.doors import approval_event
 from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.stored import claims, unreadable
 from clawd.tools.plans import PlanKey, markdown
-from clawd.wire.conversation_reports import (
+from clawd.wire.conversations import (
     ConversationDetail,
     ConversationLine,
     ConversationPage,
@@ -38,9 +38,8 @@ from clawd.wire.methods import (
     ShowSampling,
     SteerTurn,
 )
-from clawd.wire.plan_methods import PlanLine, PlanReport, ShowPlan
-from clawd.wire.prompt_methods import ShowPrompt
-from clawd.wire.prompt_reports import PromptFragment, PromptText
+from clawd.wire.plans import PlanLine, PlanReport, ShowPlan
+from clawd.wire.prompts import PromptFragment, PromptText, ShowPrompt
 from clawd.wire.reports import Done, SamplingLine, SamplingReport, SteerReport
 from clawd.wire.safe_text import shortened, single_line
 

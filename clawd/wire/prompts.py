@@ -1,6 +1,8 @@
-"""What the control socket answers about the prompt; see `wire.reports`."""
+"""The method about what the model is told, and its report; see `wire.methods`."""
 
 import msgspec
+
+from clawd.wire.method import Method
 
 
 class PromptFragment(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,3 +29,15 @@ class PromptText(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     workspace: str
     conversation_id: str
+
+
+class ShowPrompt(Method[PromptText], frozen=True, kw_only=True):
+    """Show the system prompt, and the block that a message sent now would carry.
+
+    Of a conversation (its id, or a unique beginning of it), else of a new one in this workspace.
+    Nothing counts as shown to the model by it.
+    """
+
+    agent: str = ""
+    workspace: str = ""
+    conversation_id: str = ""

@@ -1,8 +1,10 @@
-"""The turns that run, as `list_turns` gives them."""
+"""The method about turns that run, and its report; see `wire.methods`."""
 
 from typing import Literal
 
 import msgspec
+
+from clawd.wire.method import Method
 
 Doing = Literal["thinking", "loading", "prompt", "answering", "tool", "approval", "question"]
 
@@ -48,3 +50,7 @@ class TurnList(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[TurnLine, ...]
     others: int = 0
+
+
+class ListTurns(Method[TurnList], frozen=True, kw_only=True):
+    """List the turns that run, and what each does just now."""

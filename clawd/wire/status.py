@@ -1,10 +1,13 @@
-"""The report on the daemon itself.
-
-It stands apart from the others because `clawctl status` loads nothing else: each struct costs a
-one-shot command some 50 microseconds.
-"""
+"""The method that reports on the daemon, and its report; see `wire.methods`."""
 
 import msgspec
+
+from clawd.wire.method import Method
+
+# The report on the daemon itself.
+#
+# It stands apart from the others because `clawctl status` loads nothing else: each struct costs a
+# one-shot command some 50 microseconds.
 
 
 class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +22,7 @@ class WorkerLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One MCP server: `link` as in `mcp_reports.McpServerLine`, and what is wrong, if anything."""
+    """One MCP server: `link` as in `mcp.McpServerLine`, and what is wrong, if anything."""
 
     alias: str
     link: str
@@ -92,3 +95,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     meaning: MeaningLine | None = None
     model: str = ""
     model_note: str = ""
+
+
+class Status(Method[StatusReport], frozen=True, kw_only=True):
+    """Report on the daemon."""

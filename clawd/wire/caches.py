@@ -1,6 +1,10 @@
-"""What commands in the sandbox keep between them, by project, as `list_caches` gives it."""
+"""What commands keep between them, by project: methods of the control socket and their reports."""
+
+from typing import ClassVar
 
 import msgspec
+
+from clawd.wire.method import Method
 
 
 class CacheLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,3 +27,16 @@ class CachesCleared(msgspec.Struct, frozen=True, kw_only=True):
 
     removed: tuple[CacheLine, ...]
     in_use: tuple[CacheLine, ...] = ()
+
+
+class ListCaches(Method[CacheList], frozen=True, kw_only=True):
+    """List the caches of all projects: they name folders of everybody, so it is for admins."""
+
+    admin: ClassVar[bool] = True
+
+
+class ClearCaches(Method[CachesCleared], frozen=True, kw_only=True):
+    """Remove the caches of the project in an absolute folder, or of all; commands fetch anew."""
+
+    admin: ClassVar[bool] = True
+    workspace: str = ""

@@ -1,8 +1,10 @@
-"""The jobs of a daemon, commands that go on after their call, as `list_jobs` gives them."""
+"""Methods about jobs, commands that go on after their call, and what they report."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from clawd.wire.method import Method
 
 JobState = Literal["running", "ended", "failed", "stopped"]
 
@@ -48,3 +50,22 @@ class JobOutput(msgspec.Struct, frozen=True, kw_only=True):
     job: JobLine
     output: str
     is_cut: bool = False
+
+
+class ListJobs(Method[JobList], frozen=True, kw_only=True):
+    """List jobs; with `conversation_id` (or a unique beginning of it) those of a conversation."""
+
+    conversation_id: str = ""
+
+
+class ShowJob(Method[JobOutput], frozen=True, kw_only=True):
+    """Show a job and at most so much of the end of its output."""
+
+    job_id: str
+    max_bytes: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 65_536
+
+
+class StopJob(Method[JobLine], frozen=True, kw_only=True):
+    """End a job; when this is answered nothing of it is alive, and its end has a receipt."""
+
+    job_id: str

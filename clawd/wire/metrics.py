@@ -1,8 +1,10 @@
-"""What the daemon counts and measures, as `show_metrics` gives it."""
+"""The method about what the daemon counts and measures, and its report; see `wire.methods`."""
 
 from typing import Literal
 
 import msgspec
+
+from clawd.wire.method import Method
 
 
 class MetricSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,3 +37,7 @@ class MetricsReport(msgspec.Struct, frozen=True, kw_only=True):
     """All numbers, by name. Counters begin at the start of the daemon."""
 
     families: tuple[MetricFamily, ...]
+
+
+class ShowMetrics(Method[MetricsReport], frozen=True, kw_only=True):
+    """Show what the daemon counts and measures: sums over everybody, nobody's contents."""
