@@ -152,6 +152,7 @@ def package_settings_of(person: Path, environ: Mapping[str, str]) -> tuple[tuple
         (".config/pip/pip.conf", _pip_settings(person, environ)),
         (".npmrc", _npm_settings(person, environ)),
         (".cargo/config.toml", _cargo_settings(cargo)),
+        (".config/uv/uv.toml", _uv_settings(person)),
     )
     return tuple((name, text.encode()) for name, text in found if text)
 
@@ -218,6 +219,25 @@ def _cargo_settings(home: Path) -> str:
 def _cargo_lines(told: dict[str, Any]) -> str:
     found = {key: _address(str(told.get(key, ""))) for key in ("registry", "index")}
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in found.items() if value)
+
+
+def _uv_settings(person: Path) -> str:
+    tables: list[str] = []
+    for place in (Path("/etc/uv"), person / ".config/uv"):
+        read: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            read = tomllib.loads((place / "uv.toml").read_text(encoding="utf-8"))
+        entries = read.get("index", [])
+        for each in entries if isinstance(entries, list) else []:
+            told = each if isinstance(each, dict) else {}
+            if address := _address(str(told.get("url", ""))):
+                name = f"name = {json.dumps(told['name'])}\n" if "name" in told else ""
+                kinds = [kind for kind in ("default", "explicit") if told.get(kind) is True]
+                flags = "".join(f"{kind} = true\n" for kind in kinds)
+                tables.append(f"[[index]]\n{name}url = {json.dumps(address)}\n{flags}")
+        if address := _address(str(read.get("index-url", ""))):
+            tables.append(f"[[index]]\nurl = {json.dumps(address)}\ndefault = true\n")
+    return "".join(dict.fromkeys(tables))
 
 
 def _table(read: dict[str, Any], kind: str) -> dict[str, Any]:

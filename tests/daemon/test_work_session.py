@@ -275,6 +275,46 @@ def test_python_with_pytest_in_an_environment_of_its_own(work: Work) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+def test_python_with_uv(work: Work, tmp_path: Path) -> None:
+    _needs("git")
+    beside = Path(sys.executable).parent / "uv"
+    found = shutil.which("uv") or (str(beside) if beside.exists() else "")
+    if not found:
+        pytest.skip("uv: not installed")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    shutil.copy(found, tools / "uv")
+    work.on_path(tools, Path(sys.base_prefix) / "bin")
+    work.write(
+        ".config/uv/uv.toml",
+        f'[[index]]\nname = "lan"\nurl = "{work.server.url}/simple/"\ndefault = true\n',
+    )
+    work.server.add_wheel("shapes", "1.0", {"shapes/__init__.py": b"def same(x): return x\n"})
+    work.server.add_installed("pytest", "pluggy", "iniconfig", "packaging", "pygments")
+    # What it resolves is for every system.
+    work.server.add_wheel("colorama", "0.4.6", {"colorama.py": b""})
+    work.publish({
+        "adder.py": "import shapes\n\n\ndef add(a, b):\n    return shapes.same(a - b)\n",
+        "test_adder.py": "from adder import add\n\n\ndef test_adds():\n    assert add(2, 3) == 5\n",
+        "pyproject.toml": '[project]\nname = "adder"\nversion = "1"\nrequires-python = ">=3.11"\n'
+        'dependencies = ["shapes"]\n\n[dependency-groups]\ndev = ["pytest"]\n',
+        ".gitignore": ".venv\n__pycache__\n.pytest_cache\nuv.lock\n",
+    })  # fmt: skip
+    asked = work.play(
+        Step(command=f"git clone {work.server.url}/git/app.git", keys=("o", "c")),
+        Step(command="cd app && uv sync", keys=("o",), timeout_s=240),
+        Step(command="cd app && uv run pytest -q", keys=("p",), fails="1 failed", timeout_s=240),
+        Step(edit=("app/adder.py", "a - b", "a + b"), keys=("y",)),
+        Step(command="cd app && uv run pytest -q -k adds", says="1 passed", timeout_s=240),
+        Step(command="cd app && git add -A && git commit -m 'add adds'", keys=("y",)),
+    )
+    assert asked == 6 <= MOST_QUESTIONS
+    assert "/simple/shapes/" in work.server.asked
+    assert len(work.hosts()) == 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_node_with_npm(work: Work) -> None:
     node = places.folder() / "node" / "bin"
     if shutil.which("npm") is None and (node / "npm").exists():

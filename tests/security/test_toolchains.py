@@ -410,6 +410,8 @@ _PACKAGE_SETTINGS = {
     '[source.old]\nreplace-with = "vendored"\n[source.vendored]\ndirectory = "/srv/vendor"\n'
     '[registries.team]\nindex = "https://team.lan/index"\ntoken = "tell-nobody-4711"\n'
     '[build]\nrustc-wrapper = "/bin/evil"\n',
+    ".config/uv/uv.toml": '[[index]]\nname = "lan"\nurl = "https://ada:tell-nobody-4711@uv.lan/s"\n'
+    'default = true\n[[index]]\nurl = "/srv/wheels"\n[pip]\nkeyring-provider = "subprocess"\n',
 }
 _PACKAGE_SETTINGS_INSIDE = """\
 [global]
@@ -423,6 +425,10 @@ replace-with = "lan"
 registry = "sparse+https://crates.lan/index/"
 [registries."team"]
 index = "https://team.lan/index"
+[[index]]
+name = "lan"
+url = "https://uv.lan/s"
+default = true
 """
 
 

@@ -39,6 +39,9 @@ class PackageServer:
             def do_GET(self) -> None:
                 server.answer(self)
 
+            def do_HEAD(self) -> None:
+                server.answer(self)
+
             def do_POST(self) -> None:
                 server.answer(self)
 
@@ -80,7 +83,8 @@ class PackageServer:
         request.send_header("Content-Type", kind)
         request.send_header("Content-Length", str(len(data or b"")))
         request.end_headers()
-        request.wfile.write(data or b"")
+        if request.command != "HEAD":
+            request.wfile.write(data or b"")
 
     def _backend(self, request: BaseHTTPRequestHandler) -> None:
         """Answer as git's own server does: the repositories of the folder, below `/smart/`."""
