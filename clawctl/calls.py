@@ -57,7 +57,7 @@ def counts_of(diffs: Sequence[FileDiff]) -> tuple[str, str]:
 
 
 def ending(event: ToolFinished, duration_ms: int | None = None) -> str:
-    """Return how a call ended and how long it took, as `exit 1 · 2.1 s`.
+    """Return how a call ended and how long it took, as `exit 1 · 2.1 s`, or that it runs on.
 
     Args:
         event: says that it ended.
@@ -67,7 +67,7 @@ def ending(event: ToolFinished, duration_ms: int | None = None) -> str:
         return "denied"
     took = lasted(event.duration_ms if duration_ms is None else duration_ms)
     if event.status == "allowed":
-        return took
+        return f"runs on as {event.job} · {took}" if event.job else took
     return f"{f'exit {event.exit_code}' if event.exit_code else 'failed'} · {took}"
 
 

@@ -36,14 +36,12 @@ def list_(app: App, conversation: str, *, as_json: bool) -> None:
         emit_json(found)
         return
     show_table(
-        ("ID", "STATE", "TIME", "SINCE", "CONVERSATION", "FOLDER", "COMMAND"),
+        ("ID", "STATE", "TIME", "FOLDER", "COMMAND"),
         [
             (
                 job.id,
                 job.state,
                 duration(job.duration_s),
-                job.started_at,
-                job.conversation_id,
                 job.workspace,
                 job.command,
             )

@@ -289,7 +289,7 @@ _CHECKOUTS = frozenset({
     "revert", "stash",
 })  # fmt: skip
 _PLAIN_CHECKOUT = re.compile(
-    r"-[BbCcdfmnpqtvSW]|--(?:abort|all|allow-unrelated-histories|autostash|continue|create|detach|"
+    r"-[BCSWabcdfkmnpqtuv]+|--(?:abort|all|allow-unrelated-histories|autostash|continue|create|detach|"
     r"discard-changes|ff|ff-only|force|hard|include-untracked|index|keep|keep-index|merge|no-commit|"
     r"no-edit|no-ff|no-rebase|no-track|onto|ours|prune|quiet|quit|rebase(?:=\w+)?|skip|"
     r"soft|source=\S+|squash|staged|tags|theirs|track|verbose|worktree)?"

@@ -74,6 +74,7 @@ class CallReports:
                 duration_ms=outcome.duration_ms,
                 asked=outcome.asked,
                 exit_code=exit_code if isinstance(exit_code, int) else None,
+                job=str(outcome.metadata["job"]) if outcome.metadata.get("running") else "",
             )
         )
 

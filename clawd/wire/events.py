@@ -179,6 +179,7 @@ class ToolFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_finished
     Attributes:
         asked: the name that was called, where a tool of another name was understood.
         exit_code: of the program that it ran; None where it ran none, or none that ended.
+        job: as what the program goes on; empty where none does.
     """
 
     call_id: str
@@ -189,6 +190,7 @@ class ToolFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_finished
     duration_ms: int = 0
     asked: str = ""
     exit_code: int | None = None
+    job: str = ""
 
 
 class PlanChanged(msgspec.Struct, frozen=True, kw_only=True, tag="plan_changed"):

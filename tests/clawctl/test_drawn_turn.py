@@ -258,6 +258,13 @@ def test_a_call_that_fails_says_why() -> None:
         assert " ".join(" ".join(rest).split()) == why.strip(), "nothing of a reason is cut off"
 
 
+def test_a_command_that_runs_on_says_as_what() -> None:
+    turn = drawing()
+    turn.show(requested("shell", {"command": "make"}), done("shell", "[it runs]", job="job-2"))
+    turn.finish(None)
+    assert turn.terminal.text == ["  ✓ shell make · runs on as job-2 · 0.1 s"]
+
+
 def started(tool: str, *changes: FileDiff) -> ToolStarted:
     return ToolStarted(call_id="1", tool=tool, changes=changes)
 

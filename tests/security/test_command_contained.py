@@ -183,6 +183,7 @@ def test_what_is_built_of_commands_is_judged_by_its_parts(command: str, expected
         ("cd app && git switch main && git pull --rebase", ("checkouts",)),
         ("git stash && git merge --no-ff other && git stash pop", ("checkouts",)),
         ("git fetch origin && git rebase origin/main", ("checkouts",)),
+        ("git stash -u && git switch -qc x main", ("checkouts",)),
         ("git restore -- conftest.py", ("checkouts",)),
         ("git switch main && make", ()),
         ("git switch main && git commit -m x", ()),

@@ -28,6 +28,7 @@ from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallOutcome
 from clawd.tools.reach import ReachSettings
 from clawd.tools.taint_tracking import TaintTracking
+from clawd.wire.events import ToolFinished
 from tests.security.fakes import ADA, BOB, ROOT
 from tests.security.test_sandbox_process import processes_with
 from tests.support.dispatching import LIMIT_S, Bench, bench_in, request
@@ -113,6 +114,8 @@ async def test_p2_a_command_that_takes_long_goes_on_as_a_job_with_a_receipt_at_b
     await world.said(job, "begun")
     first = await world.call("job", action="output", id=job.id)
     assert (world.told_first + first.text).count("begun\n") == 1
+    ends = [event.job for event in world.bench.events if isinstance(event, ToolFinished)]
+    assert ends == [job.id, job.id]
     (intent,) = await world.bench.memory.ledger.open_intents()
     assert intent.tool == "job"
     await world.go_on()
@@ -125,6 +128,9 @@ async def test_p2_a_command_that_takes_long_goes_on_as_a_job_with_a_receipt_at_b
     told = await world.call("job", action="wait", id=job.id)
     assert told.text.count("ended") == 1
     assert "exited with code 3" in told.text
+    last = world.bench.events[-1]
+    assert isinstance(last, ToolFinished)
+    assert last.job == ""
     assert await world.bench.memory.ledger.open_intents() == []
 
 
