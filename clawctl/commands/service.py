@@ -16,6 +16,7 @@ from clawctl.screen import plain
 from clawctl.service_install import (
     Choice,
     ServiceReport,
+    Steps,
     end_beside,
     install,
     restart_beside,
@@ -23,7 +24,6 @@ from clawctl.service_install import (
     uninstall,
 )
 from clawctl.service_state import is_up, service_state, show_service
-from clawctl.steps import Steps
 from clawctl.systemctl import Manager, Scope
 from clawctl.unit_files import SERVICE, SOCKET, files_of
 from clawd.errors import ClawError, ForbiddenError

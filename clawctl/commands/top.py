@@ -29,7 +29,7 @@ def command(app: App, interval_s: float, *, once: bool, as_json: bool) -> None:
     from clawctl.top import look
 
     if not (once or as_json) and sys.stdin.isatty() and sys.stdout.isatty():
-        from clawctl.top_live import LiveTop
+        from clawctl.top_view import LiveTop
 
         LiveTop(app, interval_s).run()
         return

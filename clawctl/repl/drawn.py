@@ -13,8 +13,18 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from clawctl.calls import call_name, counts_of, ending, reasons, subject_of
-from clawctl.diffs import DIFF_LINES, has_returns, mark_of, remarks_on, text_of
+from clawctl.calls import (
+    DIFF_LINES,
+    call_name,
+    counts_of,
+    ending,
+    has_returns,
+    mark_of,
+    reasons,
+    remarks_on,
+    subject_of,
+    text_of,
+)
 from clawctl.plan import parts_of
 from clawctl.repl.blocks import Piece, Splitter
 from clawctl.repl.canvas import Canvas

@@ -31,9 +31,8 @@ from typing_extensions import override
 
 from clawctl.choice import Mode
 from clawctl.repl.bar_state import BarState, Standing, fragments
-from clawctl.repl.history import HistoryFile, is_kept
 from clawctl.repl.host import Host
-from clawctl.repl.lines import CONTINUATION, PROMPT
+from clawctl.repl.lines import CONTINUATION, PROMPT, HistoryFile, is_kept
 from clawctl.repl.offering import MENTION, Known, offers
 from clawctl.repl.opening import prepare_drawing
 from clawctl.repl.pulse import Pulse

@@ -10,10 +10,98 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from clawctl.repl.history import HistoryFile
-
 if TYPE_CHECKING:
     from clawctl.repl.offering import Known
+import contextlib
+import re
+import readline
+import time
+from collections.abc import Iterable, Sequence
+
+from clawctl.repl.offering import Known, Offer, offers
+from clawd.errors import ClawError
+from clawd.wire.safe_text import visible_line
+
+# The history of the prompt: a file of the home that nobody else may read.
+#
+# Every entry is a block of lines that begin with `+`, after a line that says when, as in
+#
+#     # 2026-11-21 08:00:00
+#     +first line
+#     +second line
+#
+# A line that begins with a blank is not kept, nor one that looks as if it held a secret.
+
+MAX_BYTES = 2 * 1024 * 1024
+KEPT_BYTES = 1024 * 1024
+ENTRY_BYTES = 16 * 1024
+
+_SECRET = re.compile(
+    r"(?i)\b(?:api[_-]?key|access[_-]?key|token|passw(?:or)?d|passphrase|secret|authorization)\b"
+    r"[\"']?\s*(?:[:=]|\bis\b)\s*\S{6,}"
+    r"|\bbearer\s+[\w.~+/-]{16,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|\b[a-z]{2,10}(?:[-_][a-z0-9]{2,10}){0,3}[-_](?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{28,}"
+)
+
+
+def is_kept(entry: str) -> bool:
+    """Tell whether an entry may be kept: it begins with no blank and shows no secret."""
+    return bool(entry.strip()) and not entry[0].isspace() and _SECRET.search(entry) is None
+
+
+class HistoryFile:
+    """The entries of all REPLs of a home; one that cannot be read or written is an empty one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> list[str]:
+        """Return the entries, oldest first; a file that has grown too long is cut first."""
+        try:
+            data = self._path.read_bytes()
+            self._path.chmod(0o600)
+        except OSError:
+            return []
+        if len(data) > MAX_BYTES:
+            data = data[data.find(b"\n#", len(data) - KEPT_BYTES) + 1 :]
+            self._replace(data)
+        return list(_entries(data.decode(errors="replace").split("\n")))
+
+    def add(self, entry: str) -> None:
+        """Keep an entry, if it may be kept and is short enough to be of use."""
+        text = entry.encode(errors="replace")
+        if not is_kept(entry) or len(text) > ENTRY_BYTES:
+            return
+        lines = b"".join(b"+%s\n" % line for line in text.split(b"\n"))
+        block = f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode() + lines
+        # A home that cannot be written is told by whatever needs it; a prompt does not.
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self._path, flags, 0o600)
+            try:
+                os.write(descriptor, block)
+            finally:
+                os.close(descriptor)
+
+    def _replace(self, data: bytes) -> None:
+        new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            new.replace(self._path)
+
+
+def _entries(lines: Iterable[str]) -> Iterable[str]:
+    entry: list[str] = []
+    for line in [*lines, ""]:
+        if line.startswith("+"):
+            entry.append(line[1:])
+        elif entry:
+            yield "\n".join(entry)
+            entry = []
+
 
 HISTORY_LOADED = 1_000
 PROMPT = "> "
@@ -117,7 +205,7 @@ class PlainLines:
             for entry in self._file.load()[-HISTORY_LOADED:]:
                 if "\n" not in entry:
                     readline.add_history(entry)
-            from clawctl.repl.plain_completing import complete_with
+            from clawctl.repl.lines import complete_with
 
             complete_with(known(), PROMPT)
 
@@ -172,3 +260,47 @@ class PlainLines:
         if readline is not None and line.strip() and not line[0].isspace():
             readline.add_history(line)
         return line
+
+
+ABOUT_COLUMNS = 60
+
+
+def complete_with(known: Known, prompt: str) -> None:
+    """Let the Tab key complete what there is; several ways to go on are listed, one on a line."""
+    completer = _Completer(known, prompt)
+    # The whole line is what is completed: what it means decides where a word begins.
+    readline.set_completer_delims("")
+    readline.set_completer(completer.complete)
+    readline.set_completion_display_matches_hook(completer.show)
+    is_libedit = "libedit" in (readline.__doc__ or "")
+    readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
+
+
+class _Completer:
+    """Gives readline whole lines, and shows only what is new of them."""
+
+    def __init__(self, known: Known, prompt: str) -> None:
+        self._known = known
+        self._prompt = prompt
+        self._found: dict[str, Offer] = {}
+
+    def complete(self, before: str, number: int) -> str | None:
+        """Return one of the lines that may come of what was typed; None behind the last."""
+        if number == 0:
+            try:
+                found = list(offers(before, self._known))
+            except ClawError:
+                found = []  # a daemon that does not answer knows no names
+            self._found = {before[: len(before) - each.typed] + each.text: each for each in found}
+        lines = list(self._found)
+        return lines[number] if number < len(lines) else None
+
+    def show(self, _typed: str, lines: Sequence[str], _longest: int) -> None:
+        """List the ways to go on, and the line below them again."""
+        print()
+        for line in lines:
+            offer = self._found.get(line)
+            if offer is not None:
+                about = visible_line(offer.about, ABOUT_COLUMNS)
+                print(f"{offer.shown or offer.text}  {about}".rstrip())
+        print(f"{self._prompt}{readline.get_line_buffer()}", end="", flush=True)

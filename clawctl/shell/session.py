@@ -13,10 +13,8 @@ from clawctl.choice import Choice
 from clawctl.render import note
 from clawctl.repl.opening import prepare_drawing
 from clawctl.shell.asking import Asking
-from clawctl.shell.guard import Guard
-from clawctl.shell.hooks import INSIDE, Launch, chosen_shell, launch
-from clawctl.shell.marks import Mark, MarkReader, reply_text
-from clawctl.shell.pump import Pump
+from clawctl.shell.hooks import INSIDE, Launch, Mark, MarkReader, chosen_shell, launch, reply_text
+from clawctl.shell.pump import Guard, Pump
 from clawctl.shell.records import Records
 from clawctl.shell.redact import known_secrets
 from clawd.errors import InvalidRequestError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clawctl.egress_presets import hosts_of
+from clawctl.commands.policy import hosts_of
 from clawd.errors import InvalidRequestError
 from tests.support.rows import each_row
 

@@ -16,7 +16,7 @@ import pytest
 from clawctl.download import Download, Pace, Remote
 from clawctl.main import main
 from clawctl.model_catalogue import entry_of
-from clawctl.model_sources import find_source
+from clawctl.model_pull import find_source
 from clawctl.web import Web, check_address
 from clawd.errors import BusyError, ClawError, StorageError
 from clawd.wire.model_pins import decode_pin, pin_of

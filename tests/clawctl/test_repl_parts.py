@@ -22,7 +22,7 @@ from clawctl.repl.bar_state import BarState, fragments
 from clawctl.repl.cells import width_of
 from clawctl.repl.editor import EditedLines, PasteParser, Pastes, Surroundings
 from clawctl.repl.files import FileIndex, walk
-from clawctl.repl.history import HistoryFile, is_kept
+from clawctl.repl.lines import HistoryFile, is_kept
 from clawctl.repl.offering import Known, offers
 from clawctl.repl.sending import Attachment, block, mentioned, session_name
 from clawctl.repl.typeahead import TypeAhead

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.shell.marks import MAX_MARK_BYTES, Mark, MarkReader, reply_text
+from clawctl.shell.hooks import MAX_MARK_BYTES, Mark, MarkReader, reply_text
 from tests.support.rows import each_row
 
 NONCE = "5f" * 16
