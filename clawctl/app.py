@@ -1,6 +1,5 @@
 """What every command shares: the options before its name, the way to the daemon, exit codes."""
 
-import importlib
 import os
 from collections.abc import Callable
 from enum import IntEnum
@@ -47,6 +46,22 @@ class App:
         self.may_start = True
         self.wants_json = False
         self.is_quiet = False
+
+    def command_of(self, name: str) -> click.Command:
+        """Return a command by its name; `clawctl.main` knows them all.
+
+        Raises:
+            LookupError: nothing here knows it.
+        """
+        raise LookupError(name)
+
+    def schema_of(self, name: str) -> dict[str, Any]:
+        """Return the JSON Schema of what a command, `receipt verify`, prints with --json.
+
+        Raises:
+            LookupError: it prints no JSON, or nothing here knows it.
+        """
+        raise LookupError(name)
 
     def client(self) -> Client:
         """Connect to the daemon, starting the user's own one where that is allowed.
@@ -116,9 +131,9 @@ def schema_option(command: C) -> C:
             return
         from clawctl.render import emit_json
 
-        # By its name: it knows the commands, and they know this module.
-        schema_of = importlib.import_module("clawctl.schemas").schema_of
-        emit_json(schema_of(command_name(context)))
+        app = context.find_object(App)
+        assert app is not None
+        emit_json(app.schema_of(command_name(context)))
         context.exit()
 
     return click.option(

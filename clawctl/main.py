@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from typing_extensions import override
@@ -82,8 +82,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"clawctl.commands.{cmd_name}").command
-        assert isinstance(command, click.Command)
+        command = _command(cmd_name)
         gc.freeze()
         gc.enable()
         return command
@@ -125,6 +124,26 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class _Run(App):
+    """A run of clawctl itself, in which commands may ask for others and for their schemas."""
+
+    @override
+    def command_of(self, name: str) -> click.Command:
+        return _command(name)
+
+    @override
+    def schema_of(self, name: str) -> dict[str, Any]:
+        from clawctl.schemas import schema_of
+
+        return schema_of(name)
+
+
+def _command(name: str) -> click.Command:
+    command = importlib.import_module(f"clawctl.commands.{name}").command
+    assert isinstance(command, click.Command)
+    return command
+
+
 def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature
     if value and not context.resilient_parsing:
         click.echo(f"clawctl {__version__}")
@@ -163,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run clawctl and return its exit code."""
     _tolerate_any_text()
     _guard_terminals()
-    app = App()
+    app = _Run()
     try:
         code = cli.main(args=arguments, prog_name="clawctl", standalone_mode=False, obj=app)
         sys.stdout.flush()

@@ -1,6 +1,5 @@
 """`clawctl onboard`: from nothing to a model that answers, step by step."""
 
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -236,22 +235,16 @@ def _local_model(app: App, where: Layout, answers: Answers) -> str:
 
 def _may_serve(where: Layout) -> bool:
     """Tell whether a service of the user can be offered here."""
-    from clawctl.main import COMMANDS
     from clawctl.systemctl import is_booted_with_systemd
 
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     has_manager = bool(runtime) and (Path(runtime) / "systemd" / "private").exists()
-    return (
-        "service" in COMMANDS and is_booted_with_systemd() and has_manager and not where.is_system
-    )
+    return is_booted_with_systemd() and has_manager and not where.is_system
 
 
 def _install_service() -> None:
-    from clawctl.main import COMMANDS
+    from clawctl.commands.service import command as group
 
-    if "service" not in COMMANDS:
-        raise ClawError("this clawctl has no command that installs a service")
-    group = importlib.import_module("clawctl.commands.service").command
     code = group.main(["install", "--user"], standalone_mode=False, obj=App())
     if code:
         raise ClawError(

@@ -3,12 +3,16 @@
 import difflib
 import importlib
 import re
+import shutil
+import textwrap
 from collections.abc import Callable
 
 import msgspec
 
-from clawctl.render import note
+from clawctl.render import note, say
 from clawctl.repl.host import Host
+
+HELP_COLUMNS = 40
 
 _COMMAND = re.compile(r"/[a-z]*(\s|$)")
 
@@ -22,7 +26,7 @@ class Slash(msgspec.Struct, frozen=True, kw_only=True):
         usage: how it is written.
         help: what it does, for /help.
         group: under which heading /help lists it.
-        act: module of `repl.acts` and function, loaded when it is run.
+        act: module of `repl.acts` and function, loaded when it is run; or `show_help`.
         arguments: what completion offers, place by place: a kind of live value, or `=a|b`.
         more: what `/help COMMAND` adds.
     """
@@ -64,9 +68,45 @@ def nearest(name: str) -> str:
 
 def handler(command: Slash) -> Handler:
     """Return the function that does a command."""
+    if command.act == show_help.__name__:
+        return show_help
     module, _, function = command.act.partition(":")
     found: Handler = getattr(importlib.import_module(f"clawctl.repl.acts.{module}"), function)
     return found
+
+
+def show_help(host: Host, rest: str) -> None:
+    """List the commands, or tell more of one."""
+    if rest:
+        name = f"/{rest.removeprefix('/')}"
+        command = COMMANDS.get(name)
+        if command is None:
+            note(f"{name} is no command here.{nearest(name)}")
+            return
+        say(f"{command.usage}\n{command.help}")
+        if command.more:
+            say(command.more)
+        return
+    present = [command for name, command in COMMANDS.items() if name not in host.absent]
+    columns = shutil.get_terminal_size().columns
+    width = max(len(command.usage) for command in present if len(command.usage) < 30)
+    group = ""
+    for command in present:
+        if command.group != group:
+            print(f"{'' if not group else chr(10)}{command.group}")
+            group = command.group
+        print("\n".join(_entry(command, width, columns)))
+    print(f"\n{host.keys}")
+
+
+def _entry(command: Slash, width: int, columns: int) -> list[str]:
+    """Return the rows of a command: what it does beside it, or below where that is too narrow."""
+    left = width + 4 if columns >= width + 4 + HELP_COLUMNS else 6
+    text = textwrap.wrap(command.help, max(columns - left, 10))
+    usage = f"  {command.usage}"
+    if len(usage) + 2 > left:
+        return [usage, *(" " * left + row for row in text)]
+    return [usage.ljust(left) + text[0], *(" " * left + row for row in text[1:])]
 
 
 TALK, CONTEXT, TOOLS, MODEL, SAFETY, HERE = (
@@ -276,7 +316,7 @@ _LIST = (
     ),
     _slash(HERE, "/theme [NAME]", "looks:theme", "Choose the colours.", "themes"),
     _slash(HERE, "/editor [TEXT]", "looks:editor", "Write the next message in $EDITOR."),
-    _slash(HERE, "/help [COMMAND]", "looks:help_", "Show this, or more about one.", "commands"),
+    _slash(HERE, "/help [COMMAND]", "show_help", "Show this, or more about one.", "commands"),
     _slash(HERE, "/exit", "looks:leave", "Leave; /quit and Ctrl-D do the same."),
     _slash(HERE, "/quit", "looks:leave", "Leave."),
 )

@@ -1,6 +1,5 @@
 """Commands about the daemon: its state, the emergency stop, approvals, policy, MCP servers."""
 
-import importlib
 import shlex
 from collections.abc import Sequence
 from typing import get_args
@@ -145,9 +144,10 @@ def _words(rest: str) -> list[str]:
 
 def _run(host: Host, name: str, arguments: Sequence[str]) -> None:
     """Run a command of clawctl in here."""
-    command: click.Command = importlib.import_module(f"clawctl.commands.{name}").command
     try:
-        command.main(list(arguments), prog_name=f"/{name}", standalone_mode=False, obj=host.app)
+        host.app.command_of(name).main(
+            list(arguments), prog_name=f"/{name}", standalone_mode=False, obj=host.app
+        )
     except click.ClickException as error:
         show_error(ClawError(error.format_message(), hint=f"See: clawctl {name} --help"))
     except click.exceptions.Exit:
