@@ -250,21 +250,23 @@ async def _get_tags(request: web.Request) -> web.Response:
 
 
 async def _get_ps(request: web.Request) -> web.Response:
-    """Answer GET /api/ps: the models that are loaded."""
+    """Answer GET /api/ps: the models that are loaded, under the names that /api/tags has."""
     gateway = request.app[GATEWAY]
     infos = _infos(gateway)
+    names = {model.path: model.name for model in await listed(gateway) if model.is_local}
     loaded = await gateway.invoke(ListLoadedModels(), caller_of(request).principal)
     lines = []
     for line in loaded.items:
         if line.state != "ready":
             continue
         at = await asyncio.to_thread(_changed_at, line.path)
+        name = names.get(line.path, line.name)
         lines.append(
             {
-                "name": line.name,
-                "model": line.name,
+                "name": name,
+                "model": name,
                 "size": line.size_bytes,
-                "digest": _digest(line.name, line.path, at),
+                "digest": _digest(name, line.path, at),
                 "details": _details(infos.get(line.path), is_local=True),
                 "size_vram": 0,
                 "context_length": line.context_size,

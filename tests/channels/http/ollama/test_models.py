@@ -86,6 +86,17 @@ async def test_a_request_without_a_prompt_loads_a_model_or_unloads_it(tmp_path: 
             assert names_of((await door.get("/api/ps"))[1]) == []
 
 
+async def test_h8_the_default_model_has_one_name_loaded_or_not(tmp_path: Path) -> None:
+    async with with_models(tmp_path) as door:
+        config = tmp_path / "home" / "config.toml"
+        config.write_text(config.read_text().replace('provider = "mock"', 'provider = "local"'))
+        await door.inside.daemon.reload()
+        await door.post("/api/chat", {"model": "clawd", "messages": []})
+        first, *_ = (await door.get("/api/tags"))[1]["models"]
+        (loaded,) = (await door.get("/api/ps"))[1]["models"]
+        assert (loaded["name"], loaded["digest"]) == ("clawd", first["digest"])
+
+
 async def test_loading_what_another_server_runs_leaves_it_to_that(tmp_path: Path) -> None:
     async with served(tmp_path) as door:
         _, told = await door.post("/api/generate", {"model": "mock", "prompt": ""})
