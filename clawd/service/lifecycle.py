@@ -11,7 +11,7 @@ from clawd import __version__
 from clawd.channels.rpc.connection import Identity
 from clawd.channels.rpc.server import RpcServer
 from clawd.config.load import Loaded
-from clawd.errors import ClawError
+from clawd.errors import BusyError, ClawError
 from clawd.kernel.threads import Pool
 from clawd.paths import Layout
 from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, identify
@@ -129,7 +129,12 @@ async def _serve_socket(
             gateway.stop_listening()
         await door.shut()
     await _drain(daemon, gateway)
-    await door.server.settle(SETTLE_S)
+    # Of requests that are no turns; who waits for one is told, as for a turn.
+    daemon.engine.cancel_all(lambda: BusyError("the daemon is ending", retry_after_s=5))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(door.server.settle(SETTLE_S))
+        if gateway is not None:
+            tasks.create_task(gateway.settle(SETTLE_S))
     await door.server.close()
 
 
