@@ -89,7 +89,7 @@ def test_man_finds_nothing_to_warn_of(tmp_path: Path) -> None:
             env={**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "80"},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, ""), name

@@ -37,7 +37,7 @@ from clawd.wire.events import (
 from clawd.wire.methods import SendMessage
 from tests.support.inprocess import daemon_in
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 SECRET = "hunter2-the-secret"
 ENVIRON = {"PATH": "/usr/bin:/bin", "OPENAI_API_KEY": SECRET}
 OUTGOING = Outgoing(kind="turn", title="hello", text="there", conversation_id="conv-1")

@@ -332,7 +332,7 @@ class TestTool:
             env={**environ, "PYTHONIOENCODING": "utf-8:strict"},
             input=b'{"zone": "\xff"}',
             capture_output=True,
-            timeout=30,
+            timeout=60,
             start_new_session=True,
             check=False,
         )

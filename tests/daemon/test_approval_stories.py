@@ -44,7 +44,7 @@ def asking(home: Home) -> Any:
         env=dict(home.environ, TERM="xterm"),
         cwd=str(home.workspace),
         encoding="utf-8",
-        timeout=30,
+        timeout=60,
     )
     child.expect(r"Approve\? \[y/N\]")
     return child
@@ -161,7 +161,7 @@ def test_a_person_edits_a_call_and_approves_what_it_is_then(home: Home, tmp_path
         env=dict(home.environ, TERM="xterm", VISUAL=str(editor)),
         cwd=str(home.workspace),
         encoding="utf-8",
-        timeout=30,
+        timeout=60,
     )
     child.expect(r"Approve\? \[y/N\]  ")
     child.sendline("e")

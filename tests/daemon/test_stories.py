@@ -106,7 +106,7 @@ def test_the_terminal_decides_about_a_write(home: Home, answer: str, is_written:
         env=dict(home.environ, TERM="xterm"),
         cwd=str(home.workspace),
         encoding="utf-8",
-        timeout=30,
+        timeout=60,
     )
     child.expect(r"Approve\? \[y/N\]")
     assert "a.txt" in str(child.before)

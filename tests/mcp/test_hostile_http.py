@@ -221,7 +221,7 @@ async def test_the_newest_revision_is_spoken_and_its_changes_heard(
     server = await serve("modern")
     world.start(settings_of(server))
     assert (await world.ready("modern")).revision == "2026-07-28"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await server.listening.wait()
     server.tools.append({"name": "more", "inputSchema": {"type": "object"}})
     await server.push()
@@ -233,7 +233,7 @@ async def test_older_revisions_are_heard_on_their_stream(world: World, serve: Se
     server = await serve("pushes")
     world.start(settings_of(server))
     assert (await world.ready("pushes")).revision == "2025-11-25"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await server.listening.wait()
     server.tools.append({"name": "more", "inputSchema": {"type": "object"}})
     await server.push()
@@ -269,7 +269,7 @@ async def test_a_cancelled_call_returns_at_once(world: World, serve: Serve) -> N
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while "notifications/cancelled" not in [_method(each.body) for each in server.requests]:
             await asyncio.sleep(0.01)
 

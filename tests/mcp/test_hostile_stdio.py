@@ -73,7 +73,7 @@ _HANGS_AT_CONNECT = {
     "hang-at-connect": 1.5,
     "silent": 1.5,
     "hang-at-list": 1.5,
-    "ignores-unknown": 12.0,
+    "ignores-unknown": 24.0,
 }
 _HANGS_IN_CALL = {"hang-in-call", "stops-reading"}
 

@@ -15,7 +15,7 @@ from tests.security.test_sandbox_process import processes_with
 
 pytestmark = pytest.mark.sandbox
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 DAEMON = """
 import asyncio, sys

@@ -235,7 +235,7 @@ async def test_nobody_else_is_given_the_port_that_the_browser_comes_back_to(
 ) -> None:
     server.register_s = 2.0
     world.start(settings_of(server))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not server.registered:
             await asyncio.sleep(0.01)
     # It is told to the server already, and nobody listens on it yet.
@@ -336,7 +336,7 @@ async def test_who_is_cancelled_while_beginning_to_listen_leaves_nothing_in_the_
         for other in others:
             assert other.hold()
             await other.listen("http://127.0.0.1/?state=b")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for other in others:
                 assert b"404" in await visit(f"{other.url}?state=a")
     finally:

@@ -17,7 +17,7 @@ from clawd.memory.vectors import UNRELATED
 from tests.memory.embedders import UNREADABLE, Subjects
 from tests.memory.samples import ANNA, BEN, begun
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

@@ -224,7 +224,7 @@ async def test_a_place_that_nobody_waits_for_any_more_is_taken_back(
             lambda: chats.house.settings,
         )
         placing = asyncio.create_task(continuity.place(told, ADA))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await memory.messages.begun.wait()
             placing.cancel()
             memory.messages.may_end.set()

@@ -28,7 +28,7 @@ def note(value: object) -> Notice:
 
 
 async def everything(subscription: Subscription) -> list[Event]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return [event async for event in subscription]
 
 

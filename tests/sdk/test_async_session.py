@@ -13,7 +13,7 @@ from clawd.wire.methods import Status
 from tests.sdk.rig import ECHO, calling, receipt_lines, scripted
 from tests.support.chat_server import HELLO, ChatServer, serving, streamed
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 WRITE = calling("file_write", {"path": "a.txt", "content": "words"})
 
 

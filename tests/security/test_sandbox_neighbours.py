@@ -75,7 +75,7 @@ async def test_a_workspace_within_one_at_work_waits_for_its_end(folders: Folders
         argv=("sh", "-c", "echo ready; sleep 60"), workspace=folders.workspace, timeout_s=90
     )
     outer = asyncio.create_task(folders.sandbox.run(command, on_output=heard))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await ready.wait()
     with pytest.raises(SandboxUnavailableError, match="overlaps") as refused:
         await folders.sh("true", inner)

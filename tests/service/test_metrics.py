@@ -123,7 +123,7 @@ async def test_m3_the_numbers_are_logged_in_a_line_again_and_again(
     log = MetricsLog(report, every_s=0.001)
     with caplog.at_level(logging.INFO):
         log.start(background.watch)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await logged.wait()
         await log.close()
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("METRICS")]

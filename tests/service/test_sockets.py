@@ -34,7 +34,7 @@ child = subprocess.Popen(["cat"], stdin=0, pass_fds=[lock._descriptor])
 print("held", flush=True)
 child.wait()
 """
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 def mode(path: Path) -> int:

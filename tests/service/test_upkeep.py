@@ -22,7 +22,7 @@ from tests.memory.samples import ANNA, begun, said
 from tests.security.fakes import RuleReceipts
 from tests.support.rows import each_row
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class _Fails(Upkeep):

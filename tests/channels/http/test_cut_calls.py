@@ -68,7 +68,7 @@ async def test_h4_arguments_stream_while_they_are_written(tmp_path: Path) -> Non
             asked = {**BODIES[path], "model": "m", "stream": True}
             async with door.session.post(door.url + path, json=asked) as response:
                 seen = b""
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while not early(path, seen):
                         seen += await response.content.readany()
                     assert early(path, seen) == "".join(PIECES[:2]), path
