@@ -51,6 +51,7 @@ _LOOPED = "the answer was ended as it did nothing but repeat itself (stop_loops 
 _OPENED, _CLOSED, _RESULT = "<tool_call>", "</tool_call>", "<tool_response>"
 _LIFTED = "the answer was held to its schema for a part of it only: "
 _LEFT_OUT = "the answer is not held to all of its schema, as strict is false; left out: "
+_TOOL_LEFT_OUT = "the arguments of {} are not held to all of its schema; left out: {}"
 logger = logging.getLogger(__name__)
 MAX_LOOSE = 2_000
 _BROKEN = "\ufffd"
@@ -103,8 +104,12 @@ class LocalAnswer:
                 if self.parser_after is not None and event.prompt_end:
                     self.parser = self.parser_after(event.prompt_end)
                 self._read_fallback(event.fallback)
+                tools = {name: why for name, why in event.quarantined.items() if name}
+                self._loose.note(tools)
                 left_out = event.quarantined.get("", "")
-                self._loose.note({name: why for name, why in event.quarantined.items() if name})
+                notes = [_LEFT_OUT + left_out] if left_out else []
+                if self._streams_calls:  # nobody here checks what a client's tools are called with
+                    notes += [_TOOL_LEFT_OUT.format(name, why) for name, why in tools.items()]
                 return [
                     Evaluated(
                         tokens=event.tokens,
@@ -112,7 +117,7 @@ class LocalAnswer:
                         elapsed_ms=event.elapsed_ms,
                         context_used=event.tokens,
                         context_size=event.n_ctx,
-                        notes=(_LEFT_OUT + left_out,) if left_out else (),
+                        notes=tuple(notes),
                     )
                 ]
             case Tokens():

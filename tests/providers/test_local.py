@@ -506,6 +506,19 @@ def test_r2_an_answer_that_was_held_for_a_part_of_it_only_says_so() -> None:
         assert finished.note.endswith(lifted) and bool(finished.note) is bool(lifted)
 
 
+def test_h8_a_client_is_told_what_the_arguments_of_its_tools_are_not_held_to() -> None:
+    evaluated = PromptEvaluated(
+        id=1, tokens=9, cached=0, elapsed_ms=1.0, n_ctx=512, quarantined={"time": "not (at #)"}
+    )
+    for is_client in (True, False):
+        request = ask("x", tools=(TIME,), streams_calls=is_client)
+        loose = LooseSchemas()
+        (told,) = LocalAnswer("local", "m", request, loose).take(evaluated)
+        assert isinstance(told, Evaluated)
+        assert [note.endswith("left out: not (at #)") for note in told.notes] == [True] * is_client
+        assert loose.reasons == {"time": "not (at #)"}
+
+
 def test_r10_an_answer_that_was_ended_as_a_loop_says_so() -> None:
     for is_loop in (True, False):
         answer = LocalAnswer("local", "m", ask("x"), LooseSchemas())
