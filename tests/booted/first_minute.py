@@ -47,36 +47,36 @@ class Step:
 
 STEPS = (
     Step(
-        says="Install the package. It brings all that it needs with it, a very small model too.",
+        says="Install the package. It contains everything it needs, including a very small model.",
         typed=f"apt-get install -qq -y ./{DEB}",
         user="root",
     ),
     Step(
-        says="Ask something. Nothing is to be set up: your own daemon starts by itself.",
+        says="Ask something. No setup is needed: your own daemon starts by itself.",
         typed='clawctl agent -m "hello"',
     ),
     Step(
-        says="Give it a file to look at. It may touch `~/clawd-workspace` alone.",
+        says="Give it a file to look at. It may touch only `~/clawd-workspace`.",
         typed='echo "water the roses" > ~/clawd-workspace/plan.txt',
     ),
     Step(
-        says="Let it run a command. What only reads runs unasked; it asks before all others.",
+        says="Let it run a command. Read-only commands run unasked; it asks before all others.",
         typed='clawctl agent -m "run the command: ls"',
     ),
     Step(
-        says="Every call has left a receipt, whether it was allowed or not.",
+        says="Every call leaves a receipt, whether it was allowed or not.",
         typed="clawctl receipt list",
     ),
     Step(
-        says="The receipts are a chain. Whoever changes, removes or adds one, breaks it.",
+        says="The receipts form a chain. Changing, removing or adding one breaks it.",
         typed="clawctl receipt verify",
     ),
     Step(
-        says="Stop every tool at once. What runs is killed, and nothing new starts.",
+        says="Stop every tool at once. Running ones are killed, and nothing new starts.",
         typed='clawctl estop --reason "trying it out"',
     ),
     Step(
-        says="Now no tool runs, whoever asks for it.",
+        says="Now no tool runs, no matter who asks for it.",
         typed="clawctl tool run file_list",
         exit_code=7,
     ),
@@ -86,12 +86,12 @@ STEPS = (
         typed="clawctl stop",
     ),
     Step(
-        says="And uninstall.",
+        says="Uninstall it.",
         typed="apt-get purge -qq -y clawd",
         user="root",
     ),
     Step(
-        says="Nothing of it is left on the machine.",
+        says="Program, settings and system data are gone; only your `~/.clawd` is left.",
         typed="ls -d /usr/lib/clawd /etc/clawd /var/lib/clawd; command -v clawctl",
         exit_code=1,
     ),
@@ -100,9 +100,9 @@ STEPS = (
 INTRODUCTION = """\
 # The first minute
 
-From a bare Debian 12 to a first answer, a first command, a verified receipt, and away again. No
-network is needed, and no service manager: this was played in a container-like root. It is written
-by `python -m tests.booted.first_minute`, and a test plays it again. `#` is root, `$` is you.
+From a bare Debian 12 to a first answer, a first command, a verified receipt, and removal. This
+needs no network and no service manager: it was recorded in a container-like root, by
+`python -m tests.booted.first_minute`; a test plays it again. `#` is root, `$` is you.
 """
 
 # What apt says of itself.
