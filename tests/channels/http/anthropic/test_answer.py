@@ -176,6 +176,7 @@ def test_what_clawd_does_by_itself_is_shown_to_those_alone_who_ask() -> None:
                 "duration_ms": 3,
                 "asked": "",
                 "exit_code": None,
+                "job": "",
             },
         ),
     ]
