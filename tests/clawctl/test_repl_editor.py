@@ -18,6 +18,7 @@ from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.rows import thorough
+from tests.support.screen import TerminalScreen
 from tests.support.terminal import STARTED, echo, finished
 
 ALLOWED = PolicyExplanation(verdict="allow", risk="low", reason="reads", rule="")
@@ -38,6 +39,19 @@ def workspace(daemon: FakeDaemon, tmp_path: Path) -> Path:
     daemon.handlers["send_message"] = echo
     daemon.handlers["explain_policy"] = ALLOWED
     return folder
+
+
+def take(screen: TerminalScreen, line: str) -> None:
+    """Press Tab until what is offered is taken: while a menu is filled, Tab opens it or is lost."""
+    for last in (False,) * 20 + (True,):
+        screen.press("Tab")
+        try:
+            screen.wait_for(lambda shown: shown.line.startswith(line), limit_s=3.0)
+        except AssertionError:
+            if last:
+                raise
+        else:
+            return
 
 
 def sent(daemon: FakeDaemon) -> list[str]:
@@ -168,11 +182,7 @@ class TestCompletion:
         screen.wait_for("/tools")
         screen.wait_for("List the tools.")
         screen.type("l file_f")
-        screen.press("Tab")
-        screen.wait_for("file_frobnicate")
-        # Where the menu was being filled when Tab was pressed, it opens and the next Tab takes.
-        screen.press("Tab")
-        screen.wait_for(lambda shown: shown.line.startswith("> /tool file_frobnicate"))
+        take(screen, "> /tool file_frobnicate")
 
     def test_files_are_found_by_a_few_letters(
         self, daemon: FakeDaemon, look: Look, workspace: Path
@@ -182,8 +192,7 @@ class TestCompletion:
         screen.type("read @adap")
         screen.wait_for("src/adapter.py")
         assert "adapter.tmp" not in screen.text
-        screen.press("Tab")
-        screen.wait_for(lambda shown: shown.line.startswith("> read @src/adapter.py"))
+        take(screen, "> read @src/adapter.py")
         screen.press("Enter")
         screen.press("Enter")
         screen.wait_for("return 'ready'")
