@@ -254,7 +254,7 @@ def _question(
     if request.unlisted:
         has_rule = always and bool(request.patterns)
         keys = "[o]nce / [p]roject / [n]o" if has_rule else "[o]nce / [n]o"
-        told = [f"p project ({', '.join(request.patterns)})"] if has_rule else []
+        told = [f"p project{_covered(request)}"] if has_rule else []
         return (
             f"  │ {palette.dim(_keys(*told))}\n  ╰ {visible_line(_listed(request))}: {keys}   ",
             UNLISTED | (UNLISTED_RULES if has_rule else {}),
@@ -263,9 +263,16 @@ def _question(
         words = "yes, conversation" + (", project, always" if always else "")
         told = [f"a whole word: {words}"]
         return f"  ╰ Approve? [yes/N]   {palette.dim(_keys(*told))}   ", WORDS
-    covers = f" ({', '.join(request.patterns)})" if request.patterns else ""
-    told = ["c conversation", *([f"p project{covers}"] if always else [])]
+    told = ["c conversation", *([f"p project{_covered(request)}"] if always else [])]
     return f"  ╰ Approve? [y/N]   {palette.dim(_keys(*told))}   ", ANSWERS
+
+
+def _covered(request: ApprovalRequested) -> str:
+    """Return what a rule would cover, files that are written as they lie in the workspace."""
+    here = f"> {request.workspace}/"
+    told = [f"> {each.removeprefix(here)}" if each.startswith(here) else each
+            for each in request.patterns]  # fmt: skip
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _listed(request: ApprovalRequested) -> str:

@@ -193,6 +193,8 @@ def test_one_key_allows_what_a_question_of_medium_risk_names() -> None:
     assert "p project (pytest *)" in question
     assert word == "project"
     assert answer_to(msgspec.structs.replace(request, rule=""), "p")[1] == "deny"
+    writes = msgspec.structs.replace(request, patterns=("sort *", "> /w/out/a.txt", "> /wx"))
+    assert "p project (sort *, > out/a.txt, > /wx)" in answer_to(writes, "p")[0]
 
 
 def test_s12_a_long_question_says_what_it_is_once_more_beside_the_prompt() -> None:

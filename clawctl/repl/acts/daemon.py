@@ -76,7 +76,8 @@ def mode(host: Host, rest: str) -> None:
         except msgspec.ValidationError:
             note(f"{rest} is no mode; there are {', '.join(filter(None, get_args(Mode)))}")
             return
-    say(f"mode {standing_of(host, host.call(Status()))[1]}")
+    others = "" if rest else f"   (/mode {'|'.join(filter(None, get_args(Mode)))}, Shift-Tab)"
+    say(f"mode {standing_of(host, host.call(Status()))[1]}{others}")
 
 
 def receipts(host: Host, _rest: str) -> None:

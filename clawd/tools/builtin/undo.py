@@ -348,12 +348,14 @@ class _Many:
             path, before = change.file.name, change.file.before
             try:
                 now = steps[path].target if path in steps else state(path)
+                log = self._log_beside(now, path)
+                is_refreshed = log is not None and _is_left(state(log.file.name), log.file)
             except ClawError as error:
                 conflicts.append(Conflict(path=change.file.path, reason=error.message))
                 continue
             if _is_lost(change):
                 lost.append(change.file.path)
-            elif self._force or _is_left(now, change.file):
+            elif self._force or _is_left(now, change.file) or is_refreshed:
                 first = steps[path].now if path in steps else now
                 steps[path] = TreeStep(path=path, now=first, target=before)
                 self._by_path[path] = change
@@ -362,6 +364,17 @@ class _Many:
         if conflicts:
             raise _refusal(conflicts, redo=self._redo)
         return list(steps.values()), lost
+
+    def _log_beside(self, now: FileState | None, path: str) -> Change | None:
+        """Return what became of the log of HEAD, of git's index; None for any other file.
+
+        Where the command moved HEAD and nobody since, the index is another by a `git status` only.
+        """
+        folder, _, name = path.rpartition("/")
+        if name != "index" or now is None or now.kind != "file":
+            return None
+        log = f"{folder}/logs/HEAD"
+        return next((each for each in self._changes if each.file.name == log), None)
 
     def _content(self, step: TreeStep) -> BinaryIO:
         return self._log.content(self._by_path[step.path])

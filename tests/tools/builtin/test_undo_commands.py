@@ -347,6 +347,28 @@ async def test_what_a_person_did_since_is_named_and_left_alone(desk: Desk) -> No
     rows.check()
 
 
+async def test_an_index_that_git_status_refreshed_is_no_change_of_anybodys(desk: Desk) -> None:
+    folder = desk.bench.workspace
+    furnish(folder)
+    make_repository(folder)
+
+    def git(words: str) -> None:
+        subprocess.run(["bash", "-ec", words], cwd=folder, env=ENVIRON, check=True)
+
+    before = everything(folder)
+    await desk.run("git commit -qm 'something else'")
+    index = (folder / ".git" / "index").read_bytes()
+    git("touch -d '2 days ago' README.md && git status -s >/dev/null")
+    assert (folder / ".git" / "index").read_bytes() != index
+    assert "undone: .git/index restored" in await desk.undo()
+    assert everything(folder) == before
+    # A commit of the person's is one.
+    for command in ("git commit -qm another", "echo z > z.txt && git add z.txt"):
+        await desk.run(command)
+        git("echo mine >> mine.txt && git add -A && git commit -qm mine")
+        assert ".git/index: it was changed since" in await desk.undo()
+
+
 async def test_a_folder_that_somebody_put_something_into_stays(desk: Desk) -> None:
     await desk.run("mkdir -p new/deep && echo x > new/deep/f")
     desk.bench.put("new/mine", "a person's")
