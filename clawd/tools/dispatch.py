@@ -360,7 +360,10 @@ class Dispatcher:
             return await self._ask(prepared, again, entry, asked, scope)
         if not resolution.granted:
             kind: OutcomeKind = "unanswered" if resolution.unanswerable else "denied"
-            is_loss = resolution.unanswerable and self._loss(prepared)
+            preview = prepared.context.preview
+            is_loss = (
+                resolution.unanswerable and preview and preview.writes and self._loss(prepared)
+            )
             hint = _ABOUT_LOSS.format(edit=prepared.offer.of(EDITOR)) if is_loss else ""
             refused = denied(resolution.reason, hint=hint, kind=kind)
             return msgspec.structs.replace(refused, lapsed=resolution.lapsed)

@@ -43,7 +43,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         writes: every change in the order in which it is made.
         diffs: what becomes of each file in the end, for a person.
-        losses: which files lose most of what they hold, and how much, for a person.
+        losses: why a person is asked in any case: which files lose most of what they hold, and how
+            much, or what a command brings that runs later.
     """
 
     writes: tuple[FileChange, ...] = ()

@@ -1,6 +1,7 @@
 """The tools that run commands in the sandbox: `shell`, and `job` for those that still run."""
 
 import os
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from typing_extensions import override
 from clawd.paths import user_home
 from clawd.security.command import Wall, assess
 from clawd.security.risk import Assessment, Opening
+from clawd.security.run_later import is_run_later
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_process import ChildResult
 from clawd.security.shell_paths import files_read
@@ -22,11 +24,21 @@ from clawd.tools.base import (
     failed,
 )
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
+from clawd.tools.builtin.file_text import shown_name
 from clawd.tools.child_outcome import told_of
 from clawd.tools.jobs import MAX_WAIT_S, looked_at
+from clawd.tools.preview import Preview
 
 TIMEOUT_LIMIT_S = 600
 _KILL_GRACE_S = 10.0
+_LOOK_S = 20.0
+_NAMES_TOLD, _NAME_CHARS = 5, 80
+_INTO = re.compile(r"\s*cd ([\w./-]+) *(?:&&|;)")
+# Names what differs between HEAD and each revision; "" is the work tree. None starts a program.
+_DIFFERING = (
+    "for r; do git -c core.fsmonitor= diff --no-ext-diff --no-textconv --name-only -z "
+    'HEAD ${r:+"$r"} -- 2>/dev/null; done; exit 0'
+)
 
 
 class ShellTool(Tool):
@@ -85,6 +97,33 @@ class ShellTool(Tool):
         return Touched(reads=reads, writes=(workspace,))
 
     @override
+    async def preview(self, arguments: Arguments, context: ToolContext) -> Preview | None:
+        """Return which files that run later git would bring: a rule for it is none for those."""
+        judged = self.risk(arguments, context)
+        if "checkouts" not in judged.opens:
+            return None
+        into = _INTO.match(arguments["command"])
+        folder = into[1] if into else "."
+        revisions, named = _brought_by(judged)
+        look = ChildCommand(
+            argv=("bash", "-c", f'cd "$0" && {_DIFFERING}', folder, *revisions),
+            workspace=context.workspace,
+            workspace_writable=False,
+            timeout_s=_LOOK_S,
+            toolchains=True,
+        )
+        result = await self._deps.sandbox.run(look)
+        names = dict.fromkeys((*named, *result.output.split("\0")))
+        brought = [name for name in names if is_run_later(tuple(name.split("/")))]
+        if not brought:
+            return None
+        more = f" and {len(brought) - _NAMES_TOLD} more" if len(brought) > _NAMES_TOLD else ""
+        told = (
+            f"{', '.join(shown_name(name)[-_NAME_CHARS:] for name in brought[:_NAMES_TOLD])}{more}"
+        )
+        return Preview(losses=(f"it may bring {told}, which programs outside run later",))
+
+    @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         wanted = arguments.get("timeout_s", self._deps.shell_timeout_s)
         wait_s = min(max(0.1, wanted), TIMEOUT_LIMIT_S)
@@ -114,6 +153,27 @@ class ShellTool(Tool):
         if jobs is None or not has_jobs:
             return told_of(await run(context.report, context.cleared), limit_s)
         return await jobs.run(self, arguments, context, run=run, wait_s=wait_s, limit_s=limit_s)
+
+
+def _brought_by(judged: Assessment) -> tuple[list[str], list[str]]:
+    """Return the revisions whose files git would bring, and what may be files by themselves."""
+    revisions: dict[str, None] = {}
+    named: list[str] = []
+    for words in (need.words for need in judged.needs if need.words[:1] == ("git",)):
+        rest = words[3:] if words[1:2] == ("-C",) else words[1:]
+        operands = [word for word in rest[1:] if word and not word.startswith("-")]
+        named += operands
+        revisions |= dict.fromkeys(operands)
+        match rest[:1]:
+            case ("stash",):
+                revisions |= dict.fromkeys(("", "stash@{0}", "stash@{0}^3"))
+            case ("reset" | "restore" | "checkout",):
+                revisions[""] = None
+            case ("pull" | "merge" | "rebase",):
+                revisions["@{upstream}"] = None
+            case _:
+                pass
+    return list(revisions), named
 
 
 def _without_checkouts(opens: tuple[Opening, ...]) -> tuple[Opening, ...]:

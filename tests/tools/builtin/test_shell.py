@@ -144,6 +144,14 @@ async def test_a_guarded_file_that_git_cannot_replace_is_explained(bench: Bench)
     assert "file_write does when a person says yes" in result.output
     assert bench.risk("file_write", path="conftest.py", content="a = 1\n").risk == "medium"
     assert (bench.workspace / "conftest.py").read_text() == "a = 2\n"
+    shell = bench.tool("shell")
+    told = {}
+    for command in ("git switch other", "git merge -q other && ls", "git restore conftest.py",
+                    "git stash", "git switch -c new", "git switch other && make"):  # fmt: skip
+        preview = await shell.preview({"command": command}, bench.context())
+        told[command] = preview.losses if preview else ()
+    brings = ("it may bring conftest.py, which programs outside run later",)
+    assert list(told.values()) == [brings] * 4 + [()] * 2, told
     # A person said yes to this very call, which said what it brings.
     assert "programs outside may run what" in bench.risk("shell", command="git switch main").reason
     bench.is_answered = True
