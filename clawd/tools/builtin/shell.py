@@ -34,10 +34,11 @@ _KILL_GRACE_S = 10.0
 _LOOK_S = 20.0
 _NAMES_TOLD, _NAME_CHARS = 5, 80
 _INTO = re.compile(r"\s*cd ([\w./-]+) *(?:&&|;)")
-# Names what differs between HEAD and each revision; "" is the work tree. None starts a program.
+# Names what differs between HEAD and each revision; "" is the work tree, and what the index has
+# more than that. None of it starts a program.
 _DIFFERING = (
-    "for r; do git -c core.fsmonitor= diff --no-ext-diff --no-textconv --name-only -z "
-    'HEAD ${r:+"$r"} -- 2>/dev/null; done; exit 0'
+    'd() { git -c core.fsmonitor= diff --no-ext-diff --no-textconv --name-only -z "$@" --; }; '
+    'for r; do [ "$r" ] || d; d HEAD ${r:+"$r"}; done 2>/dev/null; exit 0'
 )
 
 

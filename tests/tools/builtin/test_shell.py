@@ -124,6 +124,27 @@ async def test_a_guarded_file_that_cannot_be_moved_or_removed_is_explained(bench
     assert "read-only for commands" not in others.output
 
 
+async def test_what_a_model_put_into_the_index_comes_out_by_no_rule(bench: Bench) -> None:
+    await bench.sandbox.probe()
+    subprocess.run(["git", "init", "-q", "."], cwd=bench.workspace, check=True)
+    prepare = (
+        "git update-index --add --cacheinfo "
+        "100644,$(echo ./evil | git hash-object -w --stdin),.envrc"
+    )
+    assert (await bench.call("shell", command=prepare)).success
+    bench.is_answered = True
+    both = await bench.call("shell", command=f"{prepare} && git checkout -- .envrc")
+    assert both.metadata["put_aside"] == [".envrc"], "with a yes, too, where it does more"
+    bench.is_answered = False
+    alone = await bench.call("shell", command="git checkout -- .envrc")
+    assert alone.metadata["put_aside"] == [".envrc"]
+    for command in ("git checkout .", "git restore .envrc"):
+        told = await bench.tool("shell").preview({"command": command}, bench.context())
+        assert told is not None
+        assert told.losses == ("it may bring .envrc, which programs outside run later",)
+    assert not (bench.workspace / ".envrc").exists()
+
+
 async def test_a_guarded_file_that_git_cannot_replace_is_explained(bench: Bench) -> None:
     await bench.sandbox.probe()
     git = ("git", "-C", str(bench.workspace), "-c", "user.name=U", "-c", "user.email=u@example.org")
