@@ -100,6 +100,7 @@ def _value(value: object) -> str:
 NO_END = " (no newline at the end)"
 # What is shown of a call's changes; more is folded.
 DIFF_LINES = 40
+NAMED_FILES = 3
 
 
 def kind_of(diff: FileDiff) -> str:
@@ -139,10 +140,10 @@ def mark_of(line: DiffLine) -> str:
     return "−" if line.mark == "-" else line.mark
 
 
-def summary_of(diffs: tuple[FileDiff, ...], limit: int = 3) -> str:
+def summary_of(diffs: tuple[FileDiff, ...]) -> str:
     """Return the files of a call on one line, with lines and bytes, for the end of a long text."""
-    named = [each.path for each in diffs[:limit]]
-    more = f" and {len(diffs) - limit} more" if len(diffs) > limit else ""
+    named = [each.path for each in diffs[:NAMED_FILES]]
+    more = f" and {len(diffs) - NAMED_FILES} more" if len(diffs) > NAMED_FILES else ""
     added, removed = (sum(getattr(each, name) for each in diffs) for name in ("added", "removed"))
     size = sum(each.new_size for each in diffs)
     return f"{', '.join(named)}{more}  +{added} -{removed} lines, {size} B"

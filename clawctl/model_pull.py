@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from clawctl.download import Download, Pace, Remote
+from clawctl.download import Download, Remote
 from clawctl.model_catalogue import entry_of
 from clawctl.modelfile import (
     MODEL_LAYER,
@@ -60,7 +60,6 @@ from clawd.wire.model_pins import ModelPin
 HUB = "https://huggingface.co"
 REGISTRY = "registry.ollama.ai"
 INDEX = "https://pypi.org/simple"
-FORMS = "hf:ORG/REPO[:QUANT], ollama:NAME[:TAG], https://…, or a path"
 
 # Without a wish: what is small and loses little comes first.
 _QUANTS = (
@@ -401,11 +400,10 @@ class Pulled:
 class Puller:
     """Pulls into one folder. `bar` draws."""
 
-    def __init__(self, web: Web, folder: Path, bar: Bar, pace: Pace | None = None) -> None:
+    def __init__(self, web: Web, folder: Path, bar: Bar) -> None:
         self._web = web
         self._folder = folder
         self._bar = bar
-        self._pace = pace
 
     def pull(self, source: Source, options: PullOptions) -> Pulled:
         """Download what is missing and put it in place.
@@ -474,7 +472,7 @@ class Puller:
         return digests
 
     def _downloaded(self, remotes: list[Remote], targets: list[Path]) -> list[str]:
-        downloads = [Download(self._web, each, self._folder, self._pace) for each in remotes]
+        downloads = [Download(self._web, each, self._folder) for each in remotes]
         digests = []
         for remote, download in zip(remotes, downloads, strict=True):
             with (

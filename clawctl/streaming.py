@@ -306,8 +306,8 @@ class JsonLines:
 
     animates = False
 
-    def __init__(self, mode: str = "") -> None:
-        self.mode = mode
+    def __init__(self) -> None:
+        self.mode = ""
         self.conversation_id = ""
         self.turn_id = ""
         self.context_size = 0

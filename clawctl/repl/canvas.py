@@ -50,11 +50,6 @@ class Canvas:
         """How many rows that may change there can be."""
         return max(self._size()[1] - 1, LEAST_LINES)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is shown that may change."""
-        return not self._live
-
     def paint(self, kept: Sequence[str], live: Sequence[str]) -> None:
         """Let `kept` stay above, and `live` be all that may change.
 

@@ -88,7 +88,6 @@ def put_right(terminal: int, modes: list[Any]) -> None:
 
 READ_BYTES = 64 * 1024
 PENDING_BYTES = 64 * 1024
-DRAIN_S = 0.2
 CANNOT_RUN = 127
 
 _PASTE_ON, _PASTE_OFF, _PASTE = b"\x1b[?2004h", b"\x1b[?2004l", b"\x1b[?2004"

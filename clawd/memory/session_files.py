@@ -73,9 +73,9 @@ class SessionFiles:
             raises. Files that go with their whole conversation are not told.
     """
 
-    def __init__(self, database: Database, limits: SessionLimits | None = None) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self.limits = limits or SessionLimits()
+        self.limits = SessionLimits()
         self.tell: Callable[[FileNews], None] = _tell_nobody
 
     async def list(self, conversation_id: str, *, owner: int | None) -> tuple[SessionFile, ...]:

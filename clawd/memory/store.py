@@ -436,21 +436,6 @@ class Memory:
         await changes.open()
         return changes
 
-    async def setting(self, name: str) -> str | None:
-        """Return a value that was kept under the name, or None."""
-        row = await self._database.read(
-            lambda c: c.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
-        )
-        return None if row is None else str(row[0])
-
-    async def set_setting(self, name: str, value: str) -> None:
-        """Keep a value under the name."""
-
-        def act(connection: sqlite3.Connection) -> None:
-            connection.execute("REPLACE INTO settings (name, value) VALUES (?, ?)", (name, value))
-
-        await self._database.write(act)
-
     async def close(self) -> None:
         """Finish what waits and close the file; idempotent."""
         await self._database.close()

@@ -67,7 +67,6 @@ from clawd.providers.toolcalls.detect import thinking_variables
 # In one frame: between two, others get their turn, and whoever asked may have left.
 INPUTS_AT_A_TIME = 32
 _MAX_TOKEN = 2**31 - 1
-GREEDY = SamplingConfig(temperature=0.0)
 logger = logging.getLogger(__name__)
 SMALL_MODEL_PARAMS = 1_000_000_000
 _SMALL_FILE_BYTES = 750 << 20  # with four bits and some for each parameter

@@ -15,6 +15,9 @@ from clawd.errors import ClawError
 
 _log = logging.getLogger(__name__)
 
+# How many items one commit gets.
+MAX_BATCH = 256
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -34,7 +37,6 @@ class GroupCommit(Generic[_T, _R]):
             returns when all of that is durable. An exception it raises goes to every item.
         error: raised when an item cannot be taken.
         max_waiting: how many items may wait; one more is refused.
-        max_batch: how many items one `commit` gets.
         housekeep: runs in the thread before each wait; returns after how many seconds it wants to
             run although nothing came, or None.
     """
@@ -46,14 +48,12 @@ class GroupCommit(Generic[_T, _R]):
         *,
         error: type[ClawError],
         max_waiting: int = 1024,
-        max_batch: int = 256,
         housekeep: Callable[[], float | None] | None = None,
     ) -> None:
         self._name = name
         self._commit = commit
         self._error = error
         self._max_waiting = max_waiting
-        self._max_batch = max_batch
         self._housekeep = housekeep
         self._queue: deque[_Waiting[_T, _R]] = deque()
         self._changed = threading.Condition()
@@ -139,7 +139,7 @@ class GroupCommit(Generic[_T, _R]):
             self._changed.wait_for(lambda: self._queue or self._is_closed, limit_s)
             if self._is_closed and not self._queue:
                 return None
-            count = min(len(self._queue), self._max_batch)
+            count = min(len(self._queue), MAX_BATCH)
             self._taken = [self._queue.popleft() for _ in range(count)]
             return self._taken
 

@@ -285,19 +285,6 @@ _TABLES = ("tcp", "tcp6")
 _LOCAL, _REMOTE, _UID, _INODE = 1, 2, 7, 9  # columns of /proc/net/tcp
 
 
-def identify_tcp(peer: Address, ours: Address, policy: PeerPolicy) -> Principal:
-    """Return who made a connection from `peer` to `ours`, always in role user; blocks.
-
-    Raises:
-        ForbiddenError: it is not the owner or root, it is the daemon itself or a tool's sandbox, or
-            nobody can tell.
-    """
-    (found,) = identify_all([(peer, ours)], policy)
-    if isinstance(found, ForbiddenError):
-        raise found
-    return found
-
-
 def identify_all(
     connections: Sequence[tuple[Address, Address]], policy: PeerPolicy
 ) -> list[Principal | ForbiddenError]:

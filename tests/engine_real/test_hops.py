@@ -25,7 +25,7 @@ from clawd.providers.base import (
     strip_context_block,
 )
 from clawd.providers.ledger import estimate_tokens
-from clawd.providers.local import GREEDY, LocalModel, LocalProvider
+from clawd.providers.local import LocalModel, LocalProvider
 from clawd.runtime.summariser import NoTextError
 from clawd.runtime.transcript import summary_order
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
@@ -35,6 +35,7 @@ from tests.runtime.models import says
 from tests.security.fakes import ADA
 from tests.support.calling_model import call, write_calling_gguf
 from tests.support.dispatching import LIMIT_S, Bench, Probe, bench_in
+from tests.support.engines import GREEDY
 from tests.support.hops import lost_prefixes
 
 pytestmark = pytest.mark.real_model

@@ -33,7 +33,8 @@ from clawd.providers.base import (
     ToolSpec,
     collect,
 )
-from clawd.providers.local import GREEDY, LocalModel, LocalProvider
+from clawd.providers.local import LocalModel, LocalProvider
+from tests.support.engines import GREEDY
 
 pytestmark = pytest.mark.real_model
 shared = pytest.mark.asyncio(loop_scope="module")  # for those that take `provider`

@@ -106,12 +106,10 @@ async def test_it_is_all_there_after_reopening(tmp_path: Path) -> None:
     memory = await Memory.open(tmp_path / "m")
     await memory.ledger.open_intent(intent(), ARGUMENTS)
     await memory.ledger.record_head(1, "a" * 64)
-    await memory.set_setting("name", "value")
     await memory.close()
     memory = await Memory.open(tmp_path / "m")
     assert await memory.ledger.open_intents() == [intent()]
     assert await memory.ledger.last_head() == (1, "a" * 64)
-    assert (await memory.setting("name"), await memory.setting("other")) == ("value", None)
     await memory.close()
 
 

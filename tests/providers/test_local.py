@@ -45,13 +45,13 @@ from clawd.providers.base import (
     Usage,
     collect,
 )
-from clawd.providers.local import GREEDY, LocalModel, LocalProvider
+from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas, StrayMarks
 from clawd.providers.local_request import LocalOptions, fitted, generate_for, resolve_sampling
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import end_of_thought, habits_of, parser_of
 from clawd.runtime.counting import ModelBook
-from tests.support.engines import LIMIT_S, Journal, eventually, fake_engine
+from tests.support.engines import GREEDY, LIMIT_S, Journal, eventually, fake_engine
 from tests.support.rows import each_row
 
 TIME = ToolSpec(name="time", description="Tell the time", parameters={"type": "object"})

@@ -15,11 +15,11 @@ import pytest
 from clawd.errors import ForbiddenError
 from clawd.security import peer
 from clawd.security.peer import (
+    Address,
     PeerPolicy,
     _found,
     _table,
     identify_all,
-    identify_tcp,
     principal_of,
     rows_of,
 )
@@ -91,7 +91,15 @@ def client(
 
 def who(connection: socket.socket, policy: PeerPolicy = OWN) -> Principal:
     peer, ours = connection.getpeername()[:2], connection.getsockname()[:2]
-    return identify_tcp(peer, ours, policy)
+    return identified(peer, ours, policy)
+
+
+def identified(peer: Address, ours: Address, policy: PeerPolicy) -> Principal:
+    """The other end of one connection; ForbiddenError where it may not come in."""
+    (found,) = identify_all([(peer, ours)], policy)
+    if isinstance(found, ForbiddenError):
+        raise found
+    return found
 
 
 @each_row("how", ["", "half"])
@@ -184,7 +192,7 @@ def test_many_connections_are_judged_in_one_walk_and_each_for_itself(
 def test_a_connection_that_is_not_there_is_nobodys() -> None:
     for address in (("127.0.0.1", 1), ("::1", 1), ("10.0.0.1", 70_000), ("nonsense", 1)):
         with pytest.raises(ForbiddenError):
-            identify_tcp(address, ("127.0.0.1", 2), OWN)
+            identified(address, ("127.0.0.1", 2), OWN)
 
 
 @pytest.mark.sandbox

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from clawctl.render import duration, note, say, show_table
@@ -113,12 +112,11 @@ _PROGRAMS = (
 )
 
 
-def copy_text(text: str, environ: Mapping[str, str] | None = None) -> str:
+def copy_text(text: str) -> str:
     """Copy a text and return the program that did it, "" when none could."""
-    env = os.environ if environ is None else environ
     for name, arguments, needed in _PROGRAMS:
-        program = shutil.which(name, path=env.get("PATH", ""))
-        if program is None or (needed and not env.get(needed)):
+        program = shutil.which(name, path=os.environ.get("PATH", ""))
+        if program is None or (needed and not os.environ.get(needed)):
             continue
         try:
             done = subprocess.run(  # noqa: S603 a fixed command of the desktop, no shell
@@ -126,7 +124,6 @@ def copy_text(text: str, environ: Mapping[str, str] | None = None) -> str:
                 input=text.encode(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=dict(env),
                 timeout=LIMIT_S,
                 check=False,
             )

@@ -156,15 +156,10 @@ _Numbered = tuple[int, GatewayEvent]
 
 
 class _EventBuffer:
-    """Events of several generations, for one taker.
+    """Events of several generations, for one taker; too many wait until some are taken."""
 
-    Args:
-        limit: whoever puts more waits until some are taken.
-    """
-
-    def __init__(self, limit: int = _FEED_EVENTS) -> None:
+    def __init__(self) -> None:
         self._events: deque[_Numbered] = deque()
-        self._limit = limit
         self._has_ending = False
         self._taker: asyncio.Future[None] | None = None
         self._is_patient = False
@@ -177,7 +172,7 @@ class _EventBuffer:
 
     async def put(self, number: int, event: GatewayEvent) -> None:
         """Put an event in; waits while there are too many."""
-        while len(self._events) >= self._limit:
+        while len(self._events) >= _FEED_EVENTS:
             self._room.clear()
             await self._room.wait()
         self._events.append((number, event))
@@ -215,7 +210,7 @@ class _EventBuffer:
 
     def _is_enough(self, *, is_patient: bool) -> bool:
         if is_patient:
-            return self._has_ending or 2 * len(self._events) >= self._limit
+            return self._has_ending or 2 * len(self._events) >= _FEED_EVENTS
         return bool(self._events)
 
     def _wake(self) -> None:
