@@ -15,12 +15,12 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 419,
-    "files of clawctl": 126,
+    "files of clawd": 413,
+    "files of clawctl": 123,
     "code lines of clawd": 77_000,
     "code lines of clawctl": 20_500,
-    "modules with one importer": 125,
-    "modules with one importer, under 60 code lines": 6,
+    "modules with one importer": 124,
+    "modules with one importer, under 60 code lines": 5,
     "import lines, percent of code": 8.4,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,

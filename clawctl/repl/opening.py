@@ -1,13 +1,80 @@
-"""What goes on beside the start: the first words with the daemon, imports for later."""
+"""The way to the daemon, and what goes on beside the start: first words, imports for later."""
 
 import importlib
 import threading
+import time
 
 from typing_extensions import override
 
-from clawctl.repl.link import Link
+from clawctl.app import App
+from clawctl.client import LOST, Client, is_nobody, reason_of
+from clawctl.render import note
+from clawd import __version__
+from clawd.errors import UnreachableError
 from clawd.wire.methods import Status
 from clawd.wire.reports import StatusReport
+
+RETRIES_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
+
+
+class Link:
+    """One connection at a time; a new one is told of.
+
+    Attributes:
+        gave_up: the daemon was looked for the last time, and nobody answered.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._client: Client | None = None
+        self._pid = 0
+        self.gave_up = False
+
+    def client(self) -> Client:
+        """Return a living connection; one that was lost is looked for, for a few seconds.
+
+        Raises:
+            ClawError: no daemon answers, or it refuses.
+        """
+        if self._client is not None and not self._client.is_alive():
+            self.drop()
+        if self._client is None:
+            self._client = self._app.client() if not self._pid else self._again()
+            self._tell_of(self._client)
+        return self._client
+
+    def drop(self) -> None:
+        """Close the connection; what it asked for is cancelled by that."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _again(self) -> Client:
+        self.gave_up = False
+        for number, wait_s in enumerate(RETRIES_S):
+            try:
+                return self._app.client()
+            except UnreachableError as error:
+                if not is_nobody(error) and reason_of(error) != LOST:
+                    raise
+                if not number:
+                    note("● the daemon does not answer; looking for it for a few seconds")
+                time.sleep(wait_s)
+        self.gave_up = True
+        client = self._app.client()
+        self.gave_up = False
+        return client
+
+    def _tell_of(self, client: Client) -> None:
+        welcome = client.welcome
+        if self._pid and welcome.pid != self._pid:
+            note(f"● the daemon was restarted; connected to the new one (pid {welcome.pid})")
+        if welcome.version != __version__ and welcome.pid != self._pid:
+            note(
+                f"● the daemon is clawd {welcome.version}, this is clawctl {__version__}: "
+                "restart the older one when you can"
+            )
+        self._pid = welcome.pid
 
 
 class Opening(threading.Thread):

@@ -23,8 +23,7 @@ from clawctl.repl.acts.talk import show_end
 from clawctl.repl.bar_state import Standing
 from clawctl.repl.host import Host, Spent
 from clawctl.repl.lines import Lines, PipedLines, PlainLines
-from clawctl.repl.link import Link
-from clawctl.repl.opening import Opening
+from clawctl.repl.opening import Link, Opening
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.sending import message_of
 from clawctl.repl.slash import is_command, run_command

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from clawctl.repl.bar_state import Standing
-from clawctl.repl.files import FileIndex
 from clawctl.repl.host import Host
-from clawctl.repl.offering import Known, Value
+from clawctl.repl.offering import FileIndex, Known, Value
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.slash import COMMANDS
 from clawctl.repl.theme import THEMES

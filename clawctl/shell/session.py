@@ -15,8 +15,7 @@ from clawctl.repl.opening import prepare_drawing
 from clawctl.shell.asking import Asking
 from clawctl.shell.hooks import INSIDE, Launch, Mark, MarkReader, chosen_shell, launch, reply_text
 from clawctl.shell.pump import Guard, Pump
-from clawctl.shell.records import Records
-from clawctl.shell.redact import known_secrets
+from clawctl.shell.records import Records, known_secrets
 from clawd.errors import InvalidRequestError
 
 ANSWER = "answer"

@@ -10,8 +10,7 @@ import errno
 import struct
 from collections.abc import Iterable
 
-from clawd.kernel.numbers import NUMBERS
-from clawd.kernel.syscalls import set_no_new_privileges, system_call
+from clawd.kernel.syscalls import NUMBERS, set_no_new_privileges, system_call
 
 LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 ALLOW, ASK, ERRNO, KILL = 0x7FFF0000, 0x7FC00000, 0x00050000, 0x80000000

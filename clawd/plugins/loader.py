@@ -16,11 +16,82 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.files import Tree, read_tree, write_tree
+from clawd.plugins.files import PluginFile, Tree, read_tree, write_tree
 from clawd.plugins.manifest import PluginManifest, manifest_of
-from clawd.plugins.pins import Pin, Pins
-from clawd.plugins.scan import reach_of, secrets_in
-from clawd.receipts.durable import sync_folder
+from clawd.receipts.durable import read_private, sync_folder, write_private
+from clawd.wire.hosts import ANY_HOST
+from clawd.wire.secrets import find_secrets
+
+_MAX_BYTES = 64 << 20
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """One approval.
+
+    Attributes:
+        digest: the hash of the whole plugin.
+        version: what it called itself.
+        files: the hash of each of its files, by path.
+        approved_at: when (UTC).
+        approved_by: the uid of who said so.
+    """
+
+    digest: str
+    version: str
+    files: dict[str, str]
+    approved_at: str
+    approved_by: int
+
+
+class _PinFile(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    plugins: dict[str, Pin]
+
+
+class Pins:
+    """The approvals of one home. Every method blocks.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> dict[str, Pin]:
+        """Return the approvals by plugin; a missing file has none.
+
+        Raises:
+            StorageError: unreadable, of another form, or somebody else could have written it.
+        """
+        data = read_private(self._path, _MAX_BYTES)
+        if data is None:
+            return {}
+        try:
+            found = msgspec.json.decode(data, type=_PinFile)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StorageError(f"{self._path} holds no approvals of plugins: {error}") from error
+        if found.version != 1:
+            raise StorageError(f"{self._path} is of version {found.version}, expected 1")
+        return found.plugins
+
+    def save(self, pins: dict[str, Pin]) -> None:
+        """Write the approvals beside the file and rename.
+
+        Raises:
+            StorageError: the disk refused; the old file is still there.
+        """
+        partial = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
+        ordered = dict(sorted(pins.items()))
+        data = msgspec.json.encode(_PinFile(version=1, plugins=ordered))
+        try:
+            write_private(partial, msgspec.json.format(data, indent=1), os.O_EXCL)
+            partial.replace(self._path)
+            sync_folder(self._path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise StorageError(f"{self._path} cannot be written: {error}") from error
+
 
 MAX_PLUGINS = 64
 
@@ -309,3 +380,56 @@ def _check_digest(found: Review, digest: str) -> None:
 
 def _delete(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+
+
+MAX_FINDINGS = 50
+
+_SECRET_FILES = re.compile(
+    r"(?i)(.*/)?(\.env(\..*)?|\.netrc|\.pgpass|\.npmrc|\.pypirc|id_(rsa|dsa|ecdsa|ed25519)"
+    r"|.*\.(pem|key|p12|pfx|kdbx|keystore)|credentials(\..*)?|secrets?\..*)"
+)
+_REACH = {
+    "workspace-read": "it reads all files of the workspace of a call",
+    "workspace-write": "it reads and changes all files of the workspace of a call",
+}
+
+
+def secrets_in(tree: Tree) -> tuple[str, ...]:
+    """Return where the files hold what looks like a secret; never the secret itself."""
+    found = []
+    for each in tree.files:
+        for finding in _secrets_of(each):
+            found.append(finding)
+            if len(found) >= MAX_FINDINGS:
+                return (*found, "and perhaps more")
+    return tuple(found)
+
+
+def reach_of(manifest: PluginManifest) -> tuple[str, ...]:
+    """Say what a plugin may do, a sentence for each capability."""
+    told = [_REACH[each] for each in manifest.capabilities if each in _REACH]
+    reached = manifest.reached
+    if ANY_HOST in reached:
+        told.append("it reaches every public host, by name and through the egress proxy")
+    elif reached:
+        told.append(f"it reaches {', '.join(reached)} and no other host unasked")
+    else:
+        told.append("it has no network")
+    if not {"workspace-read", "workspace-write"} & set(manifest.capabilities):
+        told.append("it sees no file of yours")
+    low = [each.name for each in manifest.tools if each.risk == "low"]
+    if low:
+        told.append(f"unasked, as low risk, runs: {', '.join(low)}")
+    return tuple(told)
+
+
+def _secrets_of(file: PluginFile) -> Iterator[str]:
+    if file.data is None:
+        return
+    if _SECRET_FILES.fullmatch(file.path):
+        yield f"{file.path}: is named like a file of secrets"
+    text = file.data.decode("utf-8", "replace")
+    line, counted = 1, 0
+    for secret in find_secrets(text):
+        line, counted = line + text.count("\n", counted, secret.start), secret.start
+        yield f"{file.path}:{line}: looks like {secret.kind}"

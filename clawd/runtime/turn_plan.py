@@ -8,8 +8,7 @@ import msgspec
 
 from clawd.providers.base import ChatRequest, Message, Provider, Sampling, ToolCall
 from clawd.security.approvals import LateAnswer, PendingApproval
-from clawd.tools.lookup import met_in
-from clawd.tools.offer import Told, specs
+from clawd.tools.offer import Told, met_in, specs
 from clawd.tools.outcome import CallScope
 
 GoOn = Callable[[int, int], Awaitable[bool]]

@@ -25,10 +25,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from clawd.errors import BusyError, ClawError, ForbiddenError, NotFoundError, StorageError
-from clawd.security.action import Action
 from clawd.security.known_commands import RUN_ANYTHING
 from clawd.security.principal import Principal
-from clawd.security.risk import Need, Risk, highest
+from clawd.security.risk import Action, Need, Risk, highest
 from clawd.wire.hosts import HOST_TOOL, covers_host
 from clawd.wire.safe_text import visible_line
 

@@ -19,7 +19,6 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
-from clawd.security.action import Action
 from clawd.security.approval_rules import (
     FILE_TOOL,
     FILE_TOOLS,
@@ -33,7 +32,7 @@ from clawd.security.approval_rules import (
 )
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
-from clawd.security.risk import Risk, highest
+from clawd.security.risk import Action, Risk, highest
 from clawd.wire.changes import FileDiff
 
 ANSWER_TIMEOUT_S = 120.0

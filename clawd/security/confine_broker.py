@@ -12,8 +12,7 @@ import fcntl
 import os
 import struct
 
-from clawd.kernel.numbers import NUMBERS
-from clawd.kernel.syscalls import system_call
+from clawd.kernel.syscalls import NUMBERS, system_call
 
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # SECCOMP_IOCTL_NOTIF_*
 # struct seccomp_notif: id, pid, flags, then seccomp_data: nr, arch, instruction pointer, args.

@@ -13,7 +13,7 @@ import os
 import socket
 
 from clawd.kernel import landlock, seccomp, syscalls
-from clawd.kernel.numbers import NUMBERS
+from clawd.kernel.syscalls import NUMBERS
 
 PROXY_PORT = 3128
 

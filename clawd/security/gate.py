@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from typing import assert_never
 
-from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.approval_rules import ApprovalRule, RuleBook
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.policy import (
@@ -21,6 +20,7 @@ from clawd.security.policy import (
     judge,
     reaches_out,
 )
+from clawd.security.risk import NO_SANDBOX, Action
 from clawd.security.taint import TaintBook
 
 _log = logging.getLogger(__name__)

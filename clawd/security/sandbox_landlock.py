@@ -23,7 +23,7 @@ import msgspec
 from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, seccomp
 from clawd.kernel.landlock import EXECUTE, LIST, READ, WRITE
-from clawd.kernel.numbers import NUMBERS
+from clawd.kernel.syscalls import NUMBERS
 from clawd.security import confine_program
 from clawd.security.confine_broker import ASKED
 from clawd.security.sandbox_home import KEPT, home_links, make_home

@@ -22,9 +22,8 @@ from typing_extensions import override
 from clawd.errors import SandboxUnavailableError
 from clawd.security import confine_program
 from clawd.security.run_later_guard import RunLaterGuard
-from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry
+from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry, Overseer
 from clawd.security.sandbox_landlock import landlock_plan, make_folder, remove_folder
-from clawd.security.sandbox_looks import Overseer
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
 from clawd.security.sandbox_plan import (
     ChildCommand,

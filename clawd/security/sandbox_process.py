@@ -15,8 +15,14 @@ import msgspec
 from typing_extensions import override
 
 from clawd.security.run_later_guard import PutAside
-from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry, memory_file
-from clawd.security.sandbox_looks import KeepsTime, Overseer
+from clawd.security.sandbox_child import (
+    READ_BYTES,
+    Child,
+    KeepsTime,
+    KillRegistry,
+    Overseer,
+    memory_file,
+)
 from clawd.security.sandbox_plan import ChildCommand, Plan
 
 # Beyond this a flood costs the daemon more than the rest of the output is worth.

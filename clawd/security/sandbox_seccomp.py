@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import msgspec
 
 from clawd.kernel import seccomp
-from clawd.kernel.numbers import NUMBERS
 from clawd.kernel.seccomp import (
     ALLOW,
     AT_ARCHITECTURE,
@@ -33,6 +32,7 @@ from clawd.kernel.seccomp import (
     only_for,
     statement,
 )
+from clawd.kernel.syscalls import NUMBERS
 
 # A file that a sandboxed program makes set-user-ID or set-group-ID would run outside as the daemon.
 _SET_ID = 0o6000

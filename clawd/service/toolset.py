@@ -15,8 +15,7 @@ from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
 from clawd.paths import Layout
-from clawd.plugins.loader import Installed, PluginStore
-from clawd.plugins.pins import Pins
+from clawd.plugins.loader import Installed, Pins, PluginStore
 from clawd.plugins.process import plugin_tools
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
@@ -37,7 +36,7 @@ from clawd.tools.external import (
 )
 from clawd.tools.external_manifest import ExternalSpec, ManifestRules
 from clawd.tools.jobs import Jobs
-from clawd.tools.lookup import ToolLookup
+from clawd.tools.offer import ToolLookup
 from clawd.tools.registry import FACADES
 from clawd.tools.session_files import SessionAccess
 

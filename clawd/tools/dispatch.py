@@ -21,7 +21,6 @@ from clawd.errors import (
     StorageError,
 )
 from clawd.receipts.record import Status
-from clawd.security.action import Action
 from clawd.security.approvals import (
     ApprovalQuestion,
     Approvals,
@@ -32,7 +31,7 @@ from clawd.security.approvals import (
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.gate import Gate
 from clawd.security.policy import Allow, Ask, Deny, told_sources
-from clawd.security.risk import Assessment
+from clawd.security.risk import Action, Assessment
 from clawd.security.taint import TaintBook
 from clawd.tools.audit import CallReports, DispatchSettings
 from clawd.tools.base import ToolResult, failed, in_thread

@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
-from clawd.security.action import NO_SANDBOX, Action
 from clawd.security.held_paths import HeldPaths
-from clawd.security.risk import Assessment
+from clawd.security.risk import NO_SANDBOX, Action, Assessment
 from clawd.tools.arguments import Form, decode_arguments, fit_arguments, read_object, renamed, shape
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Takes, Tool, ToolContext, is_builtin, traits_of

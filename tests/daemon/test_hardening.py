@@ -22,7 +22,7 @@ _AS_A_USER = (
 _DAEMON = ("-c", _AS_A_USER, sys.executable, "-m", "clawd")
 _READER = """
 import ctypes, json, os, sys
-from clawd.kernel.numbers import NUMBERS
+from clawd.kernel.syscalls import NUMBERS
 from clawd.kernel.syscalls import drop_capabilities, system_call
 drop_capabilities()
 calls = NUMBERS[os.uname().machine]

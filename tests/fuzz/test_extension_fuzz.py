@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
 from clawd.plugins.files import PluginFile, Tree
+from clawd.plugins.loader import reach_of, secrets_in
 from clawd.plugins.manifest import manifest_of
-from clawd.plugins.scan import reach_of, secrets_in
 from clawd.tools.external_manifest import JsonFileError, ManifestRules, read_manifest, warnings_of
 
 ROOT = Path(__file__).parents[2]

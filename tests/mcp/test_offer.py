@@ -12,8 +12,7 @@ from clawd.mcp.tools import McpTool
 from clawd.providers.base import ChatRequest
 from clawd.providers.ledger import estimated, tokens_by_kind
 from clawd.runtime.prompt import PromptSettings, system_prompt
-from clawd.tools.lookup import ToolLookup
-from clawd.tools.offer import WRITE_RULE, Offer, Told, descriptors, specs
+from clawd.tools.offer import WRITE_RULE, Offer, Told, ToolLookup, descriptors, specs
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool
 from tests.support.dispatching import Bench, Probe, request

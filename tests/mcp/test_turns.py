@@ -8,7 +8,7 @@ import msgspec
 from clawd.mcp.model import RemoteTool, ServerSettings
 from clawd.providers.base import ChatRequest
 from clawd.providers.ledger import estimate_tokens, tool_text
-from clawd.tools.lookup import ToolLookup
+from clawd.tools.offer import ToolLookup
 from clawd.tools.registry import Nowhere
 from clawd.wire.events import Notice, ToolFinished, TurnFinished
 from tests.mcp.conftest import Shop

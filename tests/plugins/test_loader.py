@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.loader import Installed, PluginStore
-from clawd.plugins.pins import Pins
+from clawd.plugins.loader import Installed, Pins, PluginStore
 from tests.plugins.plugin_files import manifest_text, plugin
 from tests.support.rows import each_row
 

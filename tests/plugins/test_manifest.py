@@ -6,8 +6,8 @@ import pytest
 
 from clawd.errors import InvalidRequestError
 from clawd.plugins.files import Tree, read_tree
+from clawd.plugins.loader import reach_of, secrets_in
 from clawd.plugins.manifest import PluginManifest, manifest_of
-from clawd.plugins.scan import reach_of, secrets_in
 from clawd.tools.arguments import Form, fit_arguments
 from tests.plugins.plugin_files import manifest_text, plugin
 from tests.support.rows import each_row

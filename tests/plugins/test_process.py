@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.plugins.loader import PluginStore
-from clawd.plugins.pins import Pins
+from clawd.plugins.loader import Pins, PluginStore
 from clawd.plugins.process import MAX_ANSWER_BYTES, PluginTool, plugin_tools
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings

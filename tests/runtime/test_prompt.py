@@ -21,8 +21,7 @@ from clawd.runtime.prompt import (
     system_prompt,
 )
 from clawd.tools.base import Tool
-from clawd.tools.lookup import ToolLookup
-from clawd.tools.offer import OfferRules, Told
+from clawd.tools.offer import OfferRules, Told, ToolLookup
 from clawd.tools.registry import Facade
 from tests.runtime.inboxes import House
 from tests.runtime.models import calls, says

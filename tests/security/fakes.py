@@ -6,10 +6,9 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import ReceiptError, StorageError
-from clawd.security.action import Action
 from clawd.security.approval_rules import ApprovalRule, RuleAct
 from clawd.security.principal import Principal
-from clawd.security.risk import Assessment, Risk
+from clawd.security.risk import Action, Assessment, Risk
 
 ADA = Principal(uid=1000, gid=1000, pid=7)
 BOB = Principal(uid=1001, gid=1001, pid=8)

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from clawd.security.action import Action
 from clawd.security.approval_rules import RuleBook
 from clawd.security.approvals import (
     MAX_PENDING,
@@ -17,6 +16,7 @@ from clawd.security.approvals import (
     Resolution,
 )
 from clawd.security.principal import Principal
+from clawd.security.risk import Action
 from tests.security import fakes
 from tests.support.passing import pass_time
 from tests.support.rows import each_row

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.security.action import Action
 from clawd.security.approval_rules import RuleBook, rule_for
 from clawd.security.estop import Stop
 from clawd.security.gate import Gate
 from clawd.security.policy import Allow, Ask, Deny, PolicySettings
-from clawd.security.risk import Assessment
+from clawd.security.risk import Action, Assessment
 from clawd.security.taint import TaintBook
 from tests.security import fakes
 from tests.support.rows import each_row

@@ -23,7 +23,7 @@ from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.lookup import ToolLookup
+from clawd.tools.offer import ToolLookup
 from clawd.tools.registry import Registry
 from tests.security import fakes
 from tests.support.rows import each_row

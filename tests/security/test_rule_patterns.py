@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from clawd.errors import InvalidRequestError
-from clawd.security.action import Action
 from clawd.security.approval_rules import matches_file
 from clawd.security.approvals import Answer, ApprovalQuestion, Approvals, PendingApproval
 from clawd.security.command import Wall, assess
 from clawd.security.policy import Allow, Ask, Deny, PolicySettings
+from clawd.security.risk import Action
 from tests.security import fakes
 from tests.security.test_gate import World
 from tests.support.rows import each_row

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from clawd.security import sandbox_looks
-from clawd.security.sandbox_looks import Looks
+from clawd.security import sandbox_child
+from clawd.security.sandbox_child import Looks
 from tests.support.rows import each_row
 
 
@@ -37,8 +37,8 @@ class Overseer:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox_looks, "_FIRST_LOOK_S", 0.0)
-    monkeypatch.setattr(sandbox_looks, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(sandbox_child, "_FIRST_LOOK_S", 0.0)
+    monkeypatch.setattr(sandbox_child, "_LOOK_EVERY_S", 0.0)
 
 
 async def asked(overseer: Overseer) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clawd.engine.worker import fence
-from clawd.kernel.numbers import NUMBERS
+from clawd.kernel.syscalls import NUMBERS
 from clawd.security import sandbox_landlock
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand

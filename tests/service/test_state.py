@@ -10,8 +10,7 @@ import pytest
 from clawd.config.load import load
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ProviderError
-from clawd.plugins.loader import PluginStore
-from clawd.plugins.pins import Pins
+from clawd.plugins.loader import Pins, PluginStore
 from clawd.providers.base import ChatRequest, Message, Sampling, collect
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.router import RouterProvider

@@ -18,8 +18,7 @@ import msgspec
 
 from clawd.engine.protocol import ModelConfig
 from clawd.engine.worker.fence import raise_fence
-from clawd.kernel.numbers import NUMBERS
-from clawd.kernel.syscalls import system_call
+from clawd.kernel.syscalls import NUMBERS, system_call
 
 BASE = Path(os.environ.get("BASE", "/"))
 HOME = BASE / "home"

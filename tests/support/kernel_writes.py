@@ -25,8 +25,7 @@ from clawd.mcp.model import ServerSettings
 from clawd.mcp.reach import ServerReach, Surroundings
 from clawd.mcp.stdio import stdio_transport
 from clawd.mcp.trouble import StderrLog, Trouble
-from clawd.plugins.loader import PluginStore
-from clawd.plugins.pins import Pins
+from clawd.plugins.loader import Pins, PluginStore
 from clawd.plugins.process import plugin_tools
 from clawd.security.egress import WayOut
 from clawd.security.policy import PolicySettings

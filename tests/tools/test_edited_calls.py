@@ -8,9 +8,8 @@ import pytest
 
 from clawd.errors import InvalidRequestError
 from clawd.receipts.record import sha256_hex
-from clawd.security.action import Action
 from clawd.security.approvals import Answer, PendingApproval
-from clawd.security.risk import Assessment
+from clawd.security.risk import Action, Assessment
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.events import ApprovalResolved

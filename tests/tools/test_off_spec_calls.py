@@ -14,8 +14,8 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.lookup import ToolLookup
 from clawd.tools.naming import distance
+from clawd.tools.offer import ToolLookup
 from clawd.tools.outcome import CallOutcome
 from tests.support.dispatching import Bench, bench_in, request
 from tests.support.rows import each_row

@@ -8,16 +8,17 @@ import msgspec
 from clawd.runtime.prompt import PromptSettings, system_prompt
 from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import Tool, Traits, builtin_traits, traits_of
-from clawd.tools.lookup import ToolLookup, met_in
 from clawd.tools.offer import (
     MAX_BRIEF,
     Offer,
     OfferRules,
     Reader,
     Told,
+    ToolLookup,
     descriptors,
     example_of,
     lean_schema,
+    met_in,
     specs,
     stands_for,
     told_of,

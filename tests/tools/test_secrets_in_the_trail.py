@@ -13,7 +13,7 @@ import pytest
 from clawd.mcp.trouble import KEPT_BYTES, StderrLog
 from clawd.memory.rows import Conversation
 from clawd.plugins.files import PluginFile, Tree
-from clawd.plugins.scan import secrets_in
+from clawd.plugins.loader import secrets_in
 from clawd.security.redact import RedactingFilter
 from clawd.service.receipts import close_interrupted
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded

@@ -20,8 +20,7 @@ from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.lookup import ToolLookup
-from clawd.tools.offer import specs
+from clawd.tools.offer import ToolLookup, specs
 
 _LOOKING = [
     "calculator",

@@ -18,7 +18,7 @@ from clawd.engine.parts import files_of
 from clawd.engine.protocol import ModelConfig
 from clawd.kernel import landlock, seccomp
 from clawd.kernel.landlock import CHANGE, IOCTL_DEVICE, READ, WRITE
-from clawd.kernel.numbers import NUMBERS
+from clawd.kernel.syscalls import NUMBERS
 
 OFF, NONE = "off", "none"
 
