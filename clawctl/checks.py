@@ -74,27 +74,29 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fixed: bool = False
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class MendableFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding with the act that mends it, where there is a safe one."""
 
     finding: Finding
     mend: Callable[[], None] | None = None
 
 
-def ok(check: str, says: str) -> Found:
+def ok(check: str, says: str) -> MendableFinding:
     """Return that all is well."""
-    return Found(finding=Finding(check=check, state="ok", says=says))
+    return MendableFinding(finding=Finding(check=check, state="ok", says=says))
 
 
-def noted(check: str, says: str, fix: str = "") -> Found:
+def noted(check: str, says: str, fix: str = "") -> MendableFinding:
     """Return what is worth knowing and no fault."""
-    return Found(finding=Finding(check=check, state="note", says=says, fix=fix))
+    return MendableFinding(finding=Finding(check=check, state="note", says=says, fix=fix))
 
 
-def wrong(check: str, says: str, fix: str, mend: Callable[[], None] | None = None) -> Found:
+def wrong(
+    check: str, says: str, fix: str, mend: Callable[[], None] | None = None
+) -> MendableFinding:
     """Return what is wrong, what to do, and how `--fix` does it."""
     finding = Finding(check=check, state="wrong", says=says, fix=fix, can_fix=mend is not None)
-    return Found(finding=finding, mend=mend)
+    return MendableFinding(finding=finding, mend=mend)
 
 
 BUBBLEWRAP = (
@@ -102,7 +104,7 @@ BUBBLEWRAP = (
 )
 
 
-def findings(where: Layout, *, daemon_runs: bool) -> Iterator[Found]:
+def findings(where: Layout, *, daemon_runs: bool) -> Iterator[MendableFinding]:
     """Judge what can be judged here; what a running daemon says better of itself is left to it."""
     yield from _of_installation()
     yield from of_files(where)
@@ -118,7 +120,7 @@ def findings(where: Layout, *, daemon_runs: bool) -> Iterator[Found]:
     yield from _units(where)
 
 
-def sandbox(level: str, layers: tuple[str, ...], reason: str) -> Found:
+def sandbox(level: str, layers: tuple[str, ...], reason: str) -> MendableFinding:
     """Judge what holds commands, as a daemon or a trial found it."""
     named = ", ".join(layers)
     if level == "none":
@@ -128,7 +130,7 @@ def sandbox(level: str, layers: tuple[str, ...], reason: str) -> Found:
     return ok("sandbox", f"{level} ({named})")
 
 
-def toolchains(shown: tuple[str, ...], left_out: tuple[str, ...]) -> Found:
+def toolchains(shown: tuple[str, ...], left_out: tuple[str, ...]) -> MendableFinding:
     """Tell what commands see of the person's programs."""
     says = f"commands see {', '.join(shown)}" if shown else "commands see those of the system"
     if not left_out:
@@ -140,7 +142,7 @@ def toolchains(shown: tuple[str, ...], left_out: tuple[str, ...]) -> Found:
     )
 
 
-def hooks(told: tuple[str, ...], missing: tuple[str, ...]) -> Found:
+def hooks(told: tuple[str, ...], missing: tuple[str, ...]) -> MendableFinding:
     """Tell which programs of the owner's are told of calls and turns."""
     if missing:
         return wrong(
@@ -151,7 +153,7 @@ def hooks(told: tuple[str, ...], missing: tuple[str, ...]) -> Found:
     return ok("hooks", "; ".join(told))
 
 
-def user(pid: int) -> Found:
+def user(pid: int) -> MendableFinding:
     """Judge whom a daemon runs as, or would when it is started from here (pid 0)."""
     try:
         uid = Path(f"/proc/{pid}").stat().st_uid if pid else os.getuid()
@@ -174,7 +176,7 @@ def _facts() -> Checkup | None:
         return None
 
 
-def _bad_config(facts: Checkup) -> Iterator[Found]:
+def _bad_config(facts: Checkup) -> Iterator[MendableFinding]:
     if not facts.config_exists:
         yield noted("config", f"there is no {facts.config}", "Write one: clawctl init")
         return
@@ -182,7 +184,7 @@ def _bad_config(facts: Checkup) -> Iterator[Found]:
         yield wrong("config", problem, facts.hint or "Correct it: clawctl config edit")
 
 
-def _by_config(where: Layout, facts: Checkup, *, daemon_runs: bool) -> Iterator[Found]:
+def _by_config(where: Layout, facts: Checkup, *, daemon_runs: bool) -> Iterator[MendableFinding]:
     if facts.config_exists:
         yield ok("config", f"{facts.config} is valid")
     else:
@@ -214,7 +216,7 @@ def _by_config(where: Layout, facts: Checkup, *, daemon_runs: bool) -> Iterator[
     yield _stop(where)
 
 
-def _model(facts: Checkup) -> Iterator[Found]:
+def _model(facts: Checkup) -> Iterator[MendableFinding]:
     if facts.key_variable:
         yield noted(
             "provider",
@@ -241,7 +243,7 @@ def _model(facts: Checkup) -> Iterator[Found]:
         yield ok("model", f"provider {facts.provider} ({facts.provider_kind})")
 
 
-def _chain(log: Path, memory: Path, *, is_on: bool) -> Found:
+def _chain(log: Path, memory: Path, *, is_on: bool) -> MendableFinding:
     if not is_on:
         return wrong(
             "receipts",
@@ -261,7 +263,7 @@ def _chain(log: Path, memory: Path, *, is_on: bool) -> Found:
     return ok("receipts", f"{found.receipts} in the chain, which stands (level {found.level})")
 
 
-def _stop(where: Layout) -> Found:
+def _stop(where: Layout) -> MendableFinding:
     if not where.estop.exists():
         return ok("emergency stop", "not set")
     return noted("emergency stop", "set", "Allow tools again: clawctl estop --clear")
@@ -270,7 +272,7 @@ def _stop(where: Layout) -> Found:
 # Whether home, config, keys, lock and socket are closed to others, and none of them stale.
 
 
-def of_files(where: Layout) -> Iterator[Found]:
+def of_files(where: Layout) -> Iterator[MendableFinding]:
     """Judge the files of a home."""
     if not where.home.exists():
         yield wrong(
@@ -292,7 +294,7 @@ def of_files(where: Layout) -> Iterator[Found]:
         )
 
 
-def _folder(check: str, path: Path) -> Found:
+def _folder(check: str, path: Path) -> MendableFinding:
     """Judge a folder that the config names and that must be there to be worked in."""
     if not path.exists():
         return wrong(
@@ -308,7 +310,7 @@ def _folder(check: str, path: Path) -> Found:
     return ok(check, str(path))
 
 
-def _home(where: Layout) -> Iterator[Found]:
+def _home(where: Layout) -> Iterator[MendableFinding]:
     about = where.home.stat()
     if about.st_mode & 0o077 and not where.is_system:
         yield wrong(
@@ -323,7 +325,7 @@ def _home(where: Layout) -> Iterator[Found]:
         yield ok("home", str(where.home))
 
 
-def _private(where: Layout) -> Iterator[Found]:
+def _private(where: Layout) -> Iterator[MendableFinding]:
     good = 0
     for path in (where.config, *(where.home / name for name in _PRIVATE_FILES)):
         if not path.exists():
@@ -343,7 +345,7 @@ def _private(where: Layout) -> Iterator[Found]:
         yield ok("permissions", f"{good} private files are closed to others")
 
 
-def _socket(where: Layout) -> Iterator[Found]:
+def _socket(where: Layout) -> Iterator[MendableFinding]:
     path = where.socket
     runs = _is_locked(where.lock)
     if path.parent.exists() and not where.is_system:
@@ -450,7 +452,7 @@ def _owner(path: Path) -> int:
 # Whether the machine has room, the right time, a free port, and units that run.
 
 
-def disk(check: str, path: Path) -> Found:
+def disk(check: str, path: Path) -> MendableFinding:
     """Judge the room on the file system of a path, and whether it takes anything."""
     place = path
     while not place.exists() and place != place.parent:
@@ -484,7 +486,7 @@ def _refuses(folder: Path) -> str:
         return error.strerror or str(error)
 
 
-def _clock(where: Layout) -> Found:
+def _clock(where: Layout) -> MendableFinding:
     """Judge the clock by the newest of the own files, and by who keeps it."""
     now = time.time()
     newest = max((_changed_at(p) for p in (where.database, where.receipts, where.log)), default=0.0)
@@ -502,7 +504,7 @@ def _clock(where: Layout) -> Found:
 _SET_CLOCK = "Set the clock: receipts and approvals carry its time."
 
 
-def _port(host: str, number: int) -> Found:
+def _port(host: str, number: int) -> MendableFinding:
     """Judge whether the gateway's port can be had, while no daemon has it."""
     if not number:
         return ok("gateway", "off: programs cannot connect by HTTP")
@@ -520,7 +522,7 @@ def _port(host: str, number: int) -> Found:
     return ok("gateway", f"port {number} of {host} is free for it")
 
 
-def _units(where: Layout) -> Iterator[Found]:
+def _units(where: Layout) -> Iterator[MendableFinding]:
     """Judge the units of systemd, where it runs and has some of ours."""
     if not is_booted_with_systemd():
         yield ok("service", "systemd does not run here; commands start a daemon when they need one")
@@ -555,7 +557,7 @@ def _changed_at(path: Path) -> float:
 # Whether what clawd is made of is there: Python, its libraries, llama.cpp and what it runs on.
 
 
-def _of_installation() -> Iterator[Found]:
+def _of_installation() -> Iterator[MendableFinding]:
     """Judge the installation."""
     python = platform.python_version()
     where = Path(__file__).parent
@@ -571,7 +573,7 @@ def _of_installation() -> Iterator[Found]:
     yield _engine()
 
 
-def _libraries() -> Found:
+def _libraries() -> MendableFinding:
     try:
         wanted = metadata.requires("clawd") or []
     except metadata.PackageNotFoundError:
@@ -602,7 +604,7 @@ def _is_there(name: str) -> bool:
     return True
 
 
-def _engine() -> Found:
+def _engine() -> MendableFinding:
     spec = find_spec("llama_cpp")
     if spec is None or not spec.submodule_search_locations:
         return noted(

@@ -61,7 +61,7 @@ class Remote:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class DownloadPace:
     """How hard it is tried.
 
     Attributes:
@@ -92,10 +92,12 @@ class _Part(msgspec.Struct, kw_only=True):
 class Download:
     """One file on its way; `run` may be called once."""
 
-    def __init__(self, web: Web, remote: Remote, folder: Path, pace: Pace | None = None) -> None:
+    def __init__(
+        self, web: Web, remote: Remote, folder: Path, pace: DownloadPace | None = None
+    ) -> None:
         self._web = web
         self._remote = remote
-        self._pace = pace or Pace()
+        self._pace = pace or DownloadPace()
         self.path = folder / f".{remote.name}.download"
         self._notes = folder / f".{remote.name}.download.json"
         self._lock = threading.Lock()

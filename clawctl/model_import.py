@@ -37,7 +37,7 @@ _DEPTH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ForeignModel:
     """A model of another program.
 
     Attributes:
@@ -54,9 +54,9 @@ class Found:
     projector: Path | None = None
 
 
-def find_models(environ: Mapping[str, str], folder: Path | None = None) -> list[Found]:
+def find_models(environ: Mapping[str, str], folder: Path | None = None) -> list[ForeignModel]:
     """Return the models of other programs, or of one folder that is laid out as theirs are."""
-    found: dict[str, Found] = {}
+    found: dict[str, ForeignModel] = {}
     for program, place in [("", folder)] if folder is not None else _places(environ):
         if (place / "blobs").is_dir() and any(place.glob("manifests*")):
             models = _of_ollama(place)
@@ -70,7 +70,7 @@ def find_models(environ: Mapping[str, str], folder: Path | None = None) -> list[
     return sorted(found.values(), key=lambda each: (each.program, each.name.lower()))
 
 
-def import_model(found: Found, folder: Path, *, force: bool, draw: Draw) -> Added:
+def import_model(found: ForeignModel, folder: Path, *, force: bool, draw: Draw) -> Added:
     """Link a model into the folder, and note its digest.
 
     Raises:
@@ -93,7 +93,7 @@ def import_model(found: Found, folder: Path, *, force: bool, draw: Draw) -> Adde
     return added
 
 
-def named(found: list[Found], name: str) -> Found:
+def named(found: list[ForeignModel], name: str) -> ForeignModel:
     """Return the model of a name, in any case.
 
     Raises:
@@ -127,7 +127,7 @@ def _places(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
             yield program, path
 
 
-def _of_ollama(place: Path) -> Iterator[Found]:
+def _of_ollama(place: Path) -> Iterator[ForeignModel]:
     for manifest in sorted(place.glob("manifests*/*/*/*/*"))[:MAX_MODELS]:
         _host, space, name, tag = manifest.parts[-4:]
         layers = _layers(manifest)
@@ -135,7 +135,7 @@ def _of_ollama(place: Path) -> Iterator[Found]:
         if path is None:
             continue
         words = [name] if space == "library" else [space, name]
-        yield Found(
+        yield ForeignModel(
             name="-".join(words if tag == "latest" else [*words, tag]),
             path=path,
             program="Ollama",
@@ -165,7 +165,7 @@ def _blob(place: Path, digest: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _of_hub(place: Path) -> Iterator[Found]:
+def _of_hub(place: Path) -> Iterator[ForeignModel]:
     for repository in sorted(place.glob("models--*--*")):
         # The newest one last: a name that is there twice is its.
         snapshots = sorted(repository.glob("snapshots/*"), key=_changed_at)
@@ -174,7 +174,7 @@ def _of_hub(place: Path) -> Iterator[Found]:
                 real = found.path.resolve()
                 digest = real.name if _DIGEST.fullmatch(real.name) else ""
                 is_whole = _SHARD.search(found.path.stem) is None
-                yield Found(
+                yield ForeignModel(
                     name=found.name,
                     path=found.path,
                     program=found.program,
@@ -184,7 +184,7 @@ def _of_hub(place: Path) -> Iterator[Found]:
                 )
 
 
-def _of_tree(place: Path, program: str) -> Iterator[Found]:
+def _of_tree(place: Path, program: str) -> Iterator[ForeignModel]:
     """Yield the GGUF files in a folder and some levels below it."""
     for base, folders, names in os.walk(place):
         folders.sort()
@@ -199,7 +199,7 @@ def _of_tree(place: Path, program: str) -> Iterator[Found]:
             parts = [file]
             if shard is not None:
                 parts = list(file.parent.glob(f"{file.stem[: shard.start()]}-*-of-*.gguf"))
-            yield Found(
+            yield ForeignModel(
                 name=_SHARD.sub("", file.stem),
                 path=file,
                 program=program,

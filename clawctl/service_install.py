@@ -157,7 +157,7 @@ class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class InstallChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What a person wants of an installation."""
 
     root: Path = Path("/")
@@ -172,7 +172,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def install(
-    manager: Manager, where: Layout, environ: Mapping[str, str], choice: Choice
+    manager: Manager, where: Layout, environ: Mapping[str, str], choice: InstallChoice
 ) -> ServiceReport:
     """Write the units where no package brought them, and start the service.
 
@@ -209,7 +209,7 @@ def install(
 
 
 def uninstall(
-    manager: Manager, where: Layout, environ: Mapping[str, str], choice: Choice
+    manager: Manager, where: Layout, environ: Mapping[str, str], choice: InstallChoice
 ) -> ServiceReport:
     """Stop the service and remove the units that `install` wrote. Data stays.
 
@@ -251,7 +251,7 @@ def uninstall(
     )
 
 
-def _make_groups(steps: Steps, choice: Choice) -> None:
+def _make_groups(steps: Steps, choice: InstallChoice) -> None:
     root = (f"--root={choice.root}",) if choice.is_image else ()
     groups = ["systemd-sysusers", *root, str(choice.root / "etc/sysusers.d/clawd.conf")]
     steps.command("make the groups clawd-ctl and clawd-admin", groups)
@@ -308,7 +308,7 @@ def _start(steps: Steps, manager: Manager, *, enable: bool) -> None:
     steps.command("start it, or the new version of it", manager.command("restart", SERVICE))
 
 
-def _advice(manager: Manager, where: Layout, choice: Choice) -> list[str]:
+def _advice(manager: Manager, where: Layout, choice: InstallChoice) -> list[str]:
     notes = []
     if manager.scope == "user" and not choice.dry_run and manager.lingers() is False:
         notes.append(

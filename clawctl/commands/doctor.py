@@ -12,7 +12,7 @@ import msgspec
 
 from clawctl import checks
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.checks import Finding, Found
+from clawctl.checks import Finding, MendableFinding
 from clawctl.client import Client, is_nobody
 from clawctl.reach import override_text, overrides
 from clawctl.render import Palette, emit_json, say
@@ -39,7 +39,7 @@ def command(app: App, *, fix: bool, as_json: bool) -> int:
     """
     client, problem = _running(app)
     found = list(checks.findings(layout(), daemon_runs=client is not None))
-    found += [Found(finding=each) for each in _of_daemon(client, problem)]
+    found += [MendableFinding(finding=each) for each in _of_daemon(client, problem)]
     mended = [_mended(each, says=not as_json) if fix else each.finding for each in found]
     if as_json:
         emit_json(mended)
@@ -85,7 +85,7 @@ def _of_daemon(client: Client | None, problem: ClawError | None) -> Iterator[Fin
         yield Finding(check="daemon", state="wrong", says=error.message, fix=fix)
 
 
-def _mended(found: Found, *, says: bool) -> Finding:
+def _mended(found: MendableFinding, *, says: bool) -> Finding:
     """Mend what can be mended safely, after saying what."""
     if found.mend is None:
         return found.finding

@@ -34,7 +34,7 @@ from clawd.wire.safe_text import terminal_safe, visible_line
 
 if TYPE_CHECKING:
     from clawctl.model_catalogue import Entry
-    from clawctl.model_import import Found
+    from clawctl.model_import import ForeignModel
 
 LOAD_LIMIT_S = 3_600.0
 ASSISTANT, SHARED = "assistant", Path("/usr/share/clawd/models")
@@ -473,7 +473,7 @@ def _confirm(question: str, *, yes: bool) -> None:
     click.confirm(terminal_safe(question), abort=True, err=True)
 
 
-def _import_values(found: "Found", added: Added | None) -> dict[str, object]:
+def _import_values(found: "ForeignModel", added: Added | None) -> dict[str, object]:
     return {
         "name": found.name,
         "path": str(found.path),

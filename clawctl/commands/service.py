@@ -14,7 +14,7 @@ from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import emit_json, note, say
 from clawctl.screen import plain
 from clawctl.service_install import (
-    Choice,
+    InstallChoice,
     ServiceReport,
     Steps,
     end_beside,
@@ -90,7 +90,7 @@ def install_(_app: App, /, scope: Scope | None, root: Path, **flags: bool) -> in
         return _print_units(manager, where, root, as_json=flags["as_json"])
     if manager.scope == "system" and root == Path("/"):
         _require_root(flags["dry_run"])
-    choice = Choice(
+    choice = InstallChoice(
         root=root.absolute(),
         enable=not flags["no_enable"],
         dry_run=flags["dry_run"],
@@ -110,7 +110,7 @@ def uninstall_(_app: App, scope: Scope | None, root: Path, *, dry_run: bool, as_
     manager, where = _manager(scope), _layout(scope)
     if manager.scope == "system" and root == Path("/"):
         _require_root(dry_run)
-    choice = Choice(root=root.absolute(), dry_run=dry_run, quiet=as_json)
+    choice = InstallChoice(root=root.absolute(), dry_run=dry_run, quiet=as_json)
     return _tell(uninstall(manager, where, os.environ, choice), as_json=as_json)
 
 

@@ -79,7 +79,7 @@ _NOT_THERE = {"not_found", "forbidden"}
 R = TypeVar("R")
 
 
-class Folder(msgspec.Struct, kw_only=True):
+class AskedFolder(msgspec.Struct, kw_only=True):
     """What is known of a folder that was asked from.
 
     Attributes:
@@ -134,8 +134,8 @@ class Asking:
         self._client: Client | None = None
         self._has_been_connected = False
         self._terminal: Terminal | None = None
-        self._folders: dict[str, Folder] = {}
-        self._here = Folder(conversation_id="", workspace="")
+        self._folders: dict[str, AskedFolder] = {}
+        self._here = AskedFolder(conversation_id="", workspace="")
         self._context_size = 0
         self._warned = False
         self._edit_line = ""
@@ -394,11 +394,13 @@ class Asking:
             except OSError as error:
                 note(f"● this folder does not remember its conversation: {error.strerror or error}")
 
-    def _folder(self, cwd: str) -> Folder:
+    def _folder(self, cwd: str) -> AskedFolder:
         known = self._folders.get(cwd)
         if known is None:
             resumed = self._resumed(cwd)
-            known = Folder(conversation_id=resumed, workspace=_real(cwd), from_file=bool(resumed))
+            known = AskedFolder(
+                conversation_id=resumed, workspace=_real(cwd), from_file=bool(resumed)
+            )
             self._folders[cwd] = known
         return known
 

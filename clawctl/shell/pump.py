@@ -45,7 +45,7 @@ _IGNORED = (
 )
 
 
-class Guard:
+class TerminalGuard:
     """The guard of one terminal; made before there are threads.
 
     Args:

@@ -14,7 +14,7 @@ from clawctl.render import note
 from clawctl.repl.opening import prepare_drawing
 from clawctl.shell.asking import Asking
 from clawctl.shell.hooks import INSIDE, Launch, Mark, MarkReader, chosen_shell, launch, reply_text
-from clawctl.shell.pump import Guard, Pump
+from clawctl.shell.pump import Pump, TerminalGuard
 from clawctl.shell.records import Records, known_secrets
 from clawd.errors import InvalidRequestError
 
@@ -65,7 +65,7 @@ class Session:
 
     def run(self) -> int:
         """Run it; the terminal is as it was when this returns, and when this process is killed."""
-        guard = Guard(0, termios.tcgetattr(0), self._folder)
+        guard = TerminalGuard(0, termios.tcgetattr(0), self._folder)
         try:
             _write_files(self._folder, self._plan)
             os.mkfifo(self._folder / ANSWER, 0o600)

@@ -30,7 +30,7 @@ from clawd.memory.rows import MADE_BY, MAX_PAGE, TAINT
 from clawd.memory.writer import Database
 
 if TYPE_CHECKING:
-    from clawd.memory.vectors import Asked, Meaning
+    from clawd.memory.vectors import Meaning, QuestionVector
 
 MAX_TERMS = 16
 MAX_QUERY_CHARS = 1000
@@ -294,7 +294,7 @@ def _find(connection: sqlite3.Connection, hits: _Hits) -> list[Hit]:
     return hits.found
 
 
-def _find_near(connection: sqlite3.Connection, hits: _Hits, asked: "Asked") -> list[Hit]:
+def _find_near(connection: sqlite3.Connection, hits: _Hits, asked: "QuestionVector") -> list[Hit]:
     from clawd.memory.vectors import near_messages
 
     hits.take(connection, near_messages(connection, asked, hits.whose.owner))

@@ -26,7 +26,7 @@ from clawd.memory.blobs import Blobs
 from clawd.memory.changes import Changes
 from clawd.security.file_content import FileChange, FileState
 from clawd.security.snapshot import NOTHING, Folder, Node, Scan, Stamp, Tree, differences
-from clawd.tools.changes import Aftermath, CallFacts, CommandLog, Visit
+from clawd.tools.changes import Aftermath, CallFacts, CommandChanges, CommandLog
 
 # Larger files are not read, so that a look ends in bounded time.
 MAX_FILE_BYTES = 1 << 30
@@ -46,7 +46,7 @@ class _Place:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.scan: Scan | None = None
-        self.visits: list[Visit] = []
+        self.visits: list[CommandChanges] = []
         self.unsaved = 0
 
 
@@ -100,14 +100,14 @@ class Snapshots(CommandLog):
                     await asyncio.to_thread(self._look, place, workspace)
 
     @override
-    async def enter(self, call: CallFacts) -> Visit | None:
+    async def enter(self, call: CallFacts) -> CommandChanges | None:
         """Look at the workspace and keep what is not kept yet."""
         if self._blobs.max_bytes() <= 0:
             return None
         await self._clear_up()
         place = self._place(call.workspace)
         async with place.lock:
-            visit = Visit(call=call, before=None)
+            visit = CommandChanges(call=call, before=None)
             try:
                 await asyncio.to_thread(self._look, place, call.workspace)
                 visit.before = place.scan
@@ -118,7 +118,7 @@ class Snapshots(CommandLog):
         return visit
 
     @override
-    async def leave(self, visit: Visit) -> Aftermath:
+    async def leave(self, visit: CommandChanges) -> Aftermath:
         """Look again, and record the difference."""
         place = self._places[visit.call.workspace]
         async with place.lock:
@@ -137,7 +137,7 @@ class Snapshots(CommandLog):
             if place.unsaved:
                 await asyncio.to_thread(self._save, place, workspace)
 
-    async def _recorded(self, place: _Place, visit: Visit) -> Aftermath:
+    async def _recorded(self, place: _Place, visit: CommandChanges) -> Aftermath:
         workspace, before = visit.call.workspace, visit.before
         await asyncio.to_thread(self._look, place, workspace)
         after = place.scan

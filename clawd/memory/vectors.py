@@ -90,7 +90,7 @@ class VectorModel(msgspec.Struct, frozen=True, kw_only=True):
     least: float
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionVector(msgspec.Struct, frozen=True, kw_only=True):
     """A question as a vector of a model: little-endian float32."""
 
     model: VectorModel
@@ -143,7 +143,7 @@ class Meaning:
         self._embedder = embedder
         self._limit_s = limit_s
 
-    async def asked(self, question: str) -> Asked | None:
+    async def asked(self, question: str) -> QuestionVector | None:
         """Return the question's vector; None where it cannot be had in time: the log says why."""
         try:
             async with asyncio.timeout(self._limit_s):
@@ -161,7 +161,7 @@ class Meaning:
         except ClawError as error:
             _log.debug("a search goes by words only: %s", error.message)
             return None
-        return Asked(model=model, vector=vector) if len(vector) == 4 * model.size else None
+        return QuestionVector(model=model, vector=vector) if len(vector) == 4 * model.size else None
 
     async def notes(self, question: str, uid: int) -> dict[str, Note]:
         """Return the notes of a person that are near a question, nearest first, by file name."""
@@ -323,7 +323,9 @@ def fused(rankings: Sequence[Mapping[T, float]]) -> list[T]:
     return sorted(scores, key=lambda each: -scores[each])
 
 
-def near_messages(connection: sqlite3.Connection, asked: Asked, owner: int | None) -> list[int]:
+def near_messages(
+    connection: sqlite3.Connection, asked: QuestionVector, owner: int | None
+) -> list[int]:
     """Return the ids of the messages that are near a question, nearest first, then newest."""
     scored: list[tuple[float, int]] = []
     rows = connection.execute(
@@ -370,7 +372,7 @@ def _kept(size: int) -> np.dtype[np.void]:
     return np.dtype([("scale", "<f4"), ("steps", "i1", (size,))])
 
 
-def _near_notes(connection: sqlite3.Connection, asked: Asked, uid: int) -> list[Note]:
+def _near_notes(connection: sqlite3.Connection, asked: QuestionVector, uid: int) -> list[Note]:
     rows = connection.execute(
         "SELECT file, size, modified_ns, vector FROM note_vectors "
         "WHERE model = ? AND owner = ? AND length(vector) = ?",
@@ -383,7 +385,7 @@ def _near_notes(connection: sqlite3.Connection, asked: Asked, uid: int) -> list[
     return [Note(file=rows[at][0], size=rows[at][1], modified_ns=rows[at][2]) for at in order]
 
 
-def _likeness(asked: Asked, vectors: Sequence[bytes]) -> npt.NDArray[np.float32]:
+def _likeness(asked: QuestionVector, vectors: Sequence[bytes]) -> npt.NDArray[np.float32]:
     rows = np.frombuffer(b"".join(vectors), _kept(asked.model.size))
     scores = rows["steps"].astype(np.float32) @ np.frombuffer(asked.vector, "<f4")
     return np.asarray(scores * rows["scale"], np.float32)

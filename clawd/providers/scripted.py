@@ -63,7 +63,7 @@ class ScriptedCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return json.dumps(self.arguments, ensure_ascii=False)
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One reply of the script.
 
     Attributes:
@@ -91,7 +91,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Script(msgspec.Struct, frozen=True, kw_only=True):
     """All replies, in the order of the file."""
 
-    replies: tuple[Reply, ...]
+    replies: tuple[ScriptedReply, ...]
 
 
 def load_script(path: Path) -> Script:
@@ -130,26 +130,26 @@ def parse_script(text: str, *, source: str = "script") -> Script:
     return Script(replies=tuple(replies))
 
 
-def _replies(document: object, problems: list[str]) -> list[Reply]:
+def _replies(document: object, problems: list[str]) -> list[ScriptedReply]:
     if not isinstance(document, dict) or not isinstance(document.get("replies"), list):
         problems.append('expected an object with a list "replies"')
         return []
     problems += [f"unknown key {key!r}; expected: replies" for key in document if key != "replies"]
     if not document["replies"]:
         problems.append("replies: the list is empty")
-    replies: list[Reply] = []
+    replies: list[ScriptedReply] = []
     for number, entry in enumerate(document["replies"]):
         if reply := _reply(entry, f"replies[{number}]", problems):
             replies.append(reply)
     return replies
 
 
-def _reply(entry: object, where: str, problems: list[str]) -> Reply | None:
+def _reply(entry: object, where: str, problems: list[str]) -> ScriptedReply | None:
     """Check key by key, so that every problem of a reply is named."""
     if not isinstance(entry, dict):
         problems.append(f"{where}: expected an object, got {entry!r}")
         return None
-    types = {field.name: field.type for field in msgspec.structs.fields(Reply)}
+    types = {field.name: field.type for field in msgspec.structs.fields(ScriptedReply)}
     found: list[str] = []
     values: dict[str, Any] = {}
     for key, value in entry.items():
@@ -164,7 +164,7 @@ def _reply(entry: object, where: str, problems: list[str]) -> Reply | None:
     if not 0.0 <= delay_s < float("inf"):
         found.append(f"{where}.delay_s: expected seconds of 0 or more, got {delay_s!r}")
     problems += found
-    return None if found else Reply(**values)
+    return None if found else ScriptedReply(**values)
 
 
 class ScriptedProvider:
@@ -223,9 +223,9 @@ class ScriptedProvider:
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    def _choose(self, request: ChatRequest) -> Reply | None:
+    def _choose(self, request: ChatRequest) -> ScriptedReply | None:
         if self._script is None:
-            return Reply(text="{{last_user}}")
+            return ScriptedReply(text="{{last_user}}")
         last_role = request.messages[-1].role if request.messages else "user"
         said = _last_user(request)
         fitting = [
@@ -239,8 +239,8 @@ class ScriptedProvider:
         return self._next_in_order(request, [pair for pair in fitting if pair[1].when is None])
 
     def _next_in_order(
-        self, request: ChatRequest, replies: list[tuple[int, Reply]]
-    ) -> Reply | None:
+        self, request: ChatRequest, replies: list[tuple[int, ScriptedReply]]
+    ) -> ScriptedReply | None:
         conversation = request.metadata.get("conversation_id", "")
         used = self._used.setdefault(conversation, set())
         self._used.move_to_end(conversation)
@@ -252,7 +252,7 @@ class ScriptedProvider:
                 return reply
         return replies[-1][1] if replies else None
 
-    def _deltas(self, reply: Reply, request: ChatRequest) -> list[Delta]:
+    def _deltas(self, reply: ScriptedReply, request: ChatRequest) -> list[Delta]:
         deltas: list[Delta] = [
             Reasoning(text=piece) for piece in _pieces(_filled(reply.reasoning, request))
         ]
@@ -270,7 +270,7 @@ class ScriptedProvider:
         return deltas
 
 
-def _offered(reply: Reply, request: ChatRequest) -> tuple[ScriptedCall, ...]:
+def _offered(reply: ScriptedReply, request: ChatRequest) -> tuple[ScriptedCall, ...]:
     if not reply.first_offered:
         return reply.tool_calls
     offered = {tool.name for tool in request.tools}

@@ -23,7 +23,7 @@ from clawd.tools.registry import Registry, ToolMode
 from clawd.wire.events import ApprovalRequested, Event, ToolProgress
 
 
-class Visit(msgspec.Struct, frozen=True, kw_only=True):
+class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
     """How a client from outside makes a call.
 
     Attributes:
@@ -61,7 +61,7 @@ class Calls:
         self,
         request: CallRequest,
         principal: Principal,
-        visit: Visit,
+        visit: ClientCall,
         emit: Callable[[Event], None],
     ) -> CallOutcome:
         """Make one call as a client from outside.
@@ -219,7 +219,7 @@ class ClientDoor:
             ClawError: the trail cannot be written, or the conversation was deleted meanwhile.
         """
         offer = self._offer()
-        visit = Visit(
+        visit = ClientCall(
             conversation_id=await self._conversation(),
             interactive=True,
             offered=offer.names,

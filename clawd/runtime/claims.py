@@ -73,7 +73,7 @@ class Deeds(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path = Path("/")
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A claim as it was read.
 
     Attributes:
@@ -294,9 +294,9 @@ class _Sentence(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(token.word for token in self.tokens)
 
 
-def find_claims(text: str) -> list[Found]:
+def find_claims(text: str) -> list[FoundClaim]:
     """Return the plain claims of an answer, in order."""
-    found: dict[tuple[str, str], Found] = {}
+    found: dict[tuple[str, str], FoundClaim] = {}
     text = text[:READ_CHARS]
     letter = _LETTER.search(text)
     for sentence in _sentences(text[: letter.start()] if letter else text):
@@ -389,13 +389,15 @@ def _plain_file(raw: str) -> str:
     )
 
 
-def _claims_of(sentence: _Sentence) -> Iterator[Found]:
+def _claims_of(sentence: _Sentence) -> Iterator[FoundClaim]:
     words = sentence.words
     if words & _IF or sentence.tokens[0].word in _IF_FIRST:
         return
     is_earlier = bool(words & _EARLIER)
     for kind, obj, is_own in (*_active(sentence), *_german(sentence), *_passive(sentence)):
-        yield Found(text=sentence.text, kind=kind, object=obj, is_own=is_own, is_earlier=is_earlier)
+        yield FoundClaim(
+            text=sentence.text, kind=kind, object=obj, is_own=is_own, is_earlier=is_earlier
+        )
     if not sentence.is_listed:
         yield from _headline(sentence)
 
@@ -532,7 +534,7 @@ def _named_before(tokens: Sequence[_Token], at: int) -> list[str]:
     return names[::-1]
 
 
-def _headline(sentence: _Sentence) -> Iterator[Found]:
+def _headline(sentence: _Sentence) -> Iterator[FoundClaim]:
     """Yield what `Created notes.txt.`, `Saved to x.csv` and `notes.txt gelöscht.` claim."""
     tokens = list(sentence.tokens)
     while tokens and tokens[0].word in _ADVERBS | _DONE | {"ok", "okay"}:
@@ -554,7 +556,7 @@ def _headline(sentence: _Sentence) -> Iterator[Found]:
         found = [(table[last], name) for name in _named_before(tokens, len(tokens) - 1)]
     for kind, obj in found:
         if obj:
-            yield Found(
+            yield FoundClaim(
                 text=sentence.text, kind=kind, object=obj, is_own=False, is_earlier=is_earlier
             )
 
@@ -682,14 +684,14 @@ def _is_yes(asked: str) -> bool:
     return len(asked) <= _YES_CHARS and bool(_YES.match(asked))
 
 
-def _bare_done(text: str) -> Iterator[Found]:
+def _bare_done(text: str) -> Iterator[FoundClaim]:
     """Yield a claim for an answer that begins with nothing but `Done.`."""
     first = re.match(r"\W*(?:all )?(\w+)\s*(?:[.!]|$)", text, re.IGNORECASE)
     if first and first[1].lower() in _DONE:
-        yield Found(text=first[0].strip(), kind="written", object="", is_own=True)
+        yield FoundClaim(text=first[0].strip(), kind="written", object="", is_own=True)
 
 
-def _resolved(found: Found, text: str, asked: str, deeds: Deeds) -> Found | None:
+def _resolved(found: FoundClaim, text: str, asked: str, deeds: Deeds) -> FoundClaim | None:
     """Return a claim with the file that its pronoun can only mean; None where that is unknown."""
     if _ADMITS.search(text):
         return None
@@ -707,7 +709,7 @@ def _resolved(found: Found, text: str, asked: str, deeds: Deeds) -> Found | None
 
 
 def _verdict(
-    found: Found, deeds: Deeds, *, is_about_now: bool
+    found: FoundClaim, deeds: Deeds, *, is_about_now: bool
 ) -> tuple[Literal["supported", "contradicted", "failed"], str] | None:
     acts = deeds.acts if is_about_now else (*deeds.earlier, *deeds.acts)
     matching = [act for act in acts if _is_of(act, found, deeds.workspace)]
@@ -724,11 +726,11 @@ def _verdict(
     return "contradicted", ""
 
 
-def _has_run(act: Act, found: Found) -> bool:
+def _has_run(act: Act, found: FoundClaim) -> bool:
     return found.kind == "run" and act.status != "denied"
 
 
-def _is_of(act: Act, found: Found, workspace: Path) -> bool:
+def _is_of(act: Act, found: FoundClaim, workspace: Path) -> bool:
     """Return whether a call is one that does what is claimed, or was to."""
     if found.kind == "run":
         return any(_mentions_command(word, found.object) for word in act.words)
@@ -745,7 +747,7 @@ def _is_of(act: Act, found: Found, workspace: Path) -> bool:
             assert_never(found.kind)
 
 
-def _is_on_file(act: Act, found: Found, workspace: Path) -> bool:
+def _is_on_file(act: Act, found: FoundClaim, workspace: Path) -> bool:
     if act.is_opaque:
         base = posixpath.basename(found.object.rstrip("/")).lower()
         return any(base in text.lower() for text in (*act.words, act.output))

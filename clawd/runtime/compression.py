@@ -69,7 +69,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     has_pending: bool = False
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What stays: the messages from `start` on, the anchor's, and results cut to so many tokens.
 
     `anchor` is the index of a user message before `start`, None for none.
@@ -158,7 +158,7 @@ def summary_room(settings: CompressionSettings, load: Load) -> int:
     return max(min(settings.summary_tokens, free // 4), 48)
 
 
-def choose(messages: Sequence[Message], tokens: Sequence[int], wish: Wish) -> Choice | None:
+def choose(messages: Sequence[Message], tokens: Sequence[int], wish: Wish) -> Selection | None:
     """Return what stays of the stored messages; None where nothing can go.
 
     Args:
@@ -187,7 +187,7 @@ class _Board:
         room = wish.room_tokens
         self._room = float("inf") if room is None else room
 
-    def whole(self) -> Choice | None:
+    def whole(self) -> Selection | None:
         """Return the best choice that shortens nothing; None where none fits."""
         least = self._wish.least
         clean = next(filter(self._fits, self._from_users()), None)
@@ -200,9 +200,9 @@ class _Board:
             return clean
         return inside if self._wish.has_pending and inside is not None else clean
 
-    def squeezed(self) -> Choice:
+    def squeezed(self) -> Selection:
         """Return a choice for an exchange that does not fit as a whole: old results are cut."""
-        from_start = Choice(start=max(self._current, 0))
+        from_start = Selection(start=max(self._current, 0))
         places = [from_start] if self._kept(from_start) <= self._wish.most else []
         places += self._within(self._current)
         places.append(self._last_round())
@@ -212,15 +212,15 @@ class _Board:
                 break
         return msgspec.structs.replace(place, cuts=cuts)
 
-    def _from_users(self) -> list[Choice]:
+    def _from_users(self) -> list[Selection]:
         """Return the choices that begin with a user message, those that keep most first."""
         first = max(self._count - self._wish.most, 0)
         starts = [i for i in range(first, self._count) if self._messages[i].role == "user"]
-        return [Choice(start=i) for i in starts] + [Choice(start=self._count)] * (
+        return [Selection(start=i) for i in starts] + [Selection(start=self._count)] * (
             self._wish.has_pending
         )
 
-    def _inside(self) -> list[Choice]:
+    def _inside(self) -> list[Selection]:
         """Return the choices that begin inside an exchange, those that keep most first.
 
         The exchange that runs is not among them when all of it may stay: it is shortened first.
@@ -229,33 +229,33 @@ class _Board:
         found = self._within(-1)
         return [c for c in found if c.start < self._current or runs_over]
 
-    def _within(self, after: int) -> list[Choice]:
+    def _within(self, after: int) -> list[Selection]:
         starts = range(max(after + 1, self._count - self._wish.most), self._count)
         places = [self._anchored(i) for i in starts if self._messages[i].role == "assistant"]
         return [place for place in places if self._kept(place) <= self._wish.most]
 
-    def _last_round(self) -> Choice:
+    def _last_round(self) -> Selection:
         start = self._count - 1
         while start > 0 and self._messages[start].role == "tool":
             start -= 1
         return self._anchored(start)
 
-    def _anchored(self, start: int) -> Choice:
+    def _anchored(self, start: int) -> Selection:
         anchor = self._users[start]
-        return Choice(start=start, anchor=anchor if 0 <= anchor < start else None)
+        return Selection(start=start, anchor=anchor if 0 <= anchor < start else None)
 
-    def _kept(self, choice: Choice) -> int:
+    def _kept(self, choice: Selection) -> int:
         return self._count - choice.start + (choice.anchor is not None)
 
-    def _fits(self, choice: Choice) -> bool:
+    def _fits(self, choice: Selection) -> bool:
         return self._size(choice, {}) <= self._room
 
-    def _size(self, choice: Choice, cuts: Mapping[int, int]) -> int:
+    def _size(self, choice: Selection, cuts: Mapping[int, int]) -> int:
         anchor = self._tokens[choice.anchor] if choice.anchor is not None else 0
         saved = sum(self._tokens[index] - cut for index, cut in cuts.items())
         return self._sums[-1] - self._sums[choice.start] + anchor - saved
 
-    def _cuts(self, choice: Choice) -> dict[int, int]:
+    def _cuts(self, choice: Selection) -> dict[int, int]:
         """Return how far results are cut: those of earlier rounds first, the newest if need be."""
         last = self._last_round().start
         indexes = range(choice.start, self._count)
@@ -295,7 +295,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     found: Shown
     kept: Sequence[Message]
     tokens: Sequence[int]
-    choice: Choice
+    choice: Selection
 
     @property
     def earlier(self) -> str:

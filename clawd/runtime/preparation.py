@@ -39,7 +39,7 @@ from clawd.runtime.turn_plan import (
 )
 from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
-from clawd.tools.offer import Offer, Reader, Told, specs, told_of
+from clawd.tools.offer import Offer, Reader, RequestTools, specs, told_of
 from clawd.tools.outcome import CallScope
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, Notice, TurnStarted
@@ -336,7 +336,7 @@ class Preparation:
         reader = reader_of(provider, settings.default_model)
         inputs = _inputs(settings, agent, reader, offer)
         calls = provider is not None and provider.capabilities().tools
-        told = inputs.told if calls else Told(tools=())
+        told = inputs.told if calls else RequestTools(tools=())
         block = await self._block(None, principal, folder, offer.names)
         said = Message(role="user", content=with_block(block.text, ""))
         return ChatRequest(
@@ -475,7 +475,7 @@ def _beginning(
         is_told = bool(inputs.tools) and not is_called
         given = incoming.system
         system = with_instructions(given, inputs.tools) if is_told else given
-    fixed = fixed_mark(system, inputs.told if is_called else Told(tools=()))
+    fixed = fixed_mark(system, inputs.told if is_called else RequestTools(tools=()))
     return Beginning(system=system, told=inputs.told, offered=offer.names, fixed=fixed)
 
 
@@ -484,7 +484,7 @@ def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None)
     if provider is None or provider.capabilities().tools:
         preamble.adopt(inputs)
         return preamble.render()
-    preamble.adopt(msgspec.structs.replace(inputs, told=Told(tools=())))
+    preamble.adopt(msgspec.structs.replace(inputs, told=RequestTools(tools=())))
     return with_instructions(preamble.render(), inputs.tools)
 
 

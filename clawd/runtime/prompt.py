@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from clawd.tools.base import Tool
-from clawd.tools.offer import LOOKUP, WRITE_RULE, Told, names_of, stands_for
+from clawd.tools.offer import LOOKUP, WRITE_RULE, RequestTools, names_of, stands_for
 from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
 
 ADDENDUM_LIMIT_BYTES = 8 * 1024
@@ -92,7 +92,7 @@ class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
     """All that a prompt is made of: settings, and the tools told."""
 
     settings: PromptSettings
-    told: Told
+    told: RequestTools
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -157,7 +157,7 @@ class Preamble:
         return "\n\n".join(text for _, text in self.fragments())
 
 
-def system_prompt(settings: PromptSettings, told: Told) -> str:
+def system_prompt(settings: PromptSettings, told: RequestTools) -> str:
     """Return the system prompt; the same input gives the same text."""
     return Preamble(PromptInputs(settings=settings, told=told)).render()
 

@@ -8,7 +8,7 @@ import msgspec
 
 from clawd.providers.base import ChatRequest, Message, Provider, Sampling, ToolCall
 from clawd.security.approvals import LateAnswer, PendingApproval
-from clawd.tools.offer import Told, met_in, specs
+from clawd.tools.offer import RequestTools, met_in, specs
 from clawd.tools.outcome import CallScope
 
 GoOn = Callable[[int, int], Awaitable[bool]]
@@ -84,7 +84,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     system: str
-    told: Told
+    told: RequestTools
     offered: frozenset[str]
     fixed: str
 
@@ -114,7 +114,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     turn_id: str
     message: Message
     system: str
-    told: Told
+    told: RequestTools
     provider: Provider
     model: str
     limits: TurnLimits
@@ -153,7 +153,7 @@ def renewed(plan: TurnPlan) -> TurnPlan:
     )
 
 
-def fixed_mark(system: str, told: Told) -> str:
+def fixed_mark(system: str, told: RequestTools) -> str:
     """Return what tells one beginning of a prompt, its system prompt and tools, from another."""
     text = msgspec.json.encode((system, specs(told.tools, is_lean=told.is_lean)))
     return hashlib.sha256(text).hexdigest()[:16]
@@ -162,7 +162,7 @@ def fixed_mark(system: str, told: Told) -> str:
 def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
     """Return what a turn asks of its provider."""
     is_first = bool(messages) and messages[-1].role == "user"
-    told = plan.told if plan.calls_tools else Told(tools=())
+    told = plan.told if plan.calls_tools else RequestTools(tools=())
     calls = ((call.name, call.arguments) for message in messages for call in message.tool_calls)
     found = met_in(calls, (*told.others, *told.hidden))
     return ChatRequest(

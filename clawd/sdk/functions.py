@@ -257,7 +257,7 @@ _PARAM = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+)\s*:\s*(.*)$")
 _FIELD = re.compile(r"^:\w+[^:]*:")
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class DocstringParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a docstring says: the first line, the text before its sections, its arguments."""
 
     short: str = ""
@@ -265,7 +265,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, str] = {}
 
 
-def read_docstring(docstring: str | None) -> Told:
+def read_docstring(docstring: str | None) -> DocstringParts:
     """Return what a docstring says."""
     text: list[str] = []
     arguments: dict[str, str] = {}
@@ -290,7 +290,7 @@ def read_docstring(docstring: str | None) -> Told:
             elif entry:
                 arguments[entry] = f"{arguments[entry]} {words}".strip()
     body = "\n".join(text).strip()
-    return Told(short=body.partition("\n")[0].strip(), text=body, arguments=arguments)
+    return DocstringParts(short=body.partition("\n")[0].strip(), text=body, arguments=arguments)
 
 
 # JSON Schema from Python type hints: what a function's parameters may be. Pure.

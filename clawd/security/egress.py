@@ -30,7 +30,7 @@ import msgspec
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, SandboxUnavailableError
 from clawd.security import egress_program
 from clawd.security.egress_enter import PROXY_PORT
-from clawd.security.egress_proxy import MESSAGE_BYTES, Refused, parse_authority
+from clawd.security.egress_proxy import MESSAGE_BYTES, RefusedRequest, parse_authority
 from clawd.security.network import NetworkRules, Resolve, judge_url, resolve_and_judge
 from clawd.wire.safe_text import visible_line
 
@@ -455,8 +455,8 @@ class WayOut:
             connected, address = await self._connected(message.host, message.port)
         except ForbiddenError as error:
             reason, hint = error.message, error.hint
-        except (ClawError, Refused) as error:
-            is_odd = isinstance(error, InvalidRequestError | Refused)
+        except (ClawError, RefusedRequest) as error:
+            is_odd = isinstance(error, InvalidRequestError | RefusedRequest)
             status = 400 if is_odd else 502
             reason, hint = (str(error), "") if is_odd else (getattr(error, "message", ""), "")
         except (OSError, TimeoutError) as error:

@@ -69,7 +69,7 @@ _DENIED = (
 )  # fmt: skip
 
 
-class Refused(Exception):  # noqa: N818 - a refusal, told to who asked
+class RefusedRequest(Exception):  # noqa: N818 - a refusal, told to who asked
     """A request that is refused: the status and the reason that its sender is told."""
 
     def __init__(self, status: int, reason: str, hint: str = "", *, what: str = "") -> None:
@@ -77,7 +77,7 @@ class Refused(Exception):  # noqa: N818 - a refusal, told to who asked
         self.status, self.reason, self.hint, self.what = status, reason, hint, what
 
 
-class Asked(NamedTuple):
+class ProxyTarget(NamedTuple):
     """What a request asks for: a tunnel, or one exchange with a server of plain HTTP.
 
     `head` is what the server is sent, empty for a tunnel; `body` how many bytes of a body follow,
@@ -173,7 +173,7 @@ class Proxy:
             case "allow":
                 self._settle(message["ask"], sockets[0])
             case "refuse":
-                refused = Refused(message["status"], message["reason"], message["hint"])
+                refused = RefusedRequest(message["status"], message["reason"], message["hint"])
                 self._settle(message["ask"], refused)
             case "count":
                 counted = self._commands.get(message["command"])
@@ -188,12 +188,12 @@ class Proxy:
             case _:
                 pass  # of a newer daemon
 
-    def _settle(self, number: int, answer: socket.socket | Refused) -> None:
+    def _settle(self, number: int, answer: socket.socket | RefusedRequest) -> None:
         asked = self._asked.get(number)
         if asked is None or asked.done():  # nobody waits for it any more
             if isinstance(answer, socket.socket):
                 answer.close()
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, RefusedRequest):
             asked.set_exception(answer)
         else:
             asked.set_result(answer)
@@ -293,7 +293,7 @@ class Exchange:
         """Serve the one request of a connection."""
         try:
             await self._run()
-        except Refused as refused:
+        except RefusedRequest as refused:
             if refused.what:
                 what = refused.what.encode("ascii", "backslashreplace").decode()[:200]
                 self._command.proxy.tell(
@@ -329,7 +329,7 @@ class Exchange:
         """Return the request's head with its empty line; what follows stays in `_waiting`."""
         while (end := self._waiting.find(b"\r\n\r\n")) < 0:
             if len(self._waiting) > HEAD_BYTES:
-                raise Refused(431, "the head of the request is too long")
+                raise RefusedRequest(431, "the head of the request is too long")
             await self._more()
         head, self._waiting = self._waiting[: end + 4], self._waiting[end + 4 :]
         return head
@@ -457,7 +457,7 @@ class Exchange:
         return len(data)
 
 
-def parse_request(head: bytes) -> Asked:
+def parse_request(head: bytes) -> ProxyTarget:
     """Return what a proxy request asks for.
 
     Raises:
@@ -466,21 +466,21 @@ def parse_request(head: bytes) -> Asked:
     line, *fields = head[:-4].split(b"\r\n")
     words = line.split(b" ")
     if len(words) != 3 or not _TOKEN.fullmatch(words[0]) or words[2] not in _VERSIONS:
-        raise Refused(400, "this is no request to a proxy")
+        raise RefusedRequest(400, "this is no request to a proxy")
     method, target = words[0], words[1].decode("latin-1")
     headers = _headers(fields)
     if method == b"CONNECT":
         host, port = parse_authority(target, 0)
-        return Asked(host=host, port=port)
+        return ProxyTarget(host=host, port=port)
     scheme, found, rest = target.partition("://")
     if not found:
-        raise Refused(400, "this is a proxy: it takes CONNECT and whole http:// addresses")
+        raise RefusedRequest(400, "this is a proxy: it takes CONNECT and whole http:// addresses")
     if scheme.lower() != "http":
-        raise Refused(400, f"a proxy is asked for {scheme[:20]}:// by CONNECT", what=target)
+        raise RefusedRequest(400, f"a proxy is asked for {scheme[:20]}:// by CONNECT", what=target)
     authority, path = re.fullmatch(r"([^/?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr] # it always fits
     host, port = parse_authority(authority, 80)
     if port == _TLS_PORT:
-        raise Refused(400, f"plain HTTP to {host}:{port} is refused", what=f"{host}:{port}")
+        raise RefusedRequest(400, f"plain HTTP to {host}:{port} is refused", what=f"{host}:{port}")
     return _plain(method, host, port, path, headers)
 
 
@@ -489,18 +489,18 @@ _VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
 
 def _plain(
     method: bytes, host: str, port: int, path: str, headers: list[tuple[bytes, bytes]]
-) -> Asked:
+) -> ProxyTarget:
     """Return a request of plain HTTP as its server is to see it."""
     values: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         values.setdefault(name.lower(), []).append(value)
     lengths, codings = values.get(b"content-length", []), values.get(b"transfer-encoding", [])
     if len(lengths) + len(codings) > 1:
-        raise Refused(400, "a body has one length: Content-Length or Transfer-Encoding")
+        raise RefusedRequest(400, "a body has one length: Content-Length or Transfer-Encoding")
     if codings and codings[0].lower() != b"chunked":
-        raise Refused(400, "the only Transfer-Encoding is chunked")
+        raise RefusedRequest(400, "the only Transfer-Encoding is chunked")
     if lengths and not re.fullmatch(rb"[0-9]{1,15}", lengths[0]):
-        raise Refused(400, "Content-Length is no number")
+        raise RefusedRequest(400, "Content-Length is no number")
     length: int | None = -1 if codings else int(lengths[0]) if lengths else 0
     options = b",".join(values.get(b"connection", [])).lower()
     dropped = _OWN_HEADERS | {word.strip() for word in options.split(b",")}
@@ -516,17 +516,17 @@ def _plain(
         length = None
     else:
         lines.append(b"Connection: close")
-    return Asked(host=host, port=port, head=b"\r\n".join([*lines, b"", b""]), body=length)
+    return ProxyTarget(host=host, port=port, head=b"\r\n".join([*lines, b"", b""]), body=length)
 
 
 def _headers(fields: list[bytes]) -> list[tuple[bytes, bytes]]:
     if len(fields) > MAX_HEADERS:
-        raise Refused(431, "the request has too many headers")
+        raise RefusedRequest(431, "the request has too many headers")
     found = []
     for field in fields:
         name, colon, value = field.partition(b":")
         if not colon or not _TOKEN.fullmatch(name) or re.search(rb"[\x00\r\n]", value):
-            raise Refused(400, "the request has a broken header")
+            raise RefusedRequest(400, "the request has a broken header")
         found.append((name, value.strip(b" \t")))
     return found
 
@@ -543,7 +543,7 @@ def parse_authority(text: str, default_port: int) -> tuple[str, int]:
     host = host.removesuffix(".")
     is_name = _HOST.fullmatch(host) and len(host) <= _NAME_LIMIT
     if not (is_name or _BRACKETED.fullmatch(host)) or not 0 < port < 1 << 16:
-        raise Refused(403, "this is no plain HOST:PORT", what=text)
+        raise RefusedRequest(403, "this is no plain HOST:PORT", what=text)
     return host, port
 
 
@@ -584,7 +584,7 @@ def _name_in(hello: bytes) -> str:
     return ""
 
 
-def refusal(refused: Refused) -> bytes:
+def refusal(refused: RefusedRequest) -> bytes:
     """Return the answer to a refused request: the reason stands where programs show it.
 
     Its body is a comment to a shell, for those who pipe what they fetch into one.

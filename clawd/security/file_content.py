@@ -109,7 +109,7 @@ class Keeper(Protocol):
         """Forget the change that was kept last: it was not made."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ReplacementRules(msgspec.Struct, frozen=True, kw_only=True):
     """What a replacement must fit, beside the file's name.
 
     Attributes:
@@ -170,7 +170,9 @@ def opened(target: Target, flags: int = os.O_RDONLY) -> Iterator[int]:
         os.close(descriptor)
 
 
-def replace(target: Target, chunks: Iterable[bytes], keeper: Keeper | None, plan: Plan) -> bool:
+def replace(
+    target: Target, chunks: Iterable[bytes], keeper: Keeper | None, plan: ReplacementRules
+) -> bool:
     """Replace or create a file at once and whole; tells if created.
 
     Raises:
@@ -226,7 +228,7 @@ def append(target: Target, data: bytes, keeper: Keeper | None) -> None:
             os.fsync(file)
 
 
-def remove(target: Target, keeper: Keeper | None, plan: Plan) -> None:
+def remove(target: Target, keeper: Keeper | None, plan: ReplacementRules) -> None:
     """Remove the file.
 
     Raises:
@@ -273,7 +275,7 @@ def _kept(
         raise
 
 
-def _check_plan(target: Target, before: FileState | None, plan: Plan) -> None:
+def _check_plan(target: Target, before: FileState | None, plan: ReplacementRules) -> None:
     is_wrong = plan.must_be_new and before is not None
     if plan.replaces is not None:
         is_wrong = before is None or not before.holds(plan.replaces)
@@ -495,7 +497,7 @@ def _move(target: Target, draft: Draft, old: int) -> None:
         raise _changed(target) from error
 
 
-class Told:
+class TranslatedErrors:
     """Turns the system's errors about a path into clawd's while the body runs."""
 
     def __init__(self, path: str) -> None:

@@ -46,8 +46,8 @@ from clawd.security.run_later import (
 )
 from clawd.security.run_later_scan import (
     PATH_MAX,
-    Found,
     Key,
+    ScanResult,
     Spot,
     WorkspaceScan,
     open_up,
@@ -91,7 +91,7 @@ class PutAside(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.held or self.left)
 
 
-class Visit(msgspec.Struct, frozen=True, kw_only=True):
+class GuardedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """One command's stay in a workspace.
 
     Attributes:
@@ -150,7 +150,7 @@ class RunLaterGuard:
 
     async def enter(
         self, workspace: Path, *, binds: bool = True, opens: tuple[Opening, ...] = ()
-    ) -> Visit:
+    ) -> GuardedCommand:
         """Look at a workspace before a command runs; `leave` must follow.
 
         Args:
@@ -174,7 +174,7 @@ class RunLaterGuard:
 
     async def _visit(
         self, place: _Place, workspace: Path, *, binds: bool, opens: tuple[Opening, ...]
-    ) -> Visit:
+    ) -> GuardedCommand:
         async with place.lock:
             started_ns = time.time_ns() - _CLOCK_SLACK_NS
             found = await _found(place, _BEFORE)
@@ -189,7 +189,7 @@ class RunLaterGuard:
             place.entries += 1
         return visit
 
-    async def leave(self, visit: Visit) -> PutAside:
+    async def leave(self, visit: GuardedCommand) -> PutAside:
         """Look again after the command has ended, and put aside what must not stay.
 
         A cancellation waits: what was not looked at would count as the owner's the next time.
@@ -205,7 +205,7 @@ class RunLaterGuard:
             raise cancelled
         return looking.result()
 
-    async def _look_again(self, visit: Visit) -> PutAside:
+    async def _look_again(self, visit: GuardedCommand) -> PutAside:
         place = self._places[visit.workspace]
         try:
             async with place.lock:
@@ -239,12 +239,12 @@ class RunLaterGuard:
         self,
         place: _Place,
         workspace: Path,
-        found: Found,
+        found: ScanResult,
         *,
         started_ns: int,
         binds: bool,
         opens: tuple[Opening, ...],
-    ) -> Visit:
+    ) -> GuardedCommand:
         present = {
             key: spot
             for key, spot in found.spots.items()
@@ -258,7 +258,7 @@ class RunLaterGuard:
             for key, spot in present.items()
             if binds and (is_alone or _is_fixed(spot, place.known, workspace)) and _can_bind(spot)
         }
-        return Visit(
+        return GuardedCommand(
             workspace=workspace,
             binds=tuple(
                 (spot.kind == "repository", spot.path)
@@ -274,7 +274,9 @@ class RunLaterGuard:
             opens=opens,
         )
 
-    def _left(self, place: _Place, visit: Visit, found: Found, changed: set[Key]) -> PutAside:
+    def _left(
+        self, place: _Place, visit: GuardedCommand, found: ScanResult, changed: set[Key]
+    ) -> PutAside:
         is_alone = visit.entry == place.entries
         held: list[str] = []
         left: list[str] = []
@@ -342,7 +344,7 @@ def _is_of_repository(spot: Spot, workspace: Path) -> bool:
     return ".git" in parts or parts[-1] in GIT_FILES | GIT_FOLDERS
 
 
-def _is_opened(spot: Spot, visit: Visit) -> bool:
+def _is_opened(spot: Spot, visit: GuardedCommand) -> bool:
     """Return whether a command was there to make a spot."""
     if _may_write(spot, visit.workspace, visit.opens):
         return True
@@ -350,7 +352,7 @@ def _is_opened(spot: Spot, visit: Visit) -> bool:
     return "clones" in visit.opens and is_new and not _is_of_repository(spot, visit.workspace)
 
 
-async def _found(place: _Place, most: int) -> Found:
+async def _found(place: _Place, most: int) -> ScanResult:
     """Scan here when that takes no time, else in a thread."""
     if 0 < place.scan.size <= _SMALL:
         found = place.scan.find(_SMALL + 1)
@@ -374,7 +376,7 @@ def _is_fixed(spot: Spot, known: dict[Key, Spot], workspace: Path) -> bool:
     return folder == workspace or in_repository
 
 
-def _is_changed(spot: Spot, visit: Visit, *, is_rewritten: bool, is_alone: bool) -> bool:
+def _is_changed(spot: Spot, visit: GuardedCommand, *, is_rewritten: bool, is_alone: bool) -> bool:
     """Whether a command may have made it, or written to it, during the visit."""
     before = visit.known.get(spot.key)
     if before is None:
@@ -388,7 +390,7 @@ def _is_changed(spot: Spot, visit: Visit, *, is_rewritten: bool, is_alone: bool)
     return is_rewritten
 
 
-def _was_there(spot: Spot, visit: Visit) -> bool:
+def _was_there(spot: Spot, visit: GuardedCommand) -> bool:
     """Whether a spot that was not seen before was there all the same."""
     if spot.kind == "folder" and spot.identity[:2] in visit.folders:
         # A folder as others, until its parent was made a virtual environment; that is undone,
@@ -476,7 +478,7 @@ def _content(folder: str, depth: int = 0) -> Content:
     return tuple(sorted(told))
 
 
-def _innermost_first(found: Found) -> list[Spot]:
+def _innermost_first(found: ScanResult) -> list[Spot]:
     return sorted(found.spots.values(), key=lambda spot: spot.path, reverse=True)
 
 

@@ -81,7 +81,7 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
     is_shared: bool = False
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class ScanResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a scan found; `is_whole` is False where it met a bound."""
 
     spots: dict[Key, Spot]
@@ -117,7 +117,7 @@ class WorkspaceScan:
         """How many folders are known."""
         return len(self._listings)
 
-    def find(self, max_folders: int) -> Found:
+    def find(self, max_folders: int) -> ScanResult:
         """Return what runs later now, in so many folders at most.
 
         What cannot be read is left out: the owner's programs cannot run it either.
@@ -150,7 +150,9 @@ class WorkspaceScan:
         if (waiting or tops) and len(self._listings) < _MAX_KEPT:
             kept = self._listings | kept  # a later, longer look asks for the rest again
         self._listings = kept
-        return Found(spots=spots, folders=frozenset(folders), is_whole=not waiting and not tops)
+        return ScanResult(
+            spots=spots, folders=frozenset(folders), is_whole=not waiting and not tops
+        )
 
     def _listing(self, path: str) -> _Listing | None:
         known = self._listings.get(path)

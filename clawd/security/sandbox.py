@@ -42,8 +42,8 @@ from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
     Inside,
-    Plan,
     ResourceLimits,
+    SandboxPlan,
     Surroundings,
     Toolchains,
     bare_plan,
@@ -59,7 +59,7 @@ from clawd.security.toolchains import Wanted, find_toolchains
 
 Mode = Literal["required", "preferred", "off"]
 
-_Run = Callable[[Plan], Awaitable[Ended]]
+_Run = Callable[[SandboxPlan], Awaitable[Ended]]
 
 # What a busy machine is late with must not pass for a sandbox that does not work here.
 _PROBE_LIMIT_S = 30.0

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from clawd.security.sandbox_plan import Plan, Slot
+from clawd.security.sandbox_plan import SandboxPlan, Slot
 
 # The first look comes when a short command has ended long ago.
 _FIRST_LOOK_S = 0.1
@@ -189,7 +189,7 @@ class Child(ABC):
     def close_stdio(self) -> None:
         """Close this side's ends; nothing of the child is alive."""
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: SandboxPlan) -> None:
         """Spawn it. Raises OSError when the program cannot be started."""
         self.is_bare = not plan.bwrap
         self._is_group = plan.is_group
@@ -229,7 +229,7 @@ class Child(ABC):
             os.write(self._gate, b"x")
         self._let_in.set()
 
-    def _spawn(self, plan: Plan, given: dict[str, int]) -> None:
+    def _spawn(self, plan: SandboxPlan, given: dict[str, int]) -> None:
         argv, passed = list(plan.argv), []
         if not self.is_bare:
             for name, data in plan.files.items():

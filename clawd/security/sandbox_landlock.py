@@ -33,7 +33,7 @@ from clawd.security.sandbox_plan import (
     SYSTEM_TREES,
     USR_LINKS,
     ChildCommand,
-    Plan,
+    SandboxPlan,
     Slot,
     Surroundings,
     checked_workspace,
@@ -89,7 +89,7 @@ def landlock_problem(machine: str) -> str:
 
 def landlock_plan(
     command: ChildCommand, host: Surroundings, *, machine: str, interpreter: str, folder: Path
-) -> Plan:
+) -> SandboxPlan:
     """Plan a run that shares the host's namespaces and can open nothing but what it may.
 
     Args:
@@ -131,7 +131,7 @@ def landlock_plan(
     options += ["--changed", str(workspace)] if command.workspace_writable else []
     options += ["--changed", str(host.kept)] if command.toolchains and host.kept else []
     limits = msgspec.structs.replace(host.limits, processes=host.limits.processes + _tasks())
-    return Plan(
+    return SandboxPlan(
         argv=limited_argv(command, msgspec.structs.replace(host, limits=limits)),
         bwrap=confine_program.__file__,
         interpreter=(interpreter, "-I", "-S", "-E"),

@@ -27,7 +27,7 @@ from clawd.security.sandbox_landlock import landlock_plan, make_folder, remove_f
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
 from clawd.security.sandbox_plan import (
     ChildCommand,
-    Plan,
+    SandboxPlan,
     Slot,
     Surroundings,
     bare_home,
@@ -165,7 +165,7 @@ class OpenChild(Child):
 
 
 @contextlib.asynccontextmanager
-async def opened(child: OpenChild, plan: Plan) -> AsyncIterator[None]:
+async def opened(child: OpenChild, plan: SandboxPlan) -> AsyncIterator[None]:
     """Start a child by its plan and let it begin; on exit nothing of it is alive.
 
     Raises:
@@ -221,7 +221,7 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
                 yield child
 
     @contextlib.asynccontextmanager
-    async def _planned(self, command: ChildCommand) -> AsyncIterator[tuple[Plan, Neighbour]]:
+    async def _planned(self, command: ChildCommand) -> AsyncIterator[tuple[SandboxPlan, Neighbour]]:
         """Hold what must hold while the command is alive; gives its plan and its place.
 
         Raises:
@@ -261,7 +261,7 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
         command: ChildCommand,
         guarded: tuple[tuple[bool, str], ...],
         stack: contextlib.AsyncExitStack,
-    ) -> Plan:
+    ) -> SandboxPlan:
         if self.level == "bwrap":
             return bubblewrap_plan(command, self.host, guarded)
         if self.level == "none":
@@ -284,7 +284,7 @@ def for_life(host: Surroundings) -> Surroundings:
     return msgspec.structs.replace(host, limits=limits)
 
 
-def kept_plan(command: ChildCommand, host: Surroundings, interpreter: str) -> Plan:
+def kept_plan(command: ChildCommand, host: Surroundings, interpreter: str) -> SandboxPlan:
     """Plan a run without isolation, beside a keeper that ends all of it when the daemon dies.
 
     Raises:
@@ -295,7 +295,7 @@ def kept_plan(command: ChildCommand, host: Surroundings, interpreter: str) -> Pl
     options += ["--chdir", str(command.cwd or command.workspace), "--unfenced"]
     for name, value in environment(command, host, home=bare_home(host)).items():
         options += ["--setenv", name, value]
-    return Plan(
+    return SandboxPlan(
         argv=limited_argv(command, host),
         bwrap=confine_program.__file__,
         interpreter=(interpreter, "-I", "-S", "-E"),

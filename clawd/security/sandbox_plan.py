@@ -160,7 +160,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How to start a command.
 
     Attributes:
@@ -228,7 +228,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 def bubblewrap_plan(
     command: ChildCommand, host: Surroundings, guarded: Sequence[tuple[bool, str]] = ()
-) -> Plan:
+) -> SandboxPlan:
     """Plan a run in new namespaces that hold the system read-only and the workspace.
 
     Args:
@@ -263,7 +263,7 @@ def bubblewrap_plan(
     if wall := _wall(command, workspace, host):
         files[_WALL] = wall
         argv = landlock_exec.start_words(argv, environment(command, host)["PATH"])
-    return Plan(
+    return SandboxPlan(
         argv=argv,
         limits={} if is_inside else _limits(host.limits),
         bwrap=host.bwrap,
@@ -275,7 +275,7 @@ def bubblewrap_plan(
     )
 
 
-def bare_plan(command: ChildCommand, host: Surroundings) -> Plan:
+def bare_plan(command: ChildCommand, host: Surroundings) -> SandboxPlan:
     """Plan a run without namespaces: limits and a clean environment only.
 
     Raises:
@@ -283,7 +283,7 @@ def bare_plan(command: ChildCommand, host: Surroundings) -> Plan:
     """
     _check_command(command)
     env = environment(command, host, home=bare_home(host))
-    return Plan(
+    return SandboxPlan(
         argv=limited_argv(command, host),
         cwd=str(command.cwd or command.workspace),
         env=env,

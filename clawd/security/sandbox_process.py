@@ -23,7 +23,7 @@ from clawd.security.sandbox_child import (
     Overseer,
     memory_file,
 )
-from clawd.security.sandbox_plan import ChildCommand, Plan
+from clawd.security.sandbox_plan import ChildCommand, SandboxPlan
 
 # Beyond this a flood costs the daemon more than the rest of the output is worth.
 FLOOD_BYTES = 64 << 20
@@ -100,7 +100,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_plan(
-    plan: Plan,
+    plan: SandboxPlan,
     command: ChildCommand,
     *,
     registry: KillRegistry | None,

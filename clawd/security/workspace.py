@@ -18,9 +18,9 @@ from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.security.file_content import (
     FileState,
     Keeper,
-    Plan,
+    ReplacementRules,
     Target,
-    Told,
+    TranslatedErrors,
     append,
     opened,
     remove,
@@ -38,7 +38,7 @@ _PROC = Path("/proc")
 Kind = Literal["file", "folder", "link", "other"]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class FolderEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One thing in a folder; links are not followed."""
 
     name: str
@@ -80,7 +80,7 @@ class Workspace:
 
     def __enter__(self) -> Self:
         folder = self.rules.workspace
-        with Told(str(folder)):
+        with TranslatedErrors(str(folder)):
             root = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if real_path(root) != folder:
             os.close(root)
@@ -102,7 +102,7 @@ class Workspace:
 
     def open_read(self, path: str | Path) -> BinaryIO:
         """Open a regular file; never blocks on and never touches a FIFO, device or socket."""
-        with Told(str(path)):
+        with TranslatedErrors(str(path)):
             handle = self._open(path, os.O_PATH)
             try:
                 mode = os.fstat(handle).st_mode
@@ -114,9 +114,9 @@ class Workspace:
                 os.close(handle)
             return os.fdopen(descriptor, "rb")
 
-    def stat(self, path: str) -> Entry:
+    def stat(self, path: str) -> FolderEntry:
         """Describe what a path leads to; links are followed as far as they stay allowed."""
-        with Told(path):
+        with TranslatedErrors(path):
             handle = self._open(path, os.O_PATH)
             try:
                 return _entry(posixpath.basename(path.rstrip("/")) or path, os.fstat(handle))
@@ -131,22 +131,24 @@ class Workspace:
             return False
         return True
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[FolderEntry]:
         """Return what a folder holds, by name; forbidden things in it are left out."""
-        with Told(path):
+        with TranslatedErrors(path):
             folder = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 return self._scan(folder)
             finally:
                 os.close(folder)
 
-    def walk(self, path: str, *, skip: frozenset[str] = frozenset()) -> Iterator[tuple[str, Entry]]:
+    def walk(
+        self, path: str, *, skip: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[str, FolderEntry]]:
         """Yield everything under a folder, each folder before what it holds, by name.
 
         Paths are relative to the folder. Links are not followed; what cannot be read is skipped,
         and so are folders of the names in `skip`, and what lies more than 64 folders down.
         """
-        with Told(path):
+        with TranslatedErrors(path):
             folder = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield from self._walk(folder, "", skip)
@@ -155,7 +157,7 @@ class Workspace:
 
     def state(self, path: str | Path) -> FileState | None:
         """Return what a regular file holds, or None when nothing is there."""
-        with Told(str(path)):
+        with TranslatedErrors(str(path)):
             try:
                 with self._target(path, makes_folders=False) as target, opened(target) as file:
                     return state_of(file) if file >= 0 else None
@@ -168,21 +170,21 @@ class Workspace:
         A link is followed as far as it stays allowed; a hard link is broken, not written through.
         `was` is what the file must still hold: `BusyError` if it does not.
         """
-        return self.restore(path, (data,), Plan(replaces=was))
+        return self.restore(path, (data,), ReplacementRules(replaces=was))
 
-    def restore(self, path: str | Path, chunks: Iterable[bytes], plan: Plan) -> bool:
+    def restore(self, path: str | Path, chunks: Iterable[bytes], plan: ReplacementRules) -> bool:
         """Do what `write` does, with the bytes in pieces, when the plan fits."""
         plan = msgspec.structs.replace(plan, new_mode=0o666 & ~self._umask)
-        with Told(str(path)), self._target(path, makes_folders=True) as target:
+        with TranslatedErrors(str(path)), self._target(path, makes_folders=True) as target:
             return replace(target, chunks, self._keeper, plan)
 
     def append(self, path: str, data: bytes) -> bool:
         """Add to the end of a file or create it; tells if created."""
-        with Told(path), self._target(path, makes_folders=True) as target:
+        with TranslatedErrors(path), self._target(path, makes_folders=True) as target:
             with opened(target) as file:
                 is_new = file < 0
             if is_new:
-                plan = Plan(must_be_new=True, new_mode=0o666 & ~self._umask)
+                plan = ReplacementRules(must_be_new=True, new_mode=0o666 & ~self._umask)
                 replace(target, (data,), self._keeper, plan)
             else:
                 append(target, data, self._keeper)
@@ -195,8 +197,8 @@ class Workspace:
 
         `folders` are named outermost first, as a `FileChange` does.
         """
-        with Told(str(path)), self._target(path, makes_folders=False) as target:
-            remove(target, self._keeper, Plan(replaces=was))
+        with TranslatedErrors(str(path)), self._target(path, makes_folders=False) as target:
+            remove(target, self._keeper, ReplacementRules(replaces=was))
         self._remove_folders(folders)
 
     def _locate(self, path: str | Path) -> Location:
@@ -354,7 +356,7 @@ class Workspace:
         finally:
             os.close(fresh)
 
-    def _scan(self, folder: int) -> list[Entry]:
+    def _scan(self, folder: int) -> list[FolderEntry]:
         base = real_path(folder)
         found = []
         with os.scandir(folder) as scan:
@@ -368,7 +370,9 @@ class Workspace:
                 found.append(_entry(item.name, status))
         return sorted(found, key=lambda entry: entry.name)
 
-    def _walk(self, folder: int, prefix: str, skip: frozenset[str]) -> Iterator[tuple[str, Entry]]:
+    def _walk(
+        self, folder: int, prefix: str, skip: frozenset[str]
+    ) -> Iterator[tuple[str, FolderEntry]]:
         for entry in self._scan(folder):
             if entry.kind == "folder" and entry.name in skip:
                 continue
@@ -399,7 +403,7 @@ def _hint(location: Location) -> str:
     return "Give a path relative to the workspace; workspace_only = false in [security] lifts this."
 
 
-def _entry(name: str, status: os.stat_result) -> Entry:
+def _entry(name: str, status: os.stat_result) -> FolderEntry:
     kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
-    return Entry(name=name, kind=kind, size=status.st_size, modified_at=status.st_mtime)
+    return FolderEntry(name=name, kind=kind, size=status.st_size, modified_at=status.st_mtime)

@@ -165,7 +165,7 @@ class ChangeLog(Protocol):
         ...
 
 
-class Visit(msgspec.Struct, kw_only=True):
+class CommandChanges(msgspec.Struct, kw_only=True):
     """A command's stay in a workspace.
 
     Attributes:
@@ -197,11 +197,11 @@ class CommandLog(Protocol):
         """Look at a workspace that is not known yet, which can take seconds."""
         ...
 
-    async def enter(self, call: CallFacts) -> Visit | None:
+    async def enter(self, call: CallFacts) -> CommandChanges | None:
         """Keep what stands in the workspace, before a command runs; None where it cannot."""
         ...
 
-    async def leave(self, visit: Visit) -> Aftermath:
+    async def leave(self, visit: CommandChanges) -> Aftermath:
         """Find out what the command changed and keep that; called once, when it has ended."""
         ...
 

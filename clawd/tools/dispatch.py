@@ -35,7 +35,7 @@ from clawd.security.risk import Action, Assessment
 from clawd.security.taint import TaintBook
 from clawd.tools.audit import CallReports, DispatchSettings
 from clawd.tools.base import ToolResult, failed, in_thread
-from clawd.tools.changes import Visit, call_facts
+from clawd.tools.changes import CommandChanges, call_facts
 from clawd.tools.execution import (
     CANCELLED,
     Executor,
@@ -73,7 +73,7 @@ class _Begun(msgspec.Struct, frozen=True, kw_only=True):
     """A call whose intent is on disk: what it reads and writes, and a command's stay."""
 
     passage: Passage
-    visit: Visit | None = None
+    visit: CommandChanges | None = None
 
 
 class Dispatcher:

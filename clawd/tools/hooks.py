@@ -28,7 +28,7 @@ from clawd.security.sandbox import SandboxStatus
 from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
 from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import ToolResult, Touched, in_thread, succeeded
-from clawd.tools.changes import CallFacts, CommandLog, Visit
+from clawd.tools.changes import CallFacts, CommandChanges, CommandLog
 from clawd.tools.child_outcome import cut_short, put_aside_told
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.taint_tracking import Passage, TaintTracking
@@ -296,7 +296,7 @@ class Hooks:
     ) -> tuple[ChildResult, Passage]:
         writes = (scene.workspace,) if "write" in hook.may or hook.where == "owner" else ()
         touched = Touched(reads=writes, writes=writes)
-        visit: Visit | None = None
+        visit: CommandChanges | None = None
         if writes and self._commands is not None:
             await self._commands.prepare(str(scene.workspace))
         passage = await self._flow.enter(scene.conversation_id, touched)

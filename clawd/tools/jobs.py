@@ -16,7 +16,7 @@ from clawd.errors import ClawError
 from clawd.security.principal import Principal
 from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed, succeeded
-from clawd.tools.changes import CommandLog, Visit, call_facts
+from clawd.tools.changes import CommandChanges, CommandLog, call_facts
 from clawd.tools.child_outcome import told_of
 from clawd.tools.journal import Entry, Journal, timestamp
 from clawd.tools.taint_tracking import Passage, TaintTracking
@@ -55,7 +55,7 @@ class Job:
         self.is_kept = False
         self.entry: Entry | None = None
         self.passage: Passage | None = None
-        self.visit: Visit | None = None
+        self.visit: CommandChanges | None = None
         self.settled = asyncio.Event()  # its intent is on disk, or cannot be put there
         self.cleared = asyncio.Event()
         self.task: asyncio.Task[ChildResult] | None = None

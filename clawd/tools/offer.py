@@ -75,7 +75,7 @@ class McpTool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: McpAnnotations
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class OfferEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the catalogue; `group` is the server that the tool is of, as `mcp:files`."""
 
     name: str
@@ -112,7 +112,7 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
     reads_schemas: bool = True
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class RequestTools(msgspec.Struct, frozen=True, kw_only=True):
     """What requests carry of an offer.
 
     Attributes:
@@ -206,7 +206,7 @@ class Offer:
         return tuple(sorted((*flat, *self.facades), key=lambda tool: tool.name))
 
 
-def told_of(offer: Offer, rules: OfferRules, reader: Reader, *, chosen: str = "") -> Told:
+def told_of(offer: Offer, rules: OfferRules, reader: Reader, *, chosen: str = "") -> RequestTools:
     """Return what requests carry of an offer.
 
     A core is told where the operator wants it so, or else where the schemas of all would take more
@@ -220,7 +220,7 @@ def told_of(offer: Offer, rules: OfferRules, reader: Reader, *, chosen: str = ""
         chosen: a tool that the request insists on.
     """
     if LOOKUP not in offer.names or not _wants_core(offer, rules, reader):
-        return Told(
+        return RequestTools(
             tools=offer.shown,
             hidden=offer.hidden,
             is_lean=reader.reads_tools and not reader.reads_schemas,
@@ -239,7 +239,7 @@ def told_of(offer: Offer, rules: OfferRules, reader: Reader, *, chosen: str = ""
             is_own = is_builtin(tool) and not isinstance(tool, Facade)
             is_told = is_small or not is_own or tool.name in {LOOKUP, *rules.core}
         (tools if is_told or tool.name == chosen else others).append(tool)
-    return Told(tools=tuple(tools), others=tuple(others), hidden=offer.hidden, is_lean=True)
+    return RequestTools(tools=tuple(tools), others=tuple(others), hidden=offer.hidden, is_lean=True)
 
 
 def _wants_core(offer: Offer, rules: OfferRules, reader: Reader) -> bool:
@@ -281,19 +281,19 @@ def names_of(tools: Iterable[Tool]) -> str:
 _UNMISTAKABLE = frozenset(name for name in MEMBERS if "_" in name)
 
 
-def entries(tools: Iterable[Tool], *, is_lean: bool = False) -> tuple[Entry, ...]:
+def entries(tools: Iterable[Tool], *, is_lean: bool = False) -> tuple[OfferEntry, ...]:
     """Return the one catalogue that models and MCP clients are told."""
     return tuple(_entry(tool, is_lean=is_lean) for tool in tools)
 
 
-def _entry(tool: Tool, *, is_lean: bool) -> Entry:
+def _entry(tool: Tool, *, is_lean: bool) -> OfferEntry:
     is_mcp, schema = tool.source.startswith(MCP_SOURCE), offered_parameters(tool)
     if is_lean and is_builtin(tool):
         schema = lean_schema(schema, rare=traits_of(tool).rare)
     elif not is_mcp:
         # Schemas of MCP servers are told as they are: they are counted against a budget.
         schema = _marked(schema)
-    return Entry(
+    return OfferEntry(
         name=tool.name,
         short=single_line(short_of(tool), DESCRIPTION_LIMIT),
         parameters=schema,

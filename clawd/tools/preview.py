@@ -17,11 +17,11 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import BusyError, InvalidRequestError, NotFoundError
-from clawd.security.file_content import CHUNK_BYTES, FileChange, FileState, Plan
+from clawd.security.file_content import CHUNK_BYTES, FileChange, FileState, ReplacementRules
 from clawd.security.held_paths import HeldPaths
 from clawd.security.paths import PathRules
 from clawd.security.snapshot import Tree, TreeStep
-from clawd.security.workspace import Entry, Workspace
+from clawd.security.workspace import FolderEntry, Workspace
 from clawd.wire.changes import DiffLine, FileDiff, Mark
 
 # Beyond this a file is not held in memory, and its lines are not compared.
@@ -106,20 +106,20 @@ class RehearsedWorkspace(Workspace):
         return io.BytesIO(known.new)
 
     @override
-    def stat(self, path: str) -> Entry:
+    def stat(self, path: str) -> FolderEntry:
         place = self.place_of(path)
         known = self._known(path)
         name = posixpath.basename(path.rstrip("/")) or path
         if known is not None and not known.is_large:
             if known.new is None:
                 raise NotFoundError(f"{path} does not exist")
-            return Entry(name=name, kind="file", size=len(known.new), modified_at=0.0)
+            return FolderEntry(name=name, kind="file", size=len(known.new), modified_at=0.0)
         if place in self._made_folders():
-            return Entry(name=name, kind="folder", size=0, modified_at=0.0)
+            return FolderEntry(name=name, kind="folder", size=0, modified_at=0.0)
         return super().stat(path)
 
     @override
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[FolderEntry]:
         place = self.place_of(path)
         made = self._made_folders()
         found = {} if place in made else {each.name: each for each in super().entries(path)}
@@ -127,16 +127,20 @@ class RehearsedWorkspace(Workspace):
             if file.parent == place and not known.is_large:
                 found.pop(file.name, None)
                 if known.new is not None:
-                    found[file.name] = Entry(
+                    found[file.name] = FolderEntry(
                         name=file.name, kind="file", size=len(known.new), modified_at=0.0
                     )
         for folder in made:
             if folder.parent == place:
-                found[folder.name] = Entry(name=folder.name, kind="folder", size=0, modified_at=0.0)
+                found[folder.name] = FolderEntry(
+                    name=folder.name, kind="folder", size=0, modified_at=0.0
+                )
         return sorted(found.values(), key=lambda each: each.name)
 
     @override
-    def walk(self, path: str, *, skip: frozenset[str] = frozenset()) -> Iterator[tuple[str, Entry]]:
+    def walk(
+        self, path: str, *, skip: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[str, FolderEntry]]:
         if not self._files:
             yield from super().walk(path, skip=skip)
             return
@@ -154,7 +158,7 @@ class RehearsedWorkspace(Workspace):
         return super().state(path) if known is None else known.after
 
     @override
-    def restore(self, path: str | Path, chunks: Iterable[bytes], plan: Plan) -> bool:
+    def restore(self, path: str | Path, chunks: Iterable[bytes], plan: ReplacementRules) -> bool:
         file = self._file(path)
         is_new = file.after is None
         is_other = plan.replaces is not None and not (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_child import joined, memory_file
-from clawd.security.sandbox_plan import ChildCommand, Plan, Slot, bubblewrap_plan
+from clawd.security.sandbox_plan import ChildCommand, SandboxPlan, Slot, bubblewrap_plan
 from tests.bench.streams import BenchError
 
 # Ours alone: they are the handshake by which a stop reaches everything that runs.
@@ -50,7 +50,7 @@ class Bare:
 class Prepared:
     """A command that can be started once."""
 
-    def __init__(self, argv: list[str], plan: Plan, descriptors: list[int]) -> None:
+    def __init__(self, argv: list[str], plan: SandboxPlan, descriptors: list[int]) -> None:
         self._argv = argv
         self._plan = plan
         self._descriptors = descriptors
@@ -75,7 +75,7 @@ class Prepared:
         )
 
 
-def _without_handshake(plan: Plan) -> list[str | Slot]:
+def _without_handshake(plan: SandboxPlan) -> list[str | Slot]:
     words: list[str | Slot] = []
     rest = iter(plan.options)
     for word in rest:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clawctl.download import Download, Pace, Remote
+from clawctl.download import Download, DownloadPace, Remote
 from clawctl.main import main
 from clawctl.model_catalogue import entry_of
 from clawctl.model_pull import find_source
@@ -30,7 +30,7 @@ Capture = pytest.CaptureFixture[str]
 DATA = model_bytes(50_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
 # Quick, and with pieces that a test can have many of.
-PACE = Pace(piece_bytes=12_000, pause_s=0.001, max_pause_s=0.01, save_every_s=0.001)
+PACE = DownloadPace(piece_bytes=12_000, pause_s=0.001, max_pause_s=0.01, save_every_s=0.001)
 
 
 @pytest.fixture

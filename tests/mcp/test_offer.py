@@ -12,7 +12,7 @@ from clawd.mcp.tools import McpTool
 from clawd.providers.base import ChatRequest
 from clawd.providers.ledger import estimated, tokens_by_kind
 from clawd.runtime.prompt import PromptSettings, system_prompt
-from clawd.tools.offer import WRITE_RULE, Offer, Told, ToolLookup, descriptors, specs
+from clawd.tools.offer import WRITE_RULE, Offer, RequestTools, ToolLookup, descriptors, specs
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool
 from tests.support.dispatching import Bench, Probe, request
@@ -155,5 +155,5 @@ async def test_a_running_call_goes_on_when_the_server_takes_its_tool_away(
 
 def test_m3_the_rule_about_writing_is_told_to_mcp_clients_and_in_the_prompt() -> None:
     assert WRITE_RULE in INSTRUCTIONS
-    prompt = system_prompt(PromptSettings(), Told(tools=(Probe("file_write"),)))
+    prompt = system_prompt(PromptSettings(), RequestTools(tools=(Probe("file_write"),)))
     assert WRITE_RULE in prompt

@@ -15,8 +15,8 @@ from clawd.memory.rows import MADE_BY, TAINT, Conversation
 from clawd.memory.search import PER_CONVERSATION, SNIPPET_CHARS
 from clawd.memory.store import Memory
 from clawd.memory.vectors import (
-    Asked,
     Meaning,
+    QuestionVector,
     VectorModel,
     _likeness,
     fused,
@@ -212,7 +212,7 @@ def test_what_is_kept_of_a_vector_gives_the_same_cosines() -> None:
     model = VectorModel(id=1, size=384, least=0.0)
     vectors = random.standard_normal((200, model.size))
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype("<f4")
-    asked = Asked(model=model, vector=vectors[0].tobytes())
+    asked = QuestionVector(model=model, vector=vectors[0].tobytes())
     found = _likeness(asked, [packed(each.tobytes()) for each in vectors])
     assert np.abs(found - vectors @ vectors[0]).max() < 0.01
     assert packed(b"") == packed(b"\0" * 16) == b""

@@ -23,10 +23,10 @@ from clawd.providers.base import (
     strip_context_block,
 )
 from clawd.providers.scripted import (
-    Reply,
     Script,
     ScriptedCall,
     ScriptedProvider,
+    ScriptedReply,
     load_script,
     parse_script,
 )
@@ -269,7 +269,9 @@ def test_only_the_first_context_block_is_stripped(given: str, expected: str) -> 
 
 
 async def test_a_raw_prompt_counts_as_what_the_user_said() -> None:
-    script = Script(replies=(Reply(when="def ", text="pass"), Reply(text="{{last_user}}!")))
+    script = Script(
+        replies=(ScriptedReply(when="def ", text="pass"), ScriptedReply(text="{{last_user}}!"))
+    )
     provider = ScriptedProvider(script=script)
     first = await collect(provider.chat(ChatRequest(prompt="def f():")))
     assert (first.final_text, first.usage.prompt_tokens) == ("pass", 2)
@@ -279,7 +281,7 @@ async def test_a_raw_prompt_counts_as_what_the_user_said() -> None:
 
 async def test_of_scripted_calls_the_first_alone_comes_where_several_are_unwelcome() -> None:
     calls = (ScriptedCall(name="a"), ScriptedCall(name="b"))
-    provider = ScriptedProvider(script=Script(replies=(Reply(tool_calls=calls),)))
+    provider = ScriptedProvider(script=Script(replies=(ScriptedReply(tool_calls=calls),)))
     ask = ChatRequest(messages=(Message(role="user", content="go"),))
     both = await collect(provider.chat(ask))
     assert [call.name for call in both.tool_calls] == ["a", "b"]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from clawd.providers.base import Message, ToolCall
 from clawd.runtime.compression import (
     CUT_RESULT_TOKENS,
-    Choice,
     CompressionSettings,
     Load,
+    Selection,
     Wish,
     budget_tokens,
     choose,
@@ -74,12 +74,12 @@ def boards(draw: st.DrawFn) -> tuple[list[Message], list[int], Wish]:
     )
 
 
-def kept(messages: Sequence[Message], choice: Choice) -> list[Message]:
+def kept(messages: Sequence[Message], choice: Selection) -> list[Message]:
     first = [messages[choice.anchor]] if choice.anchor is not None else []
     return [*first, *messages[choice.start :]]
 
 
-def size(tokens: Sequence[int], choice: Choice) -> int:
+def size(tokens: Sequence[int], choice: Selection) -> int:
     anchor = tokens[choice.anchor] if choice.anchor is not None else 0
     return anchor + sum(
         min(each, choice.cuts.get(index, each))
@@ -151,7 +151,7 @@ def test_nothing_goes_only_where_nothing_could(
 def test_the_newest_twenty_to_thirty_stay_and_begin_with_the_user() -> None:
     messages = [m for _ in range(40) for m in exchange([])]
     choice = choose(messages, [1] * 80, Wish(least=20, most=30))
-    assert choice == Choice(start=50)
+    assert choice == Selection(start=50)
 
 
 def test_a_long_exchange_keeps_its_words_and_its_newest_rounds() -> None:
@@ -166,23 +166,23 @@ def test_a_long_exchange_keeps_its_words_and_its_newest_rounds() -> None:
 def test_fewer_stay_where_the_newest_are_too_large() -> None:
     messages = [m for _ in range(20) for m in exchange([])]
     wish = Wish(least=20, most=30, room_tokens=45, has_pending=True)
-    assert choose(messages, [10] * 40, wish) == Choice(start=36)
+    assert choose(messages, [10] * 40, wish) == Selection(start=36)
 
 
 def test_only_the_answer_stays_of_a_last_exchange_with_a_huge_result() -> None:
     messages = [*exchange([]), *exchange([1])]
     tokens = [5, 5, 5, 5, 9_000, 5]
     wish = Wish(least=20, most=30, room_tokens=100, has_pending=True)
-    assert choose(messages, tokens, wish) == Choice(start=5, anchor=2)
+    assert choose(messages, tokens, wish) == Selection(start=5, anchor=2)
 
 
 def test_in_a_running_exchange_old_results_are_cut_before_the_newest() -> None:
     messages = [*exchange([]), user(), answer("a"), result("a"), answer("b"), result("b")]
     tokens = [5, 5, 5, 5, 4_000, 5, 900]
     choice = choose(messages, tokens, Wish(least=20, most=30, room_tokens=1_215))
-    assert choice == Choice(start=2, cuts={4: 300})
+    assert choice == Selection(start=2, cuts={4: 300})
     choice = choose(messages, tokens, Wish(least=20, most=30, room_tokens=515))
-    assert choice == Choice(start=2, cuts={4: CUT_RESULT_TOKENS, 6: 436})
+    assert choice == Selection(start=2, cuts={4: CUT_RESULT_TOKENS, 6: 436})
 
 
 def test_one_exchange_that_fits_is_left_alone() -> None:

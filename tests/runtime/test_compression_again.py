@@ -13,7 +13,7 @@ from clawd.memory.checkpoints import Checkpoint, Shown
 from clawd.memory.rows import StoredMessage
 from clawd.providers.base import ChatRequest, Delta, Evaluated, Failed, Finished, Message, Usage
 from clawd.providers.ledger import PartTokens
-from clawd.runtime.compression import Choice, Cut
+from clawd.runtime.compression import Cut, Selection
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.transcript import OPENING
 from clawd.wire.events import Notice
@@ -51,7 +51,7 @@ def rows(*roles: str, first: int = 1) -> list[StoredMessage]:
     ]
 
 
-def cut(found: Shown, choice: Choice) -> Checkpoint:
+def cut(found: Shown, choice: Selection) -> Checkpoint:
     kept = [stored.message for stored in found.messages]
     return Cut(found=found, kept=kept, tokens=[9] * len(kept), choice=choice).checkpoint()
 
@@ -59,7 +59,7 @@ def cut(found: Shown, choice: Choice) -> Checkpoint:
 def test_a_message_that_stays_behind_a_checkpoint_stays_when_results_alone_are_cut() -> None:
     before = Checkpoint(text="earlier", upto=20, anchor=11, seen=22, replaced=19)
     stored = [*rows("user", first=11), *rows("assistant", "tool", first=21)]
-    made = cut(Shown(messages=tuple(stored), checkpoint=before), Choice(start=0, cuts={2: 4}))
+    made = cut(Shown(messages=tuple(stored), checkpoint=before), Selection(start=0, cuts={2: 4}))
     assert (made.anchor, made.upto, made.replaced) == (11, 20, 19)
 
 

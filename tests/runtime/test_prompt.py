@@ -21,7 +21,7 @@ from clawd.runtime.prompt import (
     system_prompt,
 )
 from clawd.tools.base import Tool
-from clawd.tools.offer import OfferRules, Told, ToolLookup
+from clawd.tools.offer import OfferRules, RequestTools, ToolLookup
 from clawd.tools.registry import Facade
 from tests.runtime.inboxes import House
 from tests.runtime.models import calls, says
@@ -42,11 +42,11 @@ FULL = PromptSettings(
 
 
 def prompt(settings: PromptSettings = FULL, *tools: Tool) -> str:
-    return system_prompt(settings, Told(tools=tools))
+    return system_prompt(settings, RequestTools(tools=tools))
 
 
 def test_the_sections_come_in_their_order() -> None:
-    told = Told(tools=(Added("added"), Probe("file_write")), others=(Probe("plan"),))
+    told = RequestTools(tools=(Added("added"), Probe("file_write")), others=(Probe("plan"),))
     text = system_prompt(FULL, told)
     marks = [
         "THE BASE",
@@ -85,7 +85,7 @@ def test_r4_a_tool_that_requests_describe_is_not_described_in_the_prompt_as_well
     tools = (Probe("alpha"), Probe("beta"))
     assert "alpha" not in prompt(FULL, *tools)
     assert "tool_lookup" not in prompt(FULL, *tools)
-    text = system_prompt(FULL, Told(tools=tools[:1], others=tools[1:]))
+    text = system_prompt(FULL, RequestTools(tools=tools[:1], others=tools[1:]))
     assert "alpha" not in text
     assert "beta" in text.partition("[tools]\n")[2].partition("\n\n")[0]
     assert "and those that tool_lookup shows" in text
@@ -99,7 +99,7 @@ def test_spliced_text_cannot_leave_its_line_or_drive_a_terminal() -> None:
     hostile = PromptSettings(
         base="b\x1bb", operator="o\x08o", agent="a\x00a", knowledge_cutoff="2\n3"
     )
-    told = Told(tools=(Hostile(),), others=(Hostile("other"),))
+    told = RequestTools(tools=(Hostile(),), others=(Hostile("other"),))
     text = system_prompt(hostile, told)
     assert not set(text) & set(map(chr, [*range(9), *range(11, 32), 127]))
     assert text.count("\n[rules]\n") == 1
@@ -127,7 +127,7 @@ def test_a_clipped_text_fits_and_marks_the_cut(text: str, limit: int) -> None:
         assert text.startswith(short.removesuffix("\n[cut]"))
 
 
-TOLD = Told(tools=(Added("added"),), others=(Probe("plan"),))
+TOLD = RequestTools(tools=(Added("added"),), others=(Probe("plan"),))
 
 
 def inputs(**changes: Any) -> PromptInputs:
@@ -192,9 +192,13 @@ def test_a_copy_goes_its_own_way() -> None:
 
 CHANGES = [
     inputs(),
-    inputs(told=Told(tools=(Added("added"), Probe("file_write")))),
-    inputs(told=Told(tools=())),
-    inputs(told=Told(tools=(Probe("knowledge_save"), Probe("knowledge_load"), Probe("web_fetch")))),
+    inputs(told=RequestTools(tools=(Added("added"), Probe("file_write")))),
+    inputs(told=RequestTools(tools=())),
+    inputs(
+        told=RequestTools(
+            tools=(Probe("knowledge_save"), Probe("knowledge_load"), Probe("web_fetch"))
+        )
+    ),
     own(base="B"),
     own(operator="O"),
     own(agent="A"),
@@ -252,7 +256,7 @@ RULES = {
 
 def test_m3_each_rule_can_be_switched_off_by_itself() -> None:
     assert list(RuleOptions.__struct_fields__) == list(RULES)
-    offered = Told(tools=(Probe("file_write"), Probe("memory_search"), Probe("web_search")))
+    offered = RequestTools(tools=(Probe("file_write"), Probe("memory_search"), Probe("web_search")))
     settings = PromptSettings(knowledge_cutoff="2026-01")
     for off, text in RULES.items():
         rules = RuleOptions(**{off: False})
@@ -265,7 +269,7 @@ def test_m3_each_rule_can_be_switched_off_by_itself() -> None:
 
 
 def test_m3_a_rule_that_is_switched_off_is_gone_from_a_prompt_that_stood() -> None:
-    inputs = PromptInputs(settings=PromptSettings(), told=Told(tools=()))
+    inputs = PromptInputs(settings=PromptSettings(), told=RequestTools(tools=()))
     preamble = Preamble(inputs)
     assert "Name your sources" in preamble.render()
     quiet = PromptSettings(rules=RuleOptions(sources=False))

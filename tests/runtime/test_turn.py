@@ -12,7 +12,7 @@ from clawd.runtime.turn import Turn
 from clawd.runtime.turn_plan import GoOn, TurnLimits, TurnPlan
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.dispatch import Dispatcher
-from clawd.tools.offer import Told
+from clawd.tools.offer import RequestTools
 from clawd.wire.events import (
     HopFinished,
     Notice,
@@ -51,7 +51,7 @@ class Table:
             turn_id="turn-1",
             message=USER,
             system="be good",
-            told=Told(tools=tuple(self.tools)),
+            told=RequestTools(tools=tuple(self.tools)),
             provider=self.model,
             model="m",
             limits=TurnLimits(**limits),  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from clawd.runtime.attempts import REMARK
 from clawd.runtime.context import Context, open_calls
 from clawd.runtime.turn import Turn
 from clawd.runtime.turn_plan import TurnLimits, TurnPlan
-from clawd.tools.offer import Told
+from clawd.tools.offer import RequestTools
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event
@@ -83,7 +83,7 @@ async def run_turns(
             turn_id=f"turn-{number}",
             message=USER,
             system="be good",
-            told=Told(tools=(Probe(),)),
+            told=RequestTools(tools=(Probe(),)),
             provider=model,
             model="m",
             limits=TurnLimits(max_tool_rounds=3),

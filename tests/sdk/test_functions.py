@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk import ApprovalRequested, Session, ToolOptions, ToolResult, function_tool
-from clawd.sdk.functions import Told, read_docstring, schema_of, takes_none
+from clawd.sdk.functions import DocstringParts, read_docstring, schema_of, takes_none
 from clawd.security.risk import Assessment
 from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import Arguments, Tool, ToolContext
@@ -336,7 +336,7 @@ SPHINX = """Find a book.
 
 
 def test_google_style_is_read() -> None:
-    assert read_docstring(GOOGLE) == Told(
+    assert read_docstring(GOOGLE) == DocstringParts(
         short="Find a book.",
         text="Find a book.\n\nIt may be in the cellar.",
         arguments={
@@ -348,7 +348,7 @@ def test_google_style_is_read() -> None:
 
 
 def test_param_fields_are_read() -> None:
-    assert read_docstring(SPHINX) == Told(
+    assert read_docstring(SPHINX) == DocstringParts(
         short="Find a book.",
         text="Find a book.",
         arguments={"title": "of the book, on its cover", "copies": "how many"},
@@ -361,9 +361,9 @@ def test_a_line_that_looks_like_an_entry_belongs_to_its_argument_when_it_is_set_
 
 
 def test_nothing_is_read_out_of_nothing() -> None:
-    assert read_docstring(None) == Told()
-    assert read_docstring("  \n ") == Told()
-    assert read_docstring("Args:\n    x: a value") == Told(arguments={"x": "a value"})
+    assert read_docstring(None) == DocstringParts()
+    assert read_docstring("  \n ") == DocstringParts()
+    assert read_docstring("Args:\n    x: a value") == DocstringParts(arguments={"x": "a value"})
 
 
 @each_row(

@@ -18,8 +18,8 @@ import pytest
 from clawd.security.egress import MAX_HOSTS, Connect, Denial, Egress, WayOut, _FromProxy
 from clawd.security.egress_proxy import (
     MAX_CONNECTIONS,
-    Asked,
-    Refused,
+    ProxyTarget,
+    RefusedRequest,
     parse_request,
     refusal,
     server_name,
@@ -44,13 +44,13 @@ def _request(line: str, *headers: str) -> bytes:
 @each_row(
     ("head", "asked"),
     [
-        (_request("CONNECT Example.ORG.:443 HTTP/1.1", "Host: x"), Asked("example.org", 443)),
-        (_request("CONNECT [2001:db8::1]:443 HTTP/1.1"), Asked("[2001:db8::1]", 443)),
+        (_request("CONNECT Example.ORG.:443 HTTP/1.1", "Host: x"), ProxyTarget("example.org", 443)),
+        (_request("CONNECT [2001:db8::1]:443 HTTP/1.1"), ProxyTarget("[2001:db8::1]", 443)),
         # What follows is inside the tunnel: no other reader of it is there.
-        (_request("CONNECT a.org:443 HTTP/1.1", "Content-Length: 9"), Asked("a.org", 443)),
+        (_request("CONNECT a.org:443 HTTP/1.1", "Content-Length: 9"), ProxyTarget("a.org", 443)),
         (
             _request("GET http://a.org/ HTTP/1.1", "Host: b.org", "Host: c.org", "hOST: d.org"),
-            Asked(
+            ProxyTarget(
                 "a.org", 80,
                 _request("GET / HTTP/1.1", "Host: a.org", "Connection: close"), 0,
             ),
@@ -60,7 +60,7 @@ def _request(line: str, *headers: str) -> bytes:
                 "GET http://Example.org:8080/a?b=1#c HTTP/1.1", "Host: evil.test", "X-A: 1",
                 "Proxy-Authorization: Basic eDp5", "Connection: keep-alive, X-Gone", "X-Gone: 2",
             ),
-            Asked(
+            ProxyTarget(
                 "example.org", 8080,
                 _request(
                     "GET /a?b=1 HTTP/1.1", "Host: example.org:8080", "X-A: 1", "Connection: close"
@@ -70,7 +70,7 @@ def _request(line: str, *headers: str) -> bytes:
         ),
         (
             _request("POST http://example.org HTTP/1.0", "Content-Length: 5"),
-            Asked(
+            ProxyTarget(
                 "example.org", 80,
                 _request(
                     "POST / HTTP/1.1", "Host: example.org", "Content-Length: 5", "Connection: close"
@@ -80,7 +80,7 @@ def _request(line: str, *headers: str) -> bytes:
         ),
         (
             _request("GET http://e.org?q HTTP/1.1", "Transfer-Encoding: Chunked"),
-            Asked(
+            ProxyTarget(
                 "e.org", 80,
                 _request(
                     "GET /?q HTTP/1.1", "Host: e.org", "Transfer-Encoding: Chunked",
@@ -91,7 +91,7 @@ def _request(line: str, *headers: str) -> bytes:
         ),
         (
             _request("GET http://e.org/ws HTTP/1.1", "Upgrade: websocket", "Connection: Upgrade"),
-            Asked(
+            ProxyTarget(
                 "e.org", 80,
                 _request(
                     "GET /ws HTTP/1.1", "Host: e.org", "Connection: Upgrade", "Upgrade: websocket"
@@ -101,7 +101,7 @@ def _request(line: str, *headers: str) -> bytes:
         ),
     ],
 )  # fmt: skip
-def test_a_request_is_taken_as_its_server_is_to_see_it(head: bytes, asked: Asked) -> None:
+def test_a_request_is_taken_as_its_server_is_to_see_it(head: bytes, asked: ProxyTarget) -> None:
     assert parse_request(head) == asked
 
 
@@ -153,7 +153,7 @@ def test_a_request_is_taken_as_its_server_is_to_see_it(head: bytes, asked: Asked
     ],
 )
 def test_a_request_that_two_readers_could_take_differently_is_refused(head: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedRequest):
         parse_request(head)
 
 
@@ -172,7 +172,9 @@ def test_the_host_of_a_tls_connection_is_read_from_every_split_of_its_first_mess
 
 
 def test_a_refusal_says_why_where_programs_show_it_and_is_a_comment_to_a_shell() -> None:
-    told = refusal(Refused(403, "a.org:443 is not granted", "clawctl policy\r\nallow")).decode()
+    told = refusal(
+        RefusedRequest(403, "a.org:443 is not granted", "clawctl policy\r\nallow")
+    ).decode()
     head, _, body = told.partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 403 clawd refused: a.org:443 is not granted\r\n")
     assert body and all(line.startswith("#") for line in body.splitlines())

@@ -18,7 +18,7 @@ from clawd.kernel import landlock
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import (
     ChildCommand,
-    Plan,
+    SandboxPlan,
     Surroundings,
     bubblewrap_plan,
     closed_files,
@@ -72,7 +72,7 @@ def test_s1_no_kind_of_sandboxed_child_can_open_a_file_of_the_kernel_for_writing
     assert found["outside"] > (_ENOUGH_FILES if uid == 0 else 0)
 
 
-def _plan(workspace: Path, script: str, **changes: Any) -> Plan:
+def _plan(workspace: Path, script: str, **changes: Any) -> SandboxPlan:
     sandbox = shutil.which("bwrap")
     assert sandbox is not None
     host = Surroundings(bwrap=sandbox, prlimit="", landlock=(landlock.abi(), os.uname().machine))
@@ -80,7 +80,7 @@ def _plan(workspace: Path, script: str, **changes: Any) -> Plan:
     return bubblewrap_plan(command, msgspec.structs.replace(host, **changes))
 
 
-def _without_the_mount(plan: Plan) -> Plan:
+def _without_the_mount(plan: SandboxPlan) -> SandboxPlan:
     """Return a plan that leaves /proc as bubblewrap mounts it."""
     words = list(plan.options)
     at = next(n for n, word in enumerate(words) if words[n : n + 2] == ["--remount-ro", "/proc"])
@@ -88,7 +88,7 @@ def _without_the_mount(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, options=tuple(words))
 
 
-async def _ran(plan: Plan, workspace: Path) -> str:
+async def _ran(plan: SandboxPlan, workspace: Path) -> str:
     command = ChildCommand(argv=("-",), workspace=workspace, timeout_s=60)
     return (await run_plan(plan, command, registry=None, on_output=None)).output
 

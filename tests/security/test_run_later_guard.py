@@ -16,7 +16,7 @@ import pytest
 from clawd.errors import SandboxUnavailableError
 from clawd.security import run_later_guard
 from clawd.security.run_later_guard import PutAside, RunLaterGuard
-from clawd.security.run_later_scan import Found, gitlinks
+from clawd.security.run_later_scan import ScanResult, gitlinks
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from tests.support.rows import each_row
@@ -182,7 +182,7 @@ async def test_who_enters_while_another_leaves_does_not_trust_what_that_one_made
     scanned, go_on = asyncio.Event(), asyncio.Event()
     find = run_later_guard._found
 
-    async def slow(place: run_later_guard._Place, most: int) -> Found:
+    async def slow(place: run_later_guard._Place, most: int) -> ScanResult:
         found = await find(place, most)
         scanned.set()
         await go_on.wait()

@@ -21,7 +21,7 @@ from clawd.security import sandbox_child
 from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import Mode, Sandbox, SandboxSettings
 from clawd.security.sandbox_child import limit_process
-from clawd.security.sandbox_plan import ChildCommand, Plan, Surroundings, bubblewrap_plan
+from clawd.security.sandbox_plan import ChildCommand, SandboxPlan, Surroundings, bubblewrap_plan
 from clawd.security.sandbox_process import FLOOD_BYTES, ChildResult, Level
 from tests.support.time_limits import TimeLimit
 
@@ -489,7 +489,7 @@ def test_what_cannot_be_limited_is_an_error() -> None:
         limit_process(os.getpid(), {"corre": 0})
 
 
-def plan_with(bwrap: Path, workspace: Path) -> Plan:
+def plan_with(bwrap: Path, workspace: Path) -> SandboxPlan:
     command = ChildCommand(argv=("true",), workspace=workspace)
     return bubblewrap_plan(command, Surroundings(bwrap=str(bwrap), prlimit="/usr/bin/prlimit"))
 

@@ -10,7 +10,7 @@ import yarl
 
 from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.security.egress import Egress
-from clawd.security.egress_proxy import Refused, parse_authority
+from clawd.security.egress_proxy import RefusedRequest, parse_authority
 from clawd.security.network import NetworkRules, refused_because
 from tests.security.canary import Canary, Names, canary
 from tests.support.rows import each_row
@@ -396,7 +396,7 @@ async def test_a_command_is_led_there_by_no_grant(bird: Canary, form: str) -> No
         return None
 
     way = egress.way_out(decide)
-    with pytest.raises((*_REFUSALS, Refused)):
+    with pytest.raises((*_REFUSALS, RefusedRequest)):
         host, port = parse_authority(f"{name}:{bird.port}", 0)
         await way._connected(host, port)
     assert bird.attempts == []

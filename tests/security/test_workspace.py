@@ -25,7 +25,7 @@ from clawd.errors import (
     NotFoundError,
 )
 from clawd.security import held_paths as beneath
-from clawd.security.file_content import FileState, Plan
+from clawd.security.file_content import FileState, ReplacementRules
 from clawd.security.held_paths import HeldPaths, open_beneath, walk_beneath
 from clawd.security.paths import PathRules
 from clawd.security.workspace import Workspace
@@ -355,7 +355,7 @@ def test_s12_a_process_that_is_killed_while_it_writes_leaves_nothing(root: Path)
         names.extend(path.name for path in root.iterdir())
 
     with Workspace(PathRules(workspace=root)) as workspace:
-        workspace.restore("a.txt", chunks(), Plan())
+        workspace.restore("a.txt", chunks(), ReplacementRules())
     assert sorted(names) == ["a.txt", "sub"]
 
 
@@ -400,7 +400,7 @@ def test_a_write_through_a_link_changes_what_it_leads_to(workspace: Workspace, r
 def test_a_resolved_path_is_taken_as_it_is_and_never_through_a_link(
     workspace: Workspace, root: Path
 ) -> None:
-    plan = Plan(must_be_new=True)
+    plan = ReplacementRules(must_be_new=True)
     for name in ("sub /a", " sub/~", "~/notes", "b "):
         assert workspace.restore(root / name, (b"x",), plan)
         assert (root / name).read_bytes() == b"x"
@@ -411,7 +411,7 @@ def test_a_resolved_path_is_taken_as_it_is_and_never_through_a_link(
     for path in (root / "link" / "new", root / "to-a", root / "sub" / ".." / "a.txt"):
         for act in (
             partial(workspace.state, path),
-            partial(workspace.restore, path, (b"x",), Plan()),
+            partial(workspace.restore, path, (b"x",), ReplacementRules()),
             partial(workspace.remove, path, None),
             partial(workspace.open_read, path),
         ):

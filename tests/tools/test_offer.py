@@ -13,7 +13,7 @@ from clawd.tools.offer import (
     Offer,
     OfferRules,
     Reader,
-    Told,
+    RequestTools,
     ToolLookup,
     descriptors,
     example_of,
@@ -131,7 +131,7 @@ def test_the_addenda_of_members_are_told_by_their_facade() -> None:
         addendum: ClassVar[str] = "WRITE WITH CARE"
 
     offer = Offer([Added("file_write")], "unified")
-    assert "WRITE WITH CARE" in system_prompt(PromptSettings(), Told(tools=offer.shown))
+    assert "WRITE WITH CARE" in system_prompt(PromptSettings(), RequestTools(tools=offer.shown))
 
 
 CORE = OfferRules(kind="core", core=("file_list", "file_read", "shell"))

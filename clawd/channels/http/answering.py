@@ -370,7 +370,7 @@ _BEFORE_ANSWER = (Loading, Notice, PlanChanged, HopReset)
 _CONTENT = (Text, Reasoning, CallDelta)
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class StreamTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long a stream waits for what.
 
     Attributes:
@@ -390,7 +390,7 @@ async def answer(
     dialect: Dialect,
     *,
     stream: bool,
-    pace: Pace | None = None,
+    pace: StreamTimes | None = None,
 ) -> web.StreamResponse:
     """Answer a request with a generation, in a dialect."""
     return await answer_many(request, (generation,), One(dialect), stream=stream, pace=pace)
@@ -402,7 +402,7 @@ async def answer_many(
     dialect: ManyDialect,
     *,
     stream: bool,
-    pace: Pace | None = None,
+    pace: StreamTimes | None = None,
 ) -> web.StreamResponse:
     """Answer a request with several generations; when one of them fails, the answer does."""
     try:
@@ -436,7 +436,7 @@ class _Stream:
         request: web.Request,
         generations: Sequence[Generation],
         dialect: ManyDialect,
-        pace: Pace,
+        pace: StreamTimes,
     ) -> None:
         self._request = request
         self._generations = generations
@@ -556,9 +556,9 @@ class _Stream:
             raise ConnectionAbortedError("the client takes nothing") from None
 
 
-def _pace(request: web.Request) -> Pace:
+def _pace(request: web.Request) -> StreamTimes:
     gateway = request.app.get(GATEWAY)
-    return Pace(ping_s=gateway.ping_s()) if gateway is not None else Pace()
+    return StreamTimes(ping_s=gateway.ping_s()) if gateway is not None else StreamTimes()
 
 
 def _headers(generations: Sequence[Generation]) -> dict[str, str]:

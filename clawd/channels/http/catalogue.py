@@ -64,7 +64,7 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.path)
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Who answers a request.
 
     Attributes:
@@ -146,7 +146,7 @@ class Catalogue:
         first = {each.name: each for each in reversed(found)}
         return tuple(each for each in found if first[each.name] is each)
 
-    async def find(self, name: str) -> Choice:
+    async def find(self, name: str) -> ModelChoice:
         """Return who answers to a name.
 
         Raises:
@@ -166,7 +166,7 @@ class Catalogue:
             )
         return msgspec.structs.replace(choice, name=asked or choice.name)
 
-    def _configured(self, asked: str) -> Choice | None:
+    def _configured(self, asked: str) -> ModelChoice | None:
         """Return who has a name by the configuration alone."""
         settings, providers = self._settings(), self._providers()
         plain = asked.removesuffix(LATEST)
@@ -174,17 +174,17 @@ class Catalogue:
         is_default = plain in {"", DEFAULT, settings.default_model, settings.default_provider}
         if is_default and default is not None:
             name = settings.default_model or settings.default_provider
-            return Choice(name=name, provider=default, model=settings.default_model)
+            return ModelChoice(name=name, provider=default, model=settings.default_model)
         for known in (asked, plain):
             if known in providers:
-                return Choice(name=known, provider=providers[known], model="")
+                return ModelChoice(name=known, provider=providers[known], model="")
         for line in self._lines():
             is_named = line.kind in _REMOTE and line.model in {asked, plain}
             if is_named and line.name in providers:
-                return Choice(name=line.model, provider=providers[line.name], model="")
+                return ModelChoice(name=line.model, provider=providers[line.name], model="")
         return None
 
-    async def _on_this_machine(self, asked: str) -> Choice | None:
+    async def _on_this_machine(self, asked: str) -> ModelChoice | None:
         local = self._local()
         if local is None:
             return None
@@ -196,9 +196,9 @@ class Catalogue:
         )
         if line is None:
             return None
-        return Choice(name=line.name, provider=local, model=line.name)
+        return ModelChoice(name=line.name, provider=local, model=line.name)
 
-    async def _of_provider(self, asked: str) -> Choice | None:
+    async def _of_provider(self, asked: str) -> ModelChoice | None:
         """Return who has a name `provider/model`; of a local one only models that are there."""
         name, _, model = asked.partition("/")
         provider = self._providers().get(name)
@@ -207,8 +207,8 @@ class Catalogue:
         if isinstance(provider, LocalProvider):
             there = await self._there()
             line = _named(model, there) or _named(model.removesuffix(LATEST), there)
-            return Choice(name=asked, provider=provider, model=line.name) if line else None
-        return Choice(name=asked, provider=provider, model=model)
+            return ModelChoice(name=asked, provider=provider, model=line.name) if line else None
+        return ModelChoice(name=asked, provider=provider, model=model)
 
     def _local(self) -> LocalProvider | None:
         """Return who runs models of this machine: the default provider if it is such a one."""
@@ -241,7 +241,7 @@ async def listed(gateway: Gateway) -> tuple[OfferedModel, ...]:
     )
 
 
-async def find(gateway: Gateway, name: str) -> Choice:
+async def find(gateway: Gateway, name: str) -> ModelChoice:
     """Return who answers to a name.
 
     Raises:

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 
 import msgspec
 
-from clawd.channels.http.catalogue import Catalogue, Choice
+from clawd.channels.http.catalogue import Catalogue, ModelChoice
 from clawd.channels.http.errors import nothing_starts
 from clawd.channels.http.model_api import (
     PRESET_WORDS,
@@ -49,7 +49,7 @@ from clawd.runtime.incoming import IncomingMessage, hints_for
 from clawd.runtime.prompt import PreambleOptions, PromptSettings, system_prompt
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
-from clawd.tools.offer import Told
+from clawd.tools.offer import RequestTools
 from clawd.tools.uncancellable import settled
 from clawd.wire.events import Notice
 
@@ -179,7 +179,7 @@ def _stopped() -> StoppedError:
 
 
 def chat_request(
-    request: ModelRequest, choice: Choice, caller: Caller, prompt: PromptSettings
+    request: ModelRequest, choice: ModelChoice, caller: Caller, prompt: PromptSettings
 ) -> ChatRequest:
     """Return what a provider is asked in one pass.
 
@@ -219,7 +219,7 @@ def _system_of(request: ModelRequest, prompt: PromptSettings) -> str:
         options, base=prompt.options.base, operator=prompt.options.operator, agent=False
     )
     settings = msgspec.structs.replace(prompt, options=options)
-    return system_prompt(settings, Told(tools=()))
+    return system_prompt(settings, RequestTools(tools=()))
 
 
 def _preset_word_of(request: ModelRequest) -> PresetWord:
@@ -454,7 +454,9 @@ class ModelGenerations:
         for running in tuple(self._passes):
             running.stop()
 
-    async def _forward(self, request: ModelRequest, choice: Choice, caller: Caller) -> Generation:
+    async def _forward(
+        self, request: ModelRequest, choice: ModelChoice, caller: Caller
+    ) -> Generation:
         asked = chat_request(request, choice, caller, self._settings().prompt)
         await self._ready(choice)
         forwarded = Forwarded(
@@ -467,7 +469,7 @@ class ModelGenerations:
         self._passes.add(forwarded)
         return forwarded
 
-    async def _ready(self, choice: Choice) -> None:
+    async def _ready(self, choice: ModelChoice) -> None:
         """Load a model of this machine, so that only its answer is waited for afterwards.
 
         Raises:
@@ -479,7 +481,9 @@ class ModelGenerations:
         if self._is_stopped():
             raise nothing_starts()
 
-    async def _run_turn(self, request: ModelRequest, choice: Choice, caller: Caller) -> Generation:
+    async def _run_turn(
+        self, request: ModelRequest, choice: ModelChoice, caller: Caller
+    ) -> Generation:
         principal = caller.principal
         incoming = _incoming(request, choice)
         await self._ready(choice)
@@ -554,7 +558,7 @@ class ModelGenerations:
             await self._continuity.discard(place, unused, principal)
 
     async def _looped_request(
-        self, request: ModelRequest, choice: Choice, principal: Principal
+        self, request: ModelRequest, choice: ModelChoice, principal: Principal
     ) -> ChatRequest:
         """Return what a turn would ask first, in a new conversation."""
         preview = await self._inbox.preparation.preview(
@@ -593,7 +597,7 @@ def _shown(request: ModelRequest, messages: Sequence[Message]) -> Iterator[Messa
     return map(as_shown, messages) if request.preset == PRESET_WORDS else iter(messages)
 
 
-def _incoming(request: ModelRequest, choice: Choice) -> IncomingMessage:
+def _incoming(request: ModelRequest, choice: ModelChoice) -> IncomingMessage:
     return IncomingMessage(
         text=_preset_word_of(request).text,
         provider=choice.provider.name(),

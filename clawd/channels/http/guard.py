@@ -55,7 +55,7 @@ class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
     is_tls: bool = False
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """What a request says of where it comes from.
 
     Attributes:
@@ -74,12 +74,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     local_address: str = ""
 
 
-def refusal(asked: Asked, rules: DoorRules) -> str:
+def refusal(asked: RequestOrigin, rules: DoorRules) -> str:
     """Return why a request is refused, or "" when it may go on."""
     return _host_problem(asked, rules) or _origin_problem(asked, rules)
 
 
-def cross_origin(asked: Asked, rules: DoorRules) -> str:
+def cross_origin(asked: RequestOrigin, rules: DoorRules) -> str:
     """Return the configured origin that a request comes from, or "" for none."""
     origin = asked.origins[0] if len(asked.origins) == 1 else ""
     return origin if _is_listed(origin, rules.origins) else ""
@@ -113,7 +113,7 @@ def asked_headers(headers: str) -> list[str]:
     return [name.strip() for name in headers.split(",") if name.strip()]
 
 
-def _host_problem(asked: Asked, rules: DoorRules) -> str:
+def _host_problem(asked: RequestOrigin, rules: DoorRules) -> str:
     if len(asked.hosts) != 1 or not asked.hosts[0]:
         return "a request must name one host"
     host = asked.hosts[0].lower()
@@ -146,7 +146,7 @@ def _is_ours(name: str, local_address: str) -> bool:
         return False
 
 
-def _origin_problem(asked: Asked, rules: DoorRules) -> str:
+def _origin_problem(asked: RequestOrigin, rules: DoorRules) -> str:
     if len(asked.origins) > 1:
         return "a request may name one origin"
     if asked.origins:
@@ -417,11 +417,11 @@ async def dress(request: web.Request, response: web.StreamResponse) -> None:
         headers["Cross-Origin-Resource-Policy"] = "same-origin"
 
 
-def _asked(request: web.Request) -> Asked:
+def _asked(request: web.Request) -> RequestOrigin:
     transport = request.transport
     ours = transport.get_extra_info("sockname") if transport is not None else None
     headers = request.headers
-    return Asked(
+    return RequestOrigin(
         method=request.method,
         target=request.raw_path,
         hosts=tuple(headers.getall("Host", [])),

@@ -225,7 +225,7 @@ _MIN_MEASURED = 16
 _WEIGHT_OF_NEW = 0.5
 
 
-class Pace:
+class PromptRate:
     """Prompt tokens per second, measured."""
 
     def __init__(self, expected_rate: float) -> None:
@@ -292,7 +292,7 @@ class Planner:
     def __init__(self, backend: Backend, *, prefill_chunk: int, speculates: bool) -> None:
         self._backend = backend
         self._prefill_chunk = prefill_chunk
-        self._pace = Pace(backend.expected_prefill_rate)
+        self._pace = PromptRate(backend.expected_prefill_rate)
         self._costs = StepCosts()
         # By answers in a step, apart from those costs: trials and guesses are of one sequence, and
         # what an answer takes grows with its length.

@@ -31,7 +31,7 @@ from clawd.engine.worker.template import ChatTemplate, RenderInput
 MARKER = "\ufdd0"
 
 
-class Guard:
+class TokenGuard:
     """Marks special tokens in text; made for one vocabulary and its template.
 
     Control tokens are marked everywhere. User-defined ones (`<tool_call>`, `<think>`) only where
@@ -177,7 +177,7 @@ class PromptBuilder:
     ) -> None:
         self._vocabulary = vocabulary
         self._template = template
-        self._guard = Guard(vocabulary.special_tokens, template.source)
+        self._guard = TokenGuard(vocabulary.special_tokens, template.source)
         self._max_characters = max_characters
 
     @property

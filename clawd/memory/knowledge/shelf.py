@@ -202,7 +202,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a search: how many entries there are in all, and keywords to try instead."""
 
     hits: tuple[Hit, ...]
@@ -330,7 +330,7 @@ class Shelf:
         page: int,
         size: int,
         near: Mapping[str, tuple[int, int]] | None = None,
-    ) -> Found:
+    ) -> FoundPage:
         """Return a page of the entries with any of the keywords, best first.
 
         Args:
@@ -346,10 +346,10 @@ class Shelf:
             found = _with_near(found, cards, near)
         if not found:
             known = _harmless(uses(cards.values()))
-            return Found(hits=(), total=0, suggestions=tuple(_similar(known, keywords)))
+            return FoundPage(hits=(), total=0, suggestions=tuple(_similar(known, keywords)))
         shown = found[(page - 1) * size : page * size]
         hits = (self._hit(card, _SNIPPET_BYTES) for card in shown)
-        return Found(
+        return FoundPage(
             hits=tuple(Hit(card=h.card, text=snippet(h.text, _SNIPPET_LIMIT)) for h in hits if h),
             total=len(found),
         )
@@ -371,17 +371,17 @@ class Shelf:
             gone=tuple(file for file in known if file not in cards),
         )
 
-    def load(self, wanted: Wanted) -> Found:
+    def load(self, wanted: Wanted) -> FoundPage:
         """Return the entries with all of the keywords, whole, at most four of them."""
         cards = self.cards()
         found = _having(cards.values(), wanted)
         if not found:
             near = [card.file for card in _ranked(cards.values(), wanted.keywords)]
             safe = [file for file in near if not cards[file].untrusted]
-            return Found(hits=(), total=0, suggestions=tuple(safe[:_MAX_LOADED]))
+            return FoundPage(hits=(), total=0, suggestions=tuple(safe[:_MAX_LOADED]))
         limit = self._settings.max_body_bytes + HEADER_LIMIT_BYTES
         hits = (self._hit(card, limit) for card in found[:_MAX_LOADED])
-        return Found(hits=tuple(hit for hit in hits if hit), total=len(found))
+        return FoundPage(hits=tuple(hit for hit in hits if hit), total=len(found))
 
     def delete(self, wanted: Wanted, *, may_be_fixed: bool) -> str:
         """Move the entry of just these keywords to the trash; return its file name.

@@ -15,7 +15,7 @@ from clawd.memory.knowledge.keywords import EntryName, Wanted
 from clawd.memory.knowledge.shelf import (
     Author,
     Card,
-    Found,
+    FoundPage,
     KeywordUse,
     KnowledgeSettings,
     Shelf,
@@ -102,7 +102,7 @@ class Knowledge:
         page: int = 1,
         size: int = 10,
         question: str = "",
-    ) -> Found:
+    ) -> FoundPage:
         """Return a page of the entries with any of the keywords, best first, then the newest.
 
         With a question, and a model that knows what it means, entries of that meaning as well.
@@ -115,7 +115,7 @@ class Knowledge:
             uid, lambda shelf: shelf.search(keywords, page=page, size=size, near=near)
         )
 
-    async def load(self, wanted: Wanted, *, uid: int) -> Found:
+    async def load(self, wanted: Wanted, *, uid: int) -> FoundPage:
         """Return the entries with all of the keywords, the exact one first, at most four."""
         return await self._do(uid, lambda shelf: shelf.load(wanted))
 

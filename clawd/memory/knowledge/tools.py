@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from clawd.errors import ClawError, NotFoundError
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
-from clawd.memory.knowledge.shelf import Author, Card, Found, Hit, Written
+from clawd.memory.knowledge.shelf import Author, Card, FoundPage, Hit, Written
 from clawd.memory.knowledge.store import Knowledge
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
@@ -355,7 +355,7 @@ class _KnowledgeSearch(_KnowledgeTool):
         return await self._shown(text, found.hits, context, found.total)
 
 
-def _page_text(found: Found, keywords: str, page: int, pages: int) -> str:
+def _page_text(found: FoundPage, keywords: str, page: int, pages: int) -> str:
     if not found.total:
         text = f'Nothing found for "{keywords}".'
         if found.suggestions:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from clawd.errors import NotFoundError
 from clawd.security.risk import Assessment
-from clawd.security.workspace import Entry, Workspace
+from clawd.security.workspace import FolderEntry, Workspace
 from clawd.tools.base import (
     Arguments,
     Tool,
@@ -186,7 +186,7 @@ def _names(path: str, workspace: Workspace, *, recursive: bool) -> list[str]:
     return names
 
 
-def _listed(name: str, entry: Entry) -> str:
+def _listed(name: str, entry: FolderEntry) -> str:
     return shown_name(name) + "/" if entry.kind == "folder" else shown_name(name)
 
 

@@ -19,7 +19,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
-from clawd.security.file_content import CHUNK_BYTES, FileChange, FileState, Plan
+from clawd.security.file_content import CHUNK_BYTES, FileChange, FileState, ReplacementRules
 from clawd.security.paths import acts_later
 from clawd.security.risk import Assessment
 from clawd.security.snapshot import Tree, TreeStep
@@ -279,7 +279,7 @@ class _Undoing:
         if before is None:
             workspace.remove(_place(workspace, change), step.now, change.file.folders)
             return f"{word}: {shown_name(path)} removed"
-        plan = Plan(
+        plan = ReplacementRules(
             mode=before.mode, result=before, replaces=step.now, must_be_new=step.now is None
         )
         with self._log.content(change) as file:

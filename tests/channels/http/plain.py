@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.answering import Pace, answer, answer_many, open_many
+from clawd.channels.http.answering import StreamTimes, answer, answer_many, open_many
 from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import read_object
 from clawd.channels.http.model_api import (
@@ -26,7 +26,7 @@ from clawd.wire.events import ApprovalRequested, ToolFinished, ToolRequested
 from tests.channels.http.rig import LIMIT_S, Served
 
 # The first event is waited for however slow the machine is, so that a refusal is always a status.
-PACE = Pace(first_s=LIMIT_S)
+PACE = StreamTimes(first_s=LIMIT_S)
 Said = tuple[str, str]
 
 

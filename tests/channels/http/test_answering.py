@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from clawd.channels.http.answering import Pace, ReplayGuard, answer
+from clawd.channels.http.answering import ReplayGuard, StreamTimes, answer
 from clawd.channels.http.app import tell_errors
 from clawd.channels.http.model_api import Folding, GatewayEvent
 from clawd.errors import BusyError, ProviderError
@@ -18,8 +18,8 @@ from tests.channels.http.plain import ROUTES, Plain, lines_of
 from tests.channels.http.rig import LIMIT_S, served
 from tests.support.rows import each_row
 
-QUICK = Pace(ping_s=0.05, first_s=0.05, stall_s=0.3)
-PATIENT = Pace(ping_s=60.0, first_s=60.0, stall_s=60.0)
+QUICK = StreamTimes(ping_s=0.05, first_s=0.05, stall_s=0.3)
+PATIENT = StreamTimes(ping_s=60.0, first_s=60.0, stall_s=60.0)
 END = Finished(reason="stop")
 
 
@@ -41,7 +41,7 @@ class Made:
 
 
 @asynccontextmanager
-async def saying(made: Made, pace: Pace) -> AsyncIterator[tuple[str, int]]:
+async def saying(made: Made, pace: StreamTimes) -> AsyncIterator[tuple[str, int]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         return await answer(request, made, Plain(), stream=True, pace=pace)
 
@@ -275,7 +275,7 @@ def test_a_hop_that_is_asked_again_is_shown_once() -> None:
 
 
 async def test_r4_a_stream_says_within_a_third_of_a_second_that_it_is_there() -> None:
-    assert Pace().first_s < 0.3
+    assert StreamTimes().first_s < 0.3
     release = asyncio.Event()
 
     async def slowly(first: GatewayEvent) -> AsyncGenerator[GatewayEvent, None]:
@@ -291,7 +291,7 @@ async def test_r4_a_stream_says_within_a_third_of_a_second_that_it_is_there() ->
     ):
         release.clear()
         seen = bytearray()
-        pace = Pace(ping_s=60.0)
+        pace = StreamTimes(ping_s=60.0)
         async with saying(Made(slowly(first)), pace) as address, asyncio.TaskGroup() as group:
             asked = group.create_task(raw(address, seen))
             async with asyncio.timeout(LIMIT_S):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from clawd.channels.http.catalogue import Choice
+from clawd.channels.http.catalogue import ModelChoice
 from clawd.channels.http.generations import (
     AGENT_S,
     MAX_AGENTS,
@@ -57,7 +57,7 @@ def result(call_id: str) -> Message:
 def asked(own: PromptSettings | None = None, **fields: Any) -> Any:
     provider = ScriptedProvider()
     request = ModelRequest(**{"messages": (user("hello"),), **fields})
-    choice = Choice(name="m", provider=provider, model="m")
+    choice = ModelChoice(name="m", provider=provider, model="m")
     return chat_request(request, choice, CALLER, own or PromptSettings())
 
 

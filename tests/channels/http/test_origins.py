@@ -1,8 +1,8 @@
 """Which Host and which Origin may ask: a table of those that may, and one of those that may not."""
 
 from clawd.channels.http.guard import (
-    Asked,
     DoorRules,
+    RequestOrigin,
     asked_headers,
     cross_origin,
     preflight_problem,
@@ -17,8 +17,8 @@ RULES = DoorRules(
 
 def asked(
     host: str = "localhost:8686", *, origin: str | None = None, site: str = "", target: str = "/"
-) -> Asked:
-    return Asked(
+) -> RequestOrigin:
+    return RequestOrigin(
         method="GET",
         target=target,
         hosts=(host,),
@@ -89,7 +89,7 @@ def test_a_host_that_is_not_ours_is_refused(host: str) -> None:
 
 @each_row("hosts", [(), ("localhost", "localhost"), ("localhost", "evil.example")])
 def test_there_must_be_exactly_one_host(hosts: tuple[str, ...]) -> None:
-    assert refusal(Asked(method="GET", target="/", hosts=hosts), RULES) != ""
+    assert refusal(RequestOrigin(method="GET", target="/", hosts=hosts), RULES) != ""
 
 
 @each_row(

@@ -11,11 +11,11 @@ from clawd.engine.protocol import ChatCall, ChatMessage, Infill, InfillFile
 from clawd.engine.worker.backend import InfillTokens
 from clawd.engine.worker.prompt import (
     MARKER,
-    Guard,
     NoInfillError,
     Part,
     PromptBuilder,
     PromptTooLongError,
+    TokenGuard,
     UnknownTokenError,
     text_of,
     tokens_of,
@@ -167,7 +167,7 @@ def test_special_tokens_in_tools_and_arguments_stay_text() -> None:
 
 
 def test_user_defined_tokens_without_meaning_in_the_template_are_left_to_the_tokeniser() -> None:
-    guard = Guard(Characters.special_tokens, TEMPLATE)
+    guard = TokenGuard(Characters.special_tokens, TEMPLATE)
     assert guard.mark("<b>bold</b>") == "<b>bold</b>"
     assert guard.mark("<call>") == f"<{MARKER}call>"
     assert guard.mark_own("<call>") == "<call>"
@@ -175,14 +175,14 @@ def test_user_defined_tokens_without_meaning_in_the_template_are_left_to_the_tok
 
 @given(st.text(alphabet="<|startendcl>b", max_size=40))
 def test_no_special_token_survives_marking(text: str) -> None:
-    guard = Guard(Characters.special_tokens, TEMPLATE)
+    guard = TokenGuard(Characters.special_tokens, TEMPLATE)
     marked = guard.mark(text)
     assert marked.replace(MARKER, "") == text
     assert not any(name in marked for name in ("<|start|>", "<|end|>", "<call>"))
 
 
 def test_a_marker_in_a_message_is_replaced() -> None:
-    guard = Guard(Characters.special_tokens, TEMPLATE)
+    guard = TokenGuard(Characters.special_tokens, TEMPLATE)
     assert guard.mark(f"a{MARKER}b") == "a\ufffdb"
 
 

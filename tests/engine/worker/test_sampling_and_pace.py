@@ -3,7 +3,7 @@
 import pytest
 
 from clawd.engine.protocol import SamplingConfig
-from clawd.engine.worker.planner import MIN_CHUNK, SHARED_STEP_LIMIT_S, Pace
+from clawd.engine.worker.planner import MIN_CHUNK, SHARED_STEP_LIMIT_S, PromptRate
 from clawd.engine.worker.sampling import (
     MAX_LOOK_BACK,
     Draw,
@@ -146,11 +146,11 @@ def test_values_without_meaning_are_refused(config: SamplingConfig) -> None:
 
 
 def test_a_fast_model_gets_whole_chunks() -> None:
-    assert Pace(1e9).chunk(512) == 512
+    assert PromptRate(1e9).chunk(512) == 512
 
 
 def test_a_slow_model_gets_less_until_it_proves_faster() -> None:
-    pace = Pace(10)
+    pace = PromptRate(10)
     assert pace.chunk(512) == MIN_CHUNK
     for _ in range(20):
         pace.measured(32, 0.1)
@@ -160,9 +160,9 @@ def test_a_slow_model_gets_less_until_it_proves_faster() -> None:
 
 
 def test_a_step_beside_answers_is_shorter() -> None:
-    assert Pace(400).chunk(512) == 384
-    assert Pace(400).chunk(512, SHARED_STEP_LIMIT_S) == 96
+    assert PromptRate(400).chunk(512) == 384
+    assert PromptRate(400).chunk(512, SHARED_STEP_LIMIT_S) == 96
 
 
 def test_a_chunk_is_never_over_what_is_allowed() -> None:
-    assert Pace(10).chunk(8) == 8
+    assert PromptRate(10).chunk(8) == 8

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
-from clawd.memory.knowledge.shelf import Author, Found, KnowledgeSettings, Written
+from clawd.memory.knowledge.shelf import Author, FoundPage, KnowledgeSettings, Written
 from clawd.memory.knowledge.store import Knowledge
 
 ME = os.getuid()
@@ -33,11 +33,13 @@ class Notes:
     async def append(self, keywords: str, content: str, *, author: Author | None = None) -> Written:
         return await self.knowledge.append(entry_name(keywords), content, author or Author(uid=ME))
 
-    async def search(self, keywords: str, *, uid: int = ME, page: int = 1, size: int = 10) -> Found:
+    async def search(
+        self, keywords: str, *, uid: int = ME, page: int = 1, size: int = 10
+    ) -> FoundPage:
         wanted = searched_keywords(keywords)
         return await self.knowledge.search(wanted, uid=uid, page=page, size=size)
 
-    async def load(self, keywords: str, *, uid: int = ME) -> Found:
+    async def load(self, keywords: str, *, uid: int = ME) -> FoundPage:
         return await self.knowledge.load(wanted_entries(keywords), uid=uid)
 
     async def delete(self, keywords: str, *, uid: int = ME, may_be_fixed: bool = False) -> str:
@@ -68,5 +70,5 @@ class Notes:
         return [path.name for path in self.folder.glob(".clawd-*")]
 
 
-def files_of(found: Found) -> list[str]:
+def files_of(found: FoundPage) -> list[str]:
     return [hit.card.file for hit in found.hits]

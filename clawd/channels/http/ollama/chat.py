@@ -36,7 +36,7 @@ from clawd.channels.http.body import (
     stops_of,
     without_nulls,
 )
-from clawd.channels.http.catalogue import Choice, find
+from clawd.channels.http.catalogue import ModelChoice, find
 from clawd.channels.http.embeddings import embed, embed_cut, inputs_of
 from clawd.channels.http.errors import body_of, status_of
 from clawd.channels.http.header_options import with_header_options
@@ -541,7 +541,7 @@ async def _load_or_unload(
     return "unload"
 
 
-def local_model_of(gateway: Gateway, choice: Choice) -> str:
+def local_model_of(gateway: Gateway, choice: ModelChoice) -> str:
     """Return the name of the model of this machine that a choice is; empty for another server's."""
     if not isinstance(choice.provider, LocalProvider):
         return ""

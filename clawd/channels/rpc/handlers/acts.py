@@ -11,7 +11,7 @@ from clawd.channels.rpc.handlers.parts import Handler, attending, streaming
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.approvals import LapsedCall
 from clawd.memory.rows import check_shown, visible_to
-from clawd.runtime.calls import Visit, new_call_id
+from clawd.runtime.calls import ClientCall, new_call_id
 from clawd.runtime.doors import approval_event
 from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import Door
@@ -85,7 +85,7 @@ class ActHandlers(Handler):
                 held = self.parts.inbox.book.in_use(conversation_id, call.principal)
                 await stack.enter_async_context(held)
             call.on_answer = lambda answer: self.take_answer(answer, call.principal)
-            visit = Visit(
+            visit = ClientCall(
                 conversation_id=conversation_id,
                 workspace=workspace,
                 interactive=params.interactive,

@@ -23,7 +23,7 @@ from clawd.receipts.verify import (
     read_receipts,
     verify,
 )
-from clawd.runtime.calls import Visit, new_call_id
+from clawd.runtime.calls import ClientCall, new_call_id
 from clawd.runtime.hub import Subscription
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallRequest
@@ -253,7 +253,7 @@ class RecordHandlers(Handler):
         """
         arguments: dict[str, Any] = msgspec.structs.asdict(params)
         interactive = bool(arguments.pop("interactive", False))
-        events, visit = Subscription(), Visit(interactive=interactive)
+        events, visit = Subscription(), ClientCall(interactive=interactive)
         async with AsyncExitStack() as stack:
             if params.streams:
                 call.on_answer = lambda answer: self.take_answer(answer, call.principal)
