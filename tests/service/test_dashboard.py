@@ -63,7 +63,7 @@ async def test_every_number_is_shown(dashboard: Any, tmp_path: Path) -> None:
 
 
 def test_labels_that_are_grouped_by_are_documented(dashboard: Any) -> None:
-    documented = (ROOT / "docs" / "metrics.md").read_text()
+    documented = (ROOT / "docs" / "service.md").read_text()
     for expression in asked(dashboard):
         for labels, name in GROUPED.findall(expression):
             wanted = set(labels.replace(" ", "").split(",")) - {"le"}
