@@ -91,7 +91,7 @@ _FENCE = Markers("```")
 _LANGUAGE = Markers("json")
 _DEEPSEEK_HEADER_END = Markers(_SEPARATOR, "\n", _DEEPSEEK_CALL_END, _SECTION_END)
 _NAME_END = Markers("\n", "<")
-_DEEPSEEK_BRACE = Markers("{")
+_BRACE = Markers("{")
 _DEEPSEEK_OPENING = Markers(_DEEPSEEK_CALL, _SECTION_END)
 _DEEPSEEK_CLOSING = Markers(_DEEPSEEK_CALL_END, _DEEPSEEK_CALL, _SECTION_END)
 DEEPSEEK_OPENINGS = (
@@ -170,7 +170,7 @@ def _read_deepseek_call(source: Source) -> Reading[bool]:
     if end != _SEPARATOR:
         return False
     yield from source.blanks()
-    if (yield from source.peek(_DEEPSEEK_BRACE)):
+    if (yield from source.peek(_BRACE)):
         arguments = yield from read_object(source)
     else:
         name, _ = yield from source.until(_NAME_END)
@@ -203,7 +203,7 @@ def _read_fenced(source: Source) -> Reading[str]:
     return arguments
 
 
-_GLM_NAME = re.compile(r"[\w.:/-]*")
+_TOOL_NAME = re.compile(r"[\w.:/-]*")
 
 
 class _Tags:
@@ -291,7 +291,7 @@ def _glm_reader(
             marker = yield from source.one_of(tags.opening)
         while marker == tags.call:
             yield from source.blanks()
-            name = yield from source.span(_GLM_NAME)
+            name = yield from source.span(_TOOL_NAME)
             if not is_name(name):
                 return
             yield from source.one_of(tags.after_name)
@@ -558,13 +558,11 @@ def _read_string(source: Source) -> Reading[str]:
         pieces.append((yield from source.char()))
 
 
-_MISTRAL_NAME = re.compile(r"[\w.:/-]*")
 _ARGS = "[ARGS]"
 _CALL_ID = "[CALL_ID]"
 _JSON = Markers("[", "{")
 _AFTER_NAME = Markers(_CALL_ID, _ARGS, "{")
 _ID_END = Markers(_ARGS, "\n")
-_MISTRAL_BRACE = Markers("{")
 MISTRAL_THOUGHTS = (("[THINK]", "[/THINK]"), THINK)
 MISTRAL_OPENINGS = ("[TOOL_CALLS]",)
 _LISTED = json_list(MISTRAL_OPENINGS[0], "")
@@ -615,14 +613,14 @@ def _read_mistral(source: Source, _marker: str) -> Reading[None]:
 
 
 def _read_named(source: Source) -> Reading[None]:
-    name = yield from source.span(_MISTRAL_NAME)
+    name = yield from source.span(_TOOL_NAME)
     begun = yield from source.one_of(_AFTER_NAME)
     call_id = ""
     if begun == _CALL_ID:
         call_id, begun = yield from source.until(_ID_END)
     if begun == _ARGS:
         yield from source.blanks()
-        begun = yield from source.one_of(_MISTRAL_BRACE)
+        begun = yield from source.one_of(_BRACE)
     if begun != "{":
         return
     arguments = object_text((yield from source.json(begun, name)))

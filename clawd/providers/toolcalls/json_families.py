@@ -440,7 +440,6 @@ def make_minicpm(options: ParserOptions) -> ToolCallParser:
     return marked_parser(options, _MINICPM_FORM)
 
 
-_TAG = "<tool_call>"
 _FUNCTION_TURN = "<|message_sep|>\n\nfunction call<|role_sep|>\n"
 _ROWS_END = "</tool_calls>"
 _FUNCTIONS, _FUNCTIONS_END = "<function_calls>", "</function_calls>"
@@ -484,7 +483,7 @@ def _solar_call(text: str, options: ParserOptions) -> list[Call] | None:
 GRANITE = Form(
     marks=(
         Mark("<|tool_call|>", "", JsonBody, json_calls),
-        Mark(_TAG, "</tool_call>", JsonBody, json_calls),
+        Mark(HERMES_OPEN, "</tool_call>", JsonBody, json_calls),
     ),
     drops=("<|end_of_text|>", "<|start_of_role|>assistant<|end_of_role|>"),
 )
@@ -519,7 +518,7 @@ MINIMAX_M1 = Form(
     drops=("<end_of_sentence>",),
 )
 ERNIE = Form(
-    marks=(Mark(_TAG, "</tool_call>", JsonBody, json_calls),),
+    marks=(Mark(HERMES_OPEN, "</tool_call>", JsonBody, json_calls),),
     drops=("<response>\n", "\n</response>", "<|im_end|>"),
 )
 SOLAR = Form(
@@ -568,7 +567,9 @@ def _is_phi4(template: str) -> bool:
 
 def _is_ernie(template: str) -> bool:
     others = ("<function=", "<arg_key>", "<invoke", "<tool_response>")
-    return has("</response>", _TAG)(template) and not any(mark in template for mark in others)
+    return has("</response>", HERMES_OPEN)(template) and not any(
+        mark in template for mark in others
+    )
 
 
 def _is_olmo3(template: str) -> bool:
