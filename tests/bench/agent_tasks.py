@@ -298,12 +298,12 @@ TASKS = (
     ),
     Task(
         name="a command",
-        steps=(*REPO, says("run git status", yes=True)),
-        grade=act("shell", "allowed", "draft.md", approval="user"),
+        steps=(*REPO, says("run git status")),
+        grade=act("shell", "allowed", "draft.md", approval="auto"),
     ),
     Task(
         name="a command, denied",
-        steps=(*REPO, says("run git status")),
+        steps=(*REPO, says("run git add draft.md")),
         grade=act("shell", "denied", place=0),
     ),
     Task(
