@@ -209,8 +209,14 @@ def new_id() -> str:
 
 
 def new_ulid() -> str:
-    """Return a fresh ULID: 48 bits of milliseconds and 80 random bits, in Crockford's base 32."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    """Return a fresh ULID, in Crockford's base 32: later ones sort after earlier ones.
+
+    Of the 80 bits behind the 48 of milliseconds, the first 20 are the nanoseconds within the
+    millisecond and 60 are random.
+    """
+    milliseconds, nanoseconds = divmod(time.time_ns(), 1_000_000)
+    noise = int.from_bytes(os.urandom(8), "big") >> 4
+    value = milliseconds << 80 | nanoseconds << 60 | noise
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
