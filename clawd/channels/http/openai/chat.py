@@ -27,11 +27,10 @@ from clawd.channels.http.openai.fields import (
     MAX_TOP_LOGPROBS,
     flag,
     flags_of,
-    given,
     read_choice,
     read_choices,
     read_format,
-    read_metadata,
+    read_request,
     read_sampling,
     read_tools,
     refuse,
@@ -112,19 +111,10 @@ def read_chat(body: dict[str, Any], request: web.Request) -> ChatAsked:
     sampling = _with_logprobs(body, read_sampling(body, limits=LIMITS))
     answer_format = read_format(body)
     telling = read_telling(body, request)
-    brings_choice = choice == "none" and not tools
-    asked = ModelRequest(
-        messages=history.messages,
-        system=history.system,
-        tools=tools,
-        tool_choice=choice,
-        parallel_calls=given(body, "parallel_tool_calls", bool),
+    asked = msgspec.structs.replace(
+        read_request(body, history, tools=tools, choice=choice, sampling=sampling),
         response_format=answer_format,
-        sampling=sampling,
-        model=field(body, "model", str, ""),
-        is_plain=bool(sampling.logprobs) or history.is_one_pass or brings_choice,
         wants_progress=telling.progress or telling.llama_progress,
-        metadata=read_metadata(body),
     )
     return ChatAsked(
         request=with_header_options(asked, request, body),

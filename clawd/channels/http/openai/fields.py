@@ -9,6 +9,8 @@ import msgspec
 from clawd.channels.http.app import Gateway
 from clawd.channels.http.body import LISTS, OF_SCHEMAS, SINGLE, field, invalid, without_nulls
 from clawd.channels.http.catalogue import find
+from clawd.channels.http.model_api import ModelRequest
+from clawd.channels.http.openai.messages import History
 from clawd.errors import InvalidRequestError
 from clawd.providers.abilities import Tokenizing
 from clawd.providers.base import EFFORTS, Sampling, ToolSpec, thinking
@@ -104,6 +106,33 @@ def _read_bias(body: dict[str, Any]) -> dict[int, float] | None:
     else:
         raise invalid("logit_bias", "expected an object from token ids to numbers")
     return {_token(token): _bias(bias) for token, bias in pairs} or None
+
+
+def read_request(
+    body: dict[str, Any],
+    history: History,
+    *,
+    tools: tuple[ToolSpec, ...],
+    choice: str,
+    sampling: Sampling,
+) -> ModelRequest:
+    """Return the request of a chat or of a response, but for its format and its progress.
+
+    Raises:
+        InvalidRequestError: a field cannot be meant; the error names it.
+    """
+    forbids_tools = choice == "none" and not tools
+    return ModelRequest(
+        messages=history.messages,
+        system=history.system,
+        tools=tools,
+        tool_choice=choice,
+        parallel_calls=given(body, "parallel_tool_calls", bool),
+        sampling=sampling,
+        model=field(body, "model", str, ""),
+        is_plain=bool(sampling.logprobs) or history.is_one_pass or forbids_tools,
+        metadata=read_metadata(body),
+    )
 
 
 def read_choices(body: dict[str, Any]) -> int:

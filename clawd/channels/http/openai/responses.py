@@ -30,10 +30,9 @@ from clawd.channels.http.openai.fields import (
     flag,
     flags_of,
     flat_name,
-    given,
     read_choice,
-    read_metadata,
     read_namespaces,
+    read_request,
     read_sampling,
     read_text_format,
     read_tools,
@@ -118,19 +117,10 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
     options = flags_of(body, "stream_options")
     events = flag(options, "clawd_events", default=wants_events(request))
     progress = flag(options, "clawd_prompt_progress", default=events)
-    brings_choice = choice == "none" and not tools
-    asked = ModelRequest(
-        messages=history.messages,
-        system=history.system,
-        tools=tools,
-        tool_choice=choice,
-        parallel_calls=given(body, "parallel_tool_calls", bool),
+    asked = msgspec.structs.replace(
+        read_request(body, history, tools=tools, choice=choice, sampling=sampling),
         response_format=answer_format,
-        sampling=sampling,
-        model=field(body, "model", str, ""),
-        is_plain=bool(sampling.logprobs) or history.is_one_pass or brings_choice,
         wants_progress=progress,
-        metadata=read_metadata(body),
     )
     return ResponseAsked(
         request=with_header_options(asked, request, body),
