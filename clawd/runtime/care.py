@@ -12,7 +12,7 @@ from clawd.memory.rows import TITLED_BY
 from clawd.providers.base import ChatRequest, Message, Sampling
 from clawd.runtime.compressor import Compressor
 from clawd.runtime.conversation import ConversationBook, LiveConversation
-from clawd.runtime.hop import Emit
+from clawd.runtime.model_request import Emit
 from clawd.runtime.preparation import PreparedTurn
 from clawd.runtime.session_files import FileSummaries
 from clawd.runtime.summariser import Summariser

@@ -10,9 +10,9 @@ import msgspec
 
 from clawd.errors import ClawError, ForbiddenError
 from clawd.runtime.conversation import ConversationBook, LiveConversation
-from clawd.runtime.hop import Emit
 from clawd.runtime.hub import DaemonEvent
 from clawd.runtime.incoming import IncomingMessage
+from clawd.runtime.model_request import Emit
 from clawd.security.principal import Principal
 from clawd.tools.hooks import HookEvent, HookRun, Hooks, HookScene
 from clawd.wire.events import ApprovalRequested, Notice, QuestionAsked

@@ -26,9 +26,9 @@ from clawd.runtime.care import Care
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.doors import approval_event
 from clawd.runtime.hooks import TurnHooks
-from clawd.runtime.hop import Emit, why
 from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import IncomingMessage, check
+from clawd.runtime.model_request import Emit, why
 from clawd.runtime.preparation import Preparation, PreparedTurn, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.stored import TokensRead, UserWords, to_rows

@@ -6,7 +6,7 @@ import msgspec
 
 from clawd.providers.base import ChatRequest, Provider, Usage
 from clawd.providers.ledger import PartTokens, TokenCounter, estimated, tokens_by_kind
-from clawd.runtime.hop import HopResult
+from clawd.runtime.model_request import HopResult
 from clawd.wire.events import TokenLedger, TokenPart, TurnUsage
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from clawd.errors import ClawError
 from clawd.providers.base import ChatRequest, Provider
-from clawd.runtime.hop import run_hop
+from clawd.runtime.model_request import run_hop
 from clawd.runtime.transcript import has_looping_stretch
 from clawd.wire.events import Event, TextDelta
 from clawd.wire.safe_text import paragraph, shortened

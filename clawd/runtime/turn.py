@@ -15,15 +15,6 @@ import msgspec
 
 from clawd.errors import ClawError, ContextFullError, StoppedError
 from clawd.providers.base import ChatRequest, Message, ToolCall, strip_context_block
-from clawd.runtime.attempts import (
-    STOPPED,
-    Attempts,
-    LoopGuard,
-    head,
-    kept,
-    posing,
-    was_to_be_a_call,
-)
 from clawd.runtime.claims import Act, Deeds, act_of, checked, earlier_acts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
 from clawd.runtime.context import (
@@ -35,8 +26,17 @@ from clawd.runtime.context import (
     with_block,
     with_unique_ids,
 )
-from clawd.runtime.hop import Emit, HopResult, as_claw_error, run_hop, why
 from clawd.runtime.meter import TurnLedger, TurnMeter
+from clawd.runtime.model_request import Emit, HopResult, as_claw_error, run_hop, why
+from clawd.runtime.retry_policy import (
+    STOPPED,
+    Attempts,
+    LoopGuard,
+    head,
+    kept,
+    posing,
+    was_to_be_a_call,
+)
 from clawd.runtime.transcript import OPENING
 from clawd.runtime.turn_plan import TurnPlan, renewed, request_of
 from clawd.security.approvals import PendingApproval

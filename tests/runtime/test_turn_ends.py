@@ -8,8 +8,8 @@ import pytest
 
 from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
 from clawd.providers.base import CallDelta, Finished, Message, Reasoning, Text
-from clawd.runtime.attempts import STOPPED
 from clawd.runtime.context import UNSAID, open_calls, told_text
+from clawd.runtime.retry_policy import STOPPED
 from clawd.runtime.turn import Turn
 from clawd.runtime.turn_plan import TurnLimits
 from clawd.security.approvals import Approvals

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from clawd.errors import ProviderError, StorageError
 from clawd.providers.base import Message, Reasoning, Text
-from clawd.runtime.attempts import REMARK
 from clawd.runtime.context import Context, open_calls
+from clawd.runtime.retry_policy import REMARK
 from clawd.runtime.turn import Turn
 from clawd.runtime.turn_plan import TurnLimits, TurnPlan
 from clawd.tools.offer import RequestTools

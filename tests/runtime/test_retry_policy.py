@@ -16,7 +16,8 @@ from clawd.providers.base import (
     ToolSpec,
     Usage,
 )
-from clawd.runtime.attempts import (
+from clawd.runtime.model_request import HopResult
+from clawd.runtime.retry_policy import (
     REMARK,
     SAME_CALL_LIMIT,
     STALE_ROUND_LIMIT,
@@ -24,7 +25,6 @@ from clawd.runtime.attempts import (
     flaw_of,
     was_to_be_a_call,
 )
-from clawd.runtime.hop import HopResult
 from clawd.wire.events import HopFinished, HopReset, Notice, TextDelta
 from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
 from tests.runtime.test_turn import USER, Table, roles, run_cancelled, texts

@@ -17,7 +17,7 @@ from clawd.providers.base import (
     Text,
     Usage,
 )
-from clawd.runtime.hop import HopResult, new_tokens, run_hop
+from clawd.runtime.model_request import HopResult, new_tokens, run_hop
 from clawd.wire.events import (
     Event,
     HopFinished,

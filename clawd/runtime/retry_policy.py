@@ -22,8 +22,8 @@ from clawd.errors import ProviderError
 from clawd.providers.base import CONTEXT_OPEN, ChatRequest, Message, ToolCall
 from clawd.providers.toolcalls.detect import looks_like_call
 from clawd.runtime.context import UNSAID
-from clawd.runtime.hop import Emit, HopResult
 from clawd.runtime.meter import TurnMeter
+from clawd.runtime.model_request import Emit, HopResult
 from clawd.wire.events import HopReset, Notice, TextDelta
 
 # Text of a model that poses as something else: how it is told, and what is asked. Pure.
