@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import ClawError, NotFoundError
-from clawd.runtime.facts import Fact, FactScope
+from clawd.runtime.context_facts import Fact, FactScope
 from clawd.security.origins import FileOrigins
 from clawd.security.paths import PathRules
 from clawd.security.workspace import Workspace

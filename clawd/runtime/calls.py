@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import NotFoundError
+from clawd.runtime.approval_prompts import PersonAtDoor
 from clawd.runtime.conversation import ConversationBook
-from clawd.runtime.doors import PersonAtDoor
 from clawd.runtime.hub import Hub
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.approvals import Attendance

@@ -33,8 +33,8 @@ from clawd.runtime.compression import (
 )
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.counting import Count, ModelBook, count_messages, surely_fits
+from clawd.runtime.message_rows import checkpoint_messages, shown_result
 from clawd.runtime.model_request import Emit
-from clawd.runtime.stored import checkpoint_messages, shown_result
 from clawd.runtime.summariser import EmptyTextError, NoTextError, Summariser
 from clawd.runtime.transcript import (
     SUMMARISER,

@@ -21,9 +21,7 @@ from clawd.memory.rows import (
 from clawd.memory.store import Memory
 from clawd.runtime.context import Context
 from clawd.runtime.hub import Broadcast, Hub
-from clawd.runtime.prompt import Preamble
-from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.stored import (
+from clawd.runtime.message_rows import (
     TokensRead,
     UserWords,
     shown_facts,
@@ -31,6 +29,8 @@ from clawd.runtime.stored import (
     speakers,
     tokens_read,
 )
+from clawd.runtime.prompt import Preamble
+from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.titles import title_of
 from clawd.security.approvals import Attendance
 from clawd.security.policy import ModeBook, ModeChange

@@ -14,7 +14,7 @@ import msgspec
 
 from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.rows import TAINT, Conversation, StoredMessage
-from clawd.runtime.stored import claims, unreadable
+from clawd.runtime.message_rows import claims, unreadable
 from clawd.wire.safe_text import NAME_LIMIT, single_line
 
 Format = Literal["jsonl", "markdown"]

@@ -2,8 +2,8 @@
 
 Order: base, tool addenda, operator text, rules, catalogue; then the agent's own prompt and the
 guidance. Every spliced text passes a sanitizer. What changes from turn to turn, and what is another
-in each workspace, is not in here: it rides as a block on the user message it was new for (`facts`),
-so that what a model has read of a prompt serves in every folder.
+in each workspace, is not in here: it rides as a block on the user message it was new for (see
+`context_facts`), so that what a model has read of a prompt serves in every folder.
 """
 
 from collections.abc import Callable

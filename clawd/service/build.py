@@ -25,11 +25,11 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import find_receipt
 from clawd.runtime.activity import Activity
+from clawd.runtime.approval_prompts import PersonAtDoor, Questions
 from clawd.runtime.calls import Calls, ToolClients
+from clawd.runtime.context_facts import Facts
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
-from clawd.runtime.doors import PersonAtDoor, Questions
-from clawd.runtime.facts import Facts
 from clawd.runtime.hooks import TurnHooks
 from clawd.runtime.hub import DaemonEvent, Hub
 from clawd.runtime.inbox import Inbox

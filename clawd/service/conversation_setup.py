@@ -5,15 +5,15 @@ from pathlib import Path
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory, MemoryOrigins
 from clawd.runtime.agents_md import AgentsMd, AgentsMdSettings
-from clawd.runtime.care import Care, Titler
 from clawd.runtime.compressor import Compressor
+from clawd.runtime.context_facts import FactSource, Participants, SaidOf, WorkspaceMessage
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
-from clawd.runtime.facts import FactSource, Participants, SaidOf, WorkspaceMessage
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.session_files import FileSummaries, SessionFileList, teller_of_files
 from clawd.runtime.summariser import Summariser
+from clawd.runtime.turn_hooks import Care, Titler
 from clawd.security.origins import FileOrigins
 from clawd.security.paths import path_rules
 from clawd.security.redact import Redactor

@@ -35,7 +35,7 @@ from clawd.engine.slot import ModelStatus
 from clawd.errors import ClawError, ForbiddenError
 from clawd.mcp.mount import DOOR, Mount, ToolDoor
 from clawd.runtime.calls import ClientKind
-from clawd.runtime.continuity import Continuity
+from clawd.runtime.conversation_matching import Continuity
 from clawd.runtime.incoming import Door
 from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal, Role

@@ -29,7 +29,7 @@ from clawd.providers.ledger import PartTokens
 from clawd.providers.local import LocalProvider
 from clawd.runtime.agents_md import AgentsMd, AgentsMdSettings
 from clawd.runtime.compression import CompressionSettings
-from clawd.runtime.facts import Participants, SaidOf, WorkspaceMessage
+from clawd.runtime.context_facts import Participants, SaidOf, WorkspaceMessage
 from clawd.runtime.session_files import SessionFileList
 from clawd.security.paths import PathRules
 from clawd.security.principal import Principal

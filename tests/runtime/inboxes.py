@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 
 from clawd.providers.base import Provider
-from clawd.runtime.care import Care, Titler
+from clawd.runtime.approval_prompts import PersonAtDoor, Questions
 from clawd.runtime.compressor import Compressor
+from clawd.runtime.context_facts import Facts, FactSource
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
-from clawd.runtime.doors import PersonAtDoor, Questions
-from clawd.runtime.facts import Facts, FactSource
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import IncomingMessage
@@ -21,6 +20,7 @@ from clawd.runtime.session_files import FileSummaries, LongMessages, teller_of_f
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn import Turns
+from clawd.runtime.turn_hooks import Care, Titler
 from clawd.security.origins import FileOrigins
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook

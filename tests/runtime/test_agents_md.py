@@ -17,7 +17,7 @@ from clawd.runtime.agents_md import (
     folders_of,
     read,
 )
-from clawd.runtime.facts import Fact, FactScope
+from clawd.runtime.context_facts import Fact, FactScope
 from clawd.security.origins import FileOrigins
 from clawd.security.paths import PathRules
 from tests.runtime.inboxes import House

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from clawd.runtime.doors import MAX_PENDING, Questions
+from clawd.runtime.approval_prompts import MAX_PENDING, Questions
 from clawd.wire.events import Event, QuestionAsked
 from tests.security.fakes import ADA, BOB, ROOT
 

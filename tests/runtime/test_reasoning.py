@@ -5,7 +5,7 @@ import msgspec
 from clawd.memory.rows import StoredMessage
 from clawd.providers.base import Finished, Message, Reasoning, Sampling, Text, Usage
 from clawd.runtime.export import message_text
-from clawd.runtime.stored import unreadable
+from clawd.runtime.message_rows import unreadable
 from clawd.wire.events import Notice
 from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, PlannedModel, calls, says

@@ -9,7 +9,7 @@ from clawd.errors import ContextFullError
 from clawd.memory.session_files import SessionLimits
 from clawd.providers.base import ChatRequest
 from clawd.runtime.compression import CompressionSettings
-from clawd.runtime.facts import FactScope
+from clawd.runtime.context_facts import FactScope
 from clawd.runtime.session_files import LISTED, SessionFileList, cut_message
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings

@@ -17,8 +17,8 @@ from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.mcp.mount import Mount, ToolDoor
 from clawd.providers.base import Provider
+from clawd.runtime.approval_prompts import Questions
 from clawd.runtime.calls import Calls
-from clawd.runtime.doors import Questions
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal

@@ -43,7 +43,7 @@ from clawd.providers.presets import PresetWord, preset_word
 from clawd.providers.router import Labels, check_hints
 from clawd.runtime.activity import DeltaMeter, ModelCounts
 from clawd.runtime.context import open_calls, repair_orphans, with_block
-from clawd.runtime.continuity import Brought, Continuity, Place, as_shown
+from clawd.runtime.conversation_matching import Brought, Continuity, Place, as_shown
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage, hints_for
 from clawd.runtime.prompt import PreambleOptions, PromptSettings, system_prompt

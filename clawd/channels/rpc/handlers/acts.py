@@ -11,8 +11,8 @@ from clawd.channels.rpc.handlers.parts import Handler, attending, streaming
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.approvals import LapsedCall
 from clawd.memory.rows import check_shown, visible_to
+from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.calls import ClientCall, new_call_id
-from clawd.runtime.doors import approval_event
 from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import Door
 from clawd.security.approvals import PendingApproval

@@ -14,7 +14,7 @@ from clawd.errors import InvalidRequestError, ReceiptError
 from clawd.memory.rows import StoredMessage, visible_to
 from clawd.receipts.logfiles import rotated_files
 from clawd.runtime.export import checkpoint_text, head_text, message_text
-from clawd.runtime.stored import CLAIMS, UNREADABLE, claims, unreadable
+from clawd.runtime.message_rows import CLAIMS, UNREADABLE, claims, unreadable
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.tools.session_files import SessionFile

@@ -18,8 +18,8 @@ from clawd.memory.store import Memory
 from clawd.plugins.loader import PluginStore
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel
+from clawd.runtime.approval_prompts import Questions
 from clawd.runtime.calls import Calls, ToolClients
-from clawd.runtime.doors import Questions
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.hub import Subscription
 from clawd.runtime.inbox import Inbox

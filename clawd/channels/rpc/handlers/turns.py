@@ -14,10 +14,10 @@ from clawd.memory.store import Memory
 from clawd.providers.abilities import Sampled, able
 from clawd.providers.base import ChatRequest, Sampling
 from clawd.providers.presets import SHARED, with_preset
+from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.conversation import MODE, THINK
-from clawd.runtime.doors import approval_event
 from clawd.runtime.incoming import IncomingMessage
-from clawd.runtime.stored import claims, unreadable
+from clawd.runtime.message_rows import claims, unreadable
 from clawd.tools.plans import PlanKey, markdown
 from clawd.wire.conversations import (
     ConversationDetail,

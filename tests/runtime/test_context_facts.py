@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clawd.providers.base import strip_context_block
 from clawd.runtime.context import with_block
-from clawd.runtime.facts import (
+from clawd.runtime.context_facts import (
     FACT_LIMIT_BYTES,
     Block,
     Fact,
@@ -129,7 +129,7 @@ async def test_a_source_that_fails_or_hangs_is_left_out_and_breaks_nothing(
     shown = NOW_SHOWN | {"files": "a.txt"}
     found = await block(bad, good, shown=shown, limit_s=0.05 if how == "stuck" else 5.0)
     assert found == Block(text="plan: one", shown={"plan": "one"})
-    (record,) = [each for each in caplog.records if each.name == "clawd.runtime.facts"]
+    (record,) = [each for each in caplog.records if each.name == "clawd.runtime.context_facts"]
     assert record.__dict__["facts"] == "files"
     assert "secret text" not in str(record.__dict__)
 

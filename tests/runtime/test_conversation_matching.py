@@ -13,7 +13,7 @@ from clawd.memory.conversations import Messages
 from clawd.memory.rows import TAINT, NewMessage
 from clawd.memory.store import Memory
 from clawd.providers.base import Message, ToolCall
-from clawd.runtime.continuity import BROUGHT, Brought, Continuity, Place, digests
+from clawd.runtime.conversation_matching import BROUGHT, Brought, Continuity, Place, digests
 from clawd.security.principal import Principal
 from tests.runtime.inboxes import House
 from tests.security.fakes import ADA, ROOT

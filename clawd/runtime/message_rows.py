@@ -53,7 +53,7 @@ class UserWords(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         text: the user's own.
         block: what stood before it.
-        facts: what the block showed, as `facts.shown_as` keeps it.
+        facts: what the block showed, as `context_facts.shown_as` keeps it.
         speaker: uid of who said it; None for the conversation's owner.
         short: what the model was shown in the place of the text; "" for the text itself.
     """
