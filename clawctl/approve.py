@@ -34,11 +34,11 @@ from clawctl.calls import (
 from clawctl.client import Stream
 from clawctl.render import Palette
 from clawctl.screen import Screen, columns
-from clawd.wire.changes import FileDiff
 from clawd.wire.events import (
     PAGE_OPENED,
     ApprovalRequested,
     ApprovalResolved,
+    FileDiff,
     QuestionAsked,
     ToolFinished,
 )

@@ -4,8 +4,7 @@ import json
 from collections.abc import Sequence
 
 from clawctl.render import duration, without_status
-from clawd.wire.changes import DiffLine, FileDiff
-from clawd.wire.events import ToolFinished
+from clawd.wire.events import DiffLine, FileDiff, ToolFinished
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
 ARGUMENT_LIMIT = 400

@@ -28,7 +28,7 @@ from clawctl.systemctl import answer_of, is_booted_with_systemd
 from clawd import __version__
 from clawd.errors import ClawError
 from clawd.paths import Layout, install_line
-from clawd.wire.checkup import Checkup
+from clawd.wire.daemon import Checkup
 
 _PYTHONS = ((3, 11), (3, 13))
 _BINDING = "llama-cpp-python"

@@ -6,8 +6,9 @@ import msgspec
 
 from clawctl.client import Client
 from clawd.errors import ClawError
-from clawd.wire.conversations import ConversationLine, DeleteConversation
-from clawd.wire.methods import AddRule, OpenConversation, SamplingWishes, SendMessage
+from clawd.wire.conversations import ConversationLine, DeleteConversation, OpenConversation
+from clawd.wire.policy import AddRule
+from clawd.wire.turns import SamplingWishes, SendMessage
 
 Mode = Literal["", "readonly", "supervised", "edits", "full"]
 

@@ -279,7 +279,7 @@ def print_lines(lines: list[str]) -> None:
 
 
 def _conversations(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.methods import ListConversations
+    from clawd.wire.conversations import ListConversations
 
     with asked.client() as client:
         for line in client.call(ListConversations(limit=_LISTED)).items:
@@ -287,7 +287,7 @@ def _conversations(asked: _Asked) -> Iterator[_Name]:
 
 
 def _providers(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.methods import ListProviders
+    from clawd.wire.models import ListProviders
 
     with asked.client() as client:
         for line in client.call(ListProviders()).items:
@@ -296,7 +296,7 @@ def _providers(asked: _Asked) -> Iterator[_Name]:
 
 def _models(asked: _Asked) -> Iterator[_Name]:
     from clawctl.render import size
-    from clawd.wire.methods import ListModels
+    from clawd.wire.models import ListModels
 
     with asked.client() as client:
         for line in client.call(ListModels()).items:
@@ -304,7 +304,7 @@ def _models(asked: _Asked) -> Iterator[_Name]:
 
 
 def _loaded_models(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.methods import ListLoadedModels
+    from clawd.wire.models import ListLoadedModels
 
     with asked.client() as client:
         for line in client.call(ListLoadedModels()).items:
@@ -312,7 +312,7 @@ def _loaded_models(asked: _Asked) -> Iterator[_Name]:
 
 
 def _tools(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.methods import ListTools
+    from clawd.wire.tools import ListTools
 
     with asked.client() as client:
         for line in client.call(ListTools()).items:
@@ -320,7 +320,7 @@ def _tools(asked: _Asked) -> Iterator[_Name]:
 
 
 def _approvals(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.methods import ListApprovals
+    from clawd.wire.policy import ListApprovals
 
     with asked.client() as client:
         for line in client.call(ListApprovals()).items:
@@ -328,7 +328,7 @@ def _approvals(asked: _Asked) -> Iterator[_Name]:
 
 
 def _jobs(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.jobs import ListJobs
+    from clawd.wire.tools import ListJobs
 
     with asked.client() as client:
         for line in client.call(ListJobs()).items:
@@ -336,7 +336,7 @@ def _jobs(asked: _Asked) -> Iterator[_Name]:
 
 
 def _rules(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.methods import ListRules
+    from clawd.wire.policy import ListRules
 
     with asked.client() as client:
         for line in client.call(ListRules()).items:
@@ -344,7 +344,7 @@ def _rules(asked: _Asked) -> Iterator[_Name]:
 
 
 def _keys(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.keys import ListKeys
+    from clawd.wire.daemon import ListKeys
 
     with asked.client() as client:
         for line in client.call(ListKeys()).items:
@@ -352,7 +352,7 @@ def _keys(asked: _Asked) -> Iterator[_Name]:
 
 
 def _aliases(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.status import Status
+    from clawd.wire.daemon import Status
 
     with asked.client() as client:
         for line in client.call(Status()).servers:
@@ -368,7 +368,7 @@ def _mcp_tools(asked: _Asked) -> Iterator[_Name]:
 
 
 def _plugins(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.plugins import ListPlugins
+    from clawd.wire.tools import ListPlugins
 
     with asked.client() as client:
         for line in client.call(ListPlugins()).items:
@@ -384,7 +384,7 @@ def _receipts(asked: _Asked) -> Iterator[_Name]:
 
 
 def _session_files(asked: _Asked) -> Iterator[_Name]:
-    from clawd.wire.session_files import ListSessionFiles
+    from clawd.wire.conversations import ListSessionFiles
 
     conversation = asked.params.get("conversation", "")
     if not conversation:

@@ -17,7 +17,7 @@ from clawctl.config_text import quoted, with_toml, without
 from clawctl.render import Palette, emit_json, note, say
 from clawd.errors import ClawError, ConfigError, ForbiddenError, NotFoundError
 from clawd.paths import layout
-from clawd.wire.methods import Reload
+from clawd.wire.daemon import Reload
 from clawd.wire.safe_text import terminal_safe
 
 EDITED = "config.toml"

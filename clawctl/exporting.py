@@ -11,8 +11,7 @@ import msgspec
 from clawctl.client import Client
 from clawctl.progress import Progress
 from clawd.errors import ClawError
-from clawd.wire.conversations import ConversationLine, ExportConversation
-from clawd.wire.methods import ListConversations
+from clawd.wire.conversations import ConversationLine, ExportConversation, ListConversations
 from clawd.wire.safe_text import ascii_json, terminal_safe
 
 PAGE = 200

@@ -11,9 +11,8 @@ from clawctl.following import follow
 from clawctl.render import Palette, emit_json, note, without_status
 from clawctl.turn import TurnView, ViewOptions
 from clawd.wire.conversations import ConversationLine
-from clawd.wire.methods import RunTool
-from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import terminal_safe
+from clawd.wire.tools import RunTool, ToolOutcome
 
 
 class Rewound(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import click
 from clawctl.app import App, json_option, pass_app
 from clawctl.render import emit_json, note, say
 from clawd.paths import expanded
-from clawd.wire.prompts import ShowPrompt
+from clawd.wire.conversations import ShowPrompt
 from clawd.wire.safe_text import visible_line
 
 

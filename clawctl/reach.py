@@ -14,7 +14,7 @@ from clawd.errors import ClawError, UnreachableError
 from clawd.paths import SYSTEM_SOCKET, Layout, candidate_sockets, layout
 
 if TYPE_CHECKING:
-    from clawd.wire.reports import OverrideLine
+    from clawd.wire.daemon import OverrideLine
 
 SHUT_OUT = (
     "● the machine's clawd is for members of group clawd-ctl (who just joined it logs in again); "
@@ -71,7 +71,7 @@ def overrides(client: Client, environ: Mapping[str, str]) -> "tuple[OverrideLine
     }
     if not variables:
         return ()
-    from clawd.wire.methods import CompareEnvironment
+    from clawd.wire.daemon import CompareEnvironment
 
     return client.call(CompareEnvironment(variables=variables)).items
 

@@ -23,43 +23,46 @@ from clawctl.receipt_bundle import About
 from clawctl.service_install import ServiceReport
 from clawctl.service_state import ServiceState
 from clawctl.top import Snapshot
-from clawd.wire.caches import CacheList, CachesCleared
-from clawd.wire.changes import ChangeLine
-from clawd.wire.conversations import CompressionReport, ConversationLine, MessageLine
+from clawd.wire.conversations import (
+    CompressionReport,
+    ConversationLine,
+    MessageLine,
+    PromptText,
+    SessionFileLine,
+)
+from clawd.wire.daemon import (
+    CacheList,
+    CachesCleared,
+    EstopReport,
+    KeyLine,
+    LogLine,
+    MetricsReport,
+    NewKey,
+    StatusReport,
+)
 from clawd.wire.events import TurnFinished
-from clawd.wire.extension_reports import PluginLine, ToolProblem
-from clawd.wire.jobs import JobLine, JobOutput
-from clawd.wire.keys import KeyLine, NewKey
-from clawd.wire.knowledge import KnowledgeOutcome
-from clawd.wire.logs import LogLine
 from clawd.wire.mcp import McpDiff, McpServerLine, McpServerList, McpToolDetail, McpToolList
-from clawd.wire.memory import MemoryCheck
-from clawd.wire.metrics import MetricsReport
+from clawd.wire.memory import KnowledgeOutcome, MemoryCheck, MemoryHit
+from clawd.wire.method import Done
+from clawd.wire.models import LoadedModel, ModelDetail, ModelList, ProviderLine
 from clawd.wire.policy import (
+    ApprovalLine,
     PolicyBoundary,
     PolicyCaseLine,
     PolicyExplanation,
     PolicyReplay,
-)
-from clawd.wire.prompts import PromptText
-from clawd.wire.reports import (
-    ApprovalLine,
-    Done,
-    EstopReport,
-    LoadedModel,
-    MemoryHit,
-    ModelDetail,
-    ModelList,
-    ProviderLine,
-    ReceiptDetail,
-    ReceiptHead,
-    ReceiptLine,
     RuleLine,
+)
+from clawd.wire.receipts import ReceiptDetail, ReceiptHead, ReceiptLine
+from clawd.wire.tools import (
+    ChangeLine,
+    JobLine,
+    JobOutput,
+    PluginLine,
     ToolLine,
     ToolOutcome,
+    ToolProblem,
 )
-from clawd.wire.session_files import SessionFileLine
-from clawd.wire.status import StatusReport
 
 
 class Answer(TurnFinished, frozen=True, kw_only=True, tag="answer"):

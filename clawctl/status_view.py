@@ -4,13 +4,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from clawctl.render import Palette, duration, show_fields
+from clawd.wire.daemon import MeaningLine, ServerLine, StatusReport, WorkerLine
 from clawd.wire.safe_text import terminal_safe, visible_line
-from clawd.wire.status import (
-    MeaningLine,
-    ServerLine,
-    StatusReport,
-    WorkerLine,
-)
 
 Warned = tuple[str, str]
 

@@ -19,7 +19,7 @@ from clawctl.client import LOST, SILENT, Client, is_nobody, reason_of
 from clawctl.unit_files import SERVICE
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import Layout, layout
-from clawd.wire.methods import Shutdown
+from clawd.wire.daemon import Shutdown
 
 HAND_OVER_S = 60.0
 SIGNAL_GRACE_S = 5.0

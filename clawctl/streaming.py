@@ -31,13 +31,13 @@ import msgspec
 from clawctl.client import Stream
 from clawctl.screen import plain
 from clawd.errors import ClawError
-from clawd.wire.changes import FileDiff
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
     Claim,
     ContextCompressed,
     Event,
+    FileDiff,
     HopReset,
     MessageJoined,
     Notice,

@@ -10,10 +10,9 @@ import msgspec
 
 from clawctl.client import Client
 from clawd.errors import ClawError
+from clawd.wire.daemon import MetricsReport, ShowMetrics, Status, StatusReport
 from clawd.wire.mcp import ListMcpServers, McpServerLine
-from clawd.wire.methods import ListLoadedModels, Status
-from clawd.wire.metrics import MetricsReport, ShowMetrics
-from clawd.wire.reports import LoadedModel, StatusReport
+from clawd.wire.models import ListLoadedModels, LoadedModel
 from clawd.wire.turns import ListTurns, TurnList
 
 CALL_LIMIT_S = 10.0

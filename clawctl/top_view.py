@@ -22,9 +22,9 @@ from clawctl.screen import plain
 from clawctl.top import CALL_LIMIT_S, Snapshot, look, per_s
 from clawctl.views import warm_told
 from clawd.errors import ClawError
-from clawd.wire.methods import CancelTurn, SetEstop
+from clawd.wire.daemon import SetEstop
 from clawd.wire.safe_text import visible_line
-from clawd.wire.turns import TurnLine
+from clawd.wire.turns import CancelTurn, TurnLine
 
 NARROW, NARROWEST = 90, 70
 MODEL_CELL, TEXT_CELL = 24, 60

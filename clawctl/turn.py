@@ -12,12 +12,12 @@ from clawctl.calls import call_name, counts_of, ending, reasons, subject_of
 from clawctl.plan import plan_text
 from clawctl.render import Palette, size, without_status
 from clawctl.views import compressed_line
-from clawd.wire.changes import FileDiff
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
     ContextCompressed,
     Event,
+    FileDiff,
     HopFinished,
     HopReset,
     HopUsage,

@@ -8,23 +8,16 @@ import msgspec
 from clawctl.client import Client
 from clawctl.render import say, show_fields, show_table
 from clawd.errors import InvalidRequestError
-from clawd.wire.changes import ChangeList
-from clawd.wire.conversations import CompressionReport, ConversationLine
+from clawd.wire.conversations import CompressionReport, ConversationLine, SessionFileList
+from clawd.wire.daemon import EstopReport, ServerLine, StatusReport
 from clawd.wire.events import ContextCompressed
-from clawd.wire.knowledge import KnowledgeEntry, KnowledgeOutcome
 from clawd.wire.mcp import McpServerLine
+from clawd.wire.memory import KnowledgeEntry, KnowledgeOutcome, MemoryHits
+from clawd.wire.models import LoadedModel
 from clawd.wire.policy import PolicyBoundary, PolicyExplanation
-from clawd.wire.receipts import ListReceipts
-from clawd.wire.reports import (
-    EstopReport,
-    LoadedModel,
-    MemoryHits,
-    ReceiptLine,
-    StatusReport,
-)
+from clawd.wire.receipts import ListReceipts, ReceiptLine
 from clawd.wire.safe_text import terminal_safe
-from clawd.wire.session_files import SessionFileList
-from clawd.wire.status import ServerLine
+from clawd.wire.tools import ChangeList
 
 RECEIPTS_PAGE = 500
 

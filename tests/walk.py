@@ -18,7 +18,7 @@ from typing import Any
 
 from clawctl.client import connect
 from clawd.wire.events import TurnFinished
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.inprocess import Aside
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,9 +21,10 @@ from clawctl.render import emit_json, error_values
 from clawctl.turn import TurnView, ViewOptions
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
+from clawd.wire.daemon import Status
 from clawd.wire.events import TurnFinished
-from clawd.wire.methods import MAX_ROUNDS, SamplingWishes, Status
 from clawd.wire.safe_text import visible_line
+from clawd.wire.turns import MAX_ROUNDS, SamplingWishes
 
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 PIPE_PATIENCE_S = 0.5

@@ -14,8 +14,7 @@ from clawctl.render import Palette, emit_json, say, show_table
 from clawctl.views import check_arguments
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.wire.codec import to_builtins
-from clawd.wire.methods import AnswerApproval, ListApprovals, ListRules, RevokeRule
-from clawd.wire.reports import ApprovalLine
+from clawd.wire.policy import AnswerApproval, ApprovalLine, ListApprovals, ListRules, RevokeRule
 from clawd.wire.safe_text import visible_line
 
 MIN_ID_PART = 4

@@ -7,7 +7,7 @@ import click
 from clawctl.app import App, ListingGroup, json_option, pass_app
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_table, size
-from clawd.wire.caches import ClearCaches, ListCaches
+from clawd.wire.daemon import ClearCaches, ListCaches
 from clawd.wire.safe_text import visible_line
 
 

@@ -24,9 +24,10 @@ from clawd.wire.conversations import (
     ExportConversation,
     ForkConversation,
     RenameConversation,
+    ShowConversation,
 )
-from clawd.wire.methods import RunTool, ShowConversation
 from clawd.wire.safe_text import terminal_safe
+from clawd.wire.tools import RunTool
 
 COMPRESS_LIMIT_S = 4_000.0
 PAGE = 1_000

@@ -19,10 +19,10 @@ from clawctl.render import Palette, emit_json, say
 from clawd import __version__
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.keys import ListKeys
+from clawd.wire.daemon import ListKeys, Status, StatusReport
 from clawd.wire.mcp import ListMcpServers, McpServerList
-from clawd.wire.methods import ListLoadedModels, ListTools, Status
-from clawd.wire.reports import LoadedModelList, StatusReport, ToolList
+from clawd.wire.models import ListLoadedModels, LoadedModelList
+from clawd.wire.tools import ListTools, ToolList
 
 _TIMEOUT_S = 2.0
 

@@ -15,8 +15,7 @@ from clawctl.render import emit_json, note, say
 from clawctl.views import estop_line
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.paths import Layout, expanded, layout
-from clawd.wire.methods import ClearEstop, EstopState, SetEstop
-from clawd.wire.reports import EstopReport
+from clawd.wire.daemon import ClearEstop, EstopReport, EstopState, SetEstop
 
 MAX_NOTE_BYTES = 4_096
 

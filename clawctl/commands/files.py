@@ -11,15 +11,15 @@ from clawctl.client import Client
 from clawctl.render import emit_json, say
 from clawctl.views import show_session_files
 from clawd.errors import ClawError, InvalidRequestError
-from clawd.wire.references import check_name
-from clawd.wire.safe_text import terminal_safe
-from clawd.wire.session_files import (
+from clawd.wire.conversations import (
     DeleteSessionFile,
     ListSessionFiles,
     ReadSessionFile,
     SessionFileLine,
     WriteSessionFile,
 )
+from clawd.wire.references import check_name
+from clawd.wire.safe_text import terminal_safe
 
 MAX_BYTES = 8 << 20
 

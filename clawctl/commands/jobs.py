@@ -6,8 +6,8 @@ import click
 
 from clawctl.app import App, ListingGroup, json_option, pass_app
 from clawctl.render import duration, emit_json, note, show_fields, show_table, size
-from clawd.wire.jobs import JobLine, ListJobs, ShowJob, StopJob
 from clawd.wire.safe_text import terminal_safe
+from clawd.wire.tools import JobLine, ListJobs, ShowJob, StopJob
 
 TAIL_BYTES = 4_096
 WHOLE_BYTES = 1_048_576

@@ -4,8 +4,7 @@ import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.render import emit_json, say, show_table
-from clawd.wire.keys import CreateKey, ListKeys, RevokeKey
-from clawd.wire.methods import Status
+from clawd.wire.daemon import CreateKey, ListKeys, RevokeKey, Status
 from clawd.wire.safe_text import visible_line
 
 

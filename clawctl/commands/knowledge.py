@@ -14,7 +14,7 @@ from clawctl.render import Palette, emit_json, note, say, show_table
 from clawctl.turn import TurnView, ViewOptions
 from clawctl.views import show_notes
 from clawd.errors import InvalidRequestError
-from clawd.wire.knowledge import (
+from clawd.wire.memory import (
     AppendKnowledge,
     DeleteKnowledge,
     KnowledgeEntry,

@@ -15,7 +15,7 @@ from clawctl.client import LOST, Client, is_nobody, reason_of
 from clawctl.render import Palette, emit_json, note
 from clawd.errors import ClawError, NotFoundError, UnreachableError
 from clawd.paths import layout
-from clawd.wire.logs import LogLine, TailLog
+from clawd.wire.daemon import LogLine, TailLog
 from clawd.wire.safe_text import ascii_json, terminal_safe, visible_line
 
 POLL_S = 0.5

@@ -38,9 +38,9 @@ from clawd.wire.mcp import (
     ServeMcp,
     ShowMcpTool,
 )
-from clawd.wire.methods import RunTool
-from clawd.wire.reports import Done
+from clawd.wire.method import Done
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
+from clawd.wire.tools import RunTool
 
 _MAX_LINE_BYTES = 8 << 20
 _READ_BYTES = 64 << 10

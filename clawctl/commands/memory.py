@@ -11,9 +11,14 @@ from clawctl.progress import Progress, call
 from clawctl.render import Palette, emit_json, note, say
 from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
-from clawd.wire.conversations import ConversationDetail, ConversationLine, MessageLine
-from clawd.wire.memory import BackUpMemory, CheckMemory
-from clawd.wire.methods import ClearMemory, ListConversations, SearchMemory, ShowConversation
+from clawd.wire.conversations import (
+    ConversationDetail,
+    ConversationLine,
+    ListConversations,
+    MessageLine,
+    ShowConversation,
+)
+from clawd.wire.memory import BackUpMemory, CheckMemory, ClearMemory, SearchMemory
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 
 PAGE = 200

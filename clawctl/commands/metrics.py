@@ -4,7 +4,7 @@ import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.render import emit_json, show_table
-from clawd.wire.metrics import MetricFamily, MetricSpread, ShowMetrics
+from clawd.wire.daemon import MetricFamily, MetricSpread, ShowMetrics
 
 
 @click.command()

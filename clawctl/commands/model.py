@@ -28,8 +28,16 @@ from clawctl.render import emit_json, note, say, show_fields, show_table, size
 from clawctl.views import warm_told
 from clawd.errors import ClawError, ConfigError, ProtocolError
 from clawd.paths import expanded, layout
-from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, ShowModel, UnloadModel
-from clawd.wire.reports import LoadedModel, ModelDetail, ModelList
+from clawd.wire.models import (
+    ListLoadedModels,
+    ListModels,
+    LoadedModel,
+    LoadModel,
+    ModelDetail,
+    ModelList,
+    ShowModel,
+    UnloadModel,
+)
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 if TYPE_CHECKING:

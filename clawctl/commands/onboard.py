@@ -271,7 +271,9 @@ def _tried(app: App, done: Onboarded, *, says: bool) -> Onboarded:
     """Start the daemon and ask the model one thing; the conversation is deleted again."""
     from clawctl.progress import call
     from clawd.wire.conversations import DeleteConversation
-    from clawd.wire.methods import CheckProvider, Reload, SendMessage, Status
+    from clawd.wire.daemon import Reload, Status
+    from clawd.wire.models import CheckProvider
+    from clawd.wire.turns import SendMessage
 
     try:
         with app.client() as client:
@@ -312,7 +314,7 @@ def _calls_a_tool(client: Client, workspace: str, bar: Progress) -> bool:
     """Ask for one call and say whether it came; the conversation is deleted again."""
     from clawd.wire.conversations import DeleteConversation
     from clawd.wire.events import ToolFinished
-    from clawd.wire.methods import SendMessage
+    from clawd.wire.turns import SendMessage
 
     has_called = False
     with bar:

@@ -9,16 +9,16 @@ import msgspec
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
 from clawctl.render import emit_json, note, say, show_fields, show_table, size
-from clawd.wire.extension_reports import PluginReview
-from clawd.wire.plugins import (
+from clawd.wire.safe_text import visible_line
+from clawd.wire.tools import (
     ApprovePlugin,
     InspectPlugin,
     InstallPlugin,
     ListPlugins,
+    PluginReview,
     ReloadPlugins,
     RemovePlugin,
 )
-from clawd.wire.safe_text import visible_line
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 secrets_option = click.option(

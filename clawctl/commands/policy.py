@@ -19,10 +19,10 @@ from clawctl.render import emit_json, say, show_table
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
 from clawd.wire.hosts import HOST_TOOL, host_grant
-from clawd.wire.method import Method
-from clawd.wire.methods import AddRule
+from clawd.wire.method import Done, Method
 from clawd.wire.policy import (
     REPLAY_LIMIT,
+    AddRule,
     AllowHost,
     Autonomy,
     CheckPolicy,
@@ -31,7 +31,6 @@ from clawd.wire.policy import (
     ReplayPolicy,
     ShowPolicy,
 )
-from clawd.wire.reports import Done
 
 # Hosts that a package tool's own settings on this machine name; no list of hosts is kept here.
 #

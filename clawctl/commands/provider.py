@@ -5,7 +5,7 @@ import click
 from clawctl.app import App, json_option, pass_app
 from clawctl.progress import Progress, call
 from clawctl.render import emit_json, say, show_table
-from clawd.wire.methods import CheckProvider, ListProviders
+from clawd.wire.models import CheckProvider, ListProviders
 
 CHECK_LIMIT_S = 600.0
 

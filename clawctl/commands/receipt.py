@@ -25,10 +25,11 @@ from clawd.wire.receipts import (
     AcceptReceipts,
     HeadOfReceipts,
     ListReceipts,
+    ReceiptDetail,
+    ReceiptHead,
     ShowReceipt,
     VerifyReceipts,
 )
-from clawd.wire.reports import ReceiptDetail, ReceiptHead
 from clawd.wire.safe_text import terminal_safe, visible
 
 _APPROVED = {

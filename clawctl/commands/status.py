@@ -3,7 +3,7 @@
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawd.wire.status import Status
+from clawd.wire.daemon import Status
 
 
 @click.command()

@@ -12,10 +12,9 @@ from clawctl.outcome import run_and_show
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_table
 from clawd.errors import NotFoundError
-from clawd.wire.extension_reports import ToolProblem
-from clawd.wire.methods import ListTools, Reload, RunTool
-from clawd.wire.reports import ToolLine
+from clawd.wire.daemon import Reload
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
+from clawd.wire.tools import ListTools, RunTool, ToolLine, ToolProblem
 
 SHOWN_CHARACTERS = 200
 WIDTH = 100

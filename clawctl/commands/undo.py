@@ -11,7 +11,7 @@ from clawctl.outcome import run_and_show
 from clawctl.render import emit_json
 from clawctl.views import show_changes
 from clawd.paths import expanded
-from clawd.wire.methods import ListChanges, RunTool
+from clawd.wire.tools import ListChanges, RunTool
 
 MAX_STEPS = 100
 LIST_LIMIT = 50

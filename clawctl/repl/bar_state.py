@@ -9,7 +9,7 @@ from clawctl.folders import real_folder
 from clawctl.repl.cells import Span, shortened_row, width_of
 from clawctl.repl.host import Host
 from clawctl.repl.pulse import Pulse
-from clawd.wire.reports import StatusReport
+from clawd.wire.daemon import StatusReport
 from clawd.wire.safe_text import visible_line
 
 # Parts in the order in which they are shown; what has the highest number goes first when it is

@@ -47,12 +47,13 @@ from clawctl.turn import (
     resolved_line,
 )
 from clawctl.views import compressed_line
-from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
     ContextCompressed,
+    DiffLine,
     Event,
+    FileDiff,
     HopFinished,
     HopReset,
     MessageJoined,

@@ -12,8 +12,7 @@ from clawctl.client import Client
 from clawd.wire.conversations import ConversationLine
 from clawd.wire.events import TurnFinished, TurnUsage
 from clawd.wire.method import Method
-from clawd.wire.methods import RunTool
-from clawd.wire.reports import ToolOutcome
+from clawd.wire.tools import RunTool, ToolOutcome
 
 R = TypeVar("R")
 

@@ -11,8 +11,7 @@ from clawctl.client import LOST, Client, is_nobody, reason_of
 from clawctl.render import note
 from clawd import __version__
 from clawd.errors import UnreachableError
-from clawd.wire.methods import Status
-from clawd.wire.reports import StatusReport
+from clawd.wire.daemon import Status, StatusReport
 
 RETRIES_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 

@@ -17,8 +17,7 @@ from clawctl.render import duration
 from clawctl.repl.cells import Span, shortened_row
 from clawctl.screen import plain
 from clawctl.settings import is_plain
-from clawd.wire.conversations import ConversationLine
-from clawd.wire.methods import ListConversations
+from clawd.wire.conversations import ConversationLine, ListConversations
 from clawd.wire.safe_text import shortened, visible_line
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from clawctl.repl.theme import ASCII, Look
 from clawctl.repl.thoughts import Thoughts
 from clawctl.turn import ViewOptions, conversation_after, why_of
 from clawctl.views import compressed_line
-from clawd.wire.changes import FileDiff
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
     ContextCompressed,
     Event,
+    FileDiff,
     HopReset,
     MessageJoined,
     ModelLoading,

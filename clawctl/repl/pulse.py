@@ -6,10 +6,9 @@ from typing import TypeVar
 
 from clawctl.client import Client
 from clawd.errors import ClawError
-from clawd.wire.conversations import ConversationLine
+from clawd.wire.conversations import ConversationLine, ShowConversation
+from clawd.wire.daemon import Status, StatusReport
 from clawd.wire.method import Method
-from clawd.wire.methods import ShowConversation, Status
-from clawd.wire.reports import StatusReport
 
 PERIOD_S = 1.5
 ANSWER_LIMIT_S = 5.0

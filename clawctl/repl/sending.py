@@ -11,11 +11,10 @@ import msgspec
 from clawctl.render import note
 from clawctl.repl.host import Host
 from clawd.errors import InvalidRequestError
-from clawd.wire.methods import OpenConversation
+from clawd.wire.conversations import OpenConversation, WriteSessionFile
 from clawd.wire.policy import ExplainPolicy
 from clawd.wire.references import reference
 from clawd.wire.safe_text import visible_line
-from clawd.wire.session_files import WriteSessionFile
 
 _INLINE_BYTES = 16 * 1024
 _INLINE_BYTES_IN_ALL = 64 * 1024

@@ -34,12 +34,12 @@ from clawctl.settings import is_plain
 from clawctl.turn import TurnView, ViewOptions
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.conversations import ConversationLine, SetMode
+from clawd.wire.conversations import ConversationLine, SetMode, ShowConversation
+from clawd.wire.daemon import SetEstop, StatusReport
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
-from clawd.wire.methods import RunTool, SetEstop, ShowConversation
-from clawd.wire.reports import StatusReport, ToolOutcome
 from clawd.wire.safe_text import visible_line
+from clawd.wire.tools import RunTool, ToolOutcome
 
 _PAGE = 1_000
 

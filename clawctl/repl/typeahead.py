@@ -17,7 +17,7 @@ from typing import Any
 from clawctl.following import View
 from clawd.errors import UnreachableError
 from clawd.wire.events import Event, MessageJoined, TurnFinished, TurnStarted
-from clawd.wire.methods import SteerTurn
+from clawd.wire.turns import SteerTurn
 
 READ_BYTES = 65_536
 MAX_BYTES = 1024 * 1024

@@ -11,17 +11,12 @@ from clawctl.repl.offering import FileIndex, Known, Value
 from clawctl.repl.pulse import Pulse
 from clawctl.repl.slash import COMMANDS
 from clawctl.repl.theme import THEMES
-from clawd.wire.jobs import ListJobs
+from clawd.wire.conversations import ListConversations, ListSessionFiles
+from clawd.wire.daemon import ShowConfig
 from clawd.wire.mcp import ListMcpServers
-from clawd.wire.methods import (
-    ListApprovals,
-    ListConversations,
-    ListModels,
-    ListProviders,
-    ListTools,
-    ShowConfig,
-)
-from clawd.wire.session_files import ListSessionFiles
+from clawd.wire.models import ListModels, ListProviders
+from clawd.wire.policy import ListApprovals
+from clawd.wire.tools import ListJobs, ListTools
 
 FRESH_S = 5.0
 PRESETS = ("deterministic", "precise", "balanced", "creative", "wild")

@@ -39,12 +39,13 @@ from clawctl.turn import ViewOptions
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.conversations import ConversationLine, SetMode
+from clawd.wire.daemon import SetEstop, Status
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
-from clawd.wire.methods import RunTool, SendMessage, SetEstop, Status
 from clawd.wire.policy import ShowPolicy
-from clawd.wire.reports import ToolOutcome
 from clawd.wire.safe_text import has_invisible, visible, visible_line
+from clawd.wire.tools import RunTool, ToolOutcome
+from clawd.wire.turns import SendMessage
 
 OLD_NAME = ".clawd_session"
 FOLDERS = "folders"

@@ -48,7 +48,7 @@ from clawd.config.sections import (
 )
 from clawd.errors import ConfigError
 from clawd.paths import Layout
-from clawd.wire.reports import OverrideLine
+from clawd.wire.daemon import OverrideLine
 
 REDACTED = "(set, not shown)"
 _WIDTH = 96

@@ -30,7 +30,7 @@ from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
-from clawd.wire.methods import AnswerApproval
+from clawd.wire.policy import AnswerApproval
 
 
 class LateAnswers:

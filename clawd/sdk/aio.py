@@ -15,8 +15,7 @@ from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
 from clawd.sdk.wishes import TurnOptions
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
-from clawd.wire.receipts import VerifyReceipts
-from clawd.wire.reports import ReceiptVerdict
+from clawd.wire.receipts import ReceiptVerdict, VerifyReceipts
 
 R = TypeVar("R")
 
@@ -141,7 +140,7 @@ class AsyncSession(Face):
         return await self.call(VerifyReceipts())
 
     async def call(self, params: Method[R]) -> R:
-        """Call any method of the daemon (`clawd.wire.methods`) and return its result."""
+        """Call any method of the daemon (`clawd.wire`) and return its result."""
         return await self._core.call(params)
 
     @property

@@ -22,8 +22,7 @@ from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
 from clawd.sdk.wishes import TurnOptions
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
-from clawd.wire.receipts import VerifyReceipts
-from clawd.wire.reports import ReceiptVerdict
+from clawd.wire.receipts import ReceiptVerdict, VerifyReceipts
 
 T = TypeVar("T")
 
@@ -271,7 +270,7 @@ class Session(Face):
         return self.call(VerifyReceipts())
 
     def call(self, params: Method[R]) -> R:
-        """Call any method of the daemon (`clawd.wire.methods`) and return its result."""
+        """Call any method of the daemon (`clawd.wire`) and return its result."""
         return self.run(self._core.call(params))
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:

@@ -46,7 +46,7 @@ from clawd.wire.codec import (
     unpack_event,
 )
 from clawd.wire.events import Event
-from clawd.wire.messages import (
+from clawd.wire.frames import (
     PROTOCOL_MAX,
     PROTOCOL_MIN,
     Answer,

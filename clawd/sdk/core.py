@@ -15,10 +15,11 @@ from clawd.sdk.plans import Backend, DaemonPlan, LocalPlan
 from clawd.sdk.results import Said
 from clawd.sdk.wishes import Prompt, TurnOptions, Wishes, message_fields
 from clawd.tools.base import Tool
+from clawd.wire.conversations import OpenConversation, ShowConversation, ShowPrompt
+from clawd.wire.daemon import Ping
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method
-from clawd.wire.methods import OpenConversation, Ping, SendMessage, ShowConversation
-from clawd.wire.prompts import ShowPrompt
+from clawd.wire.turns import SendMessage
 
 
 class JoinedBackend(Backend):

@@ -9,7 +9,7 @@ import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.tools.base import Tool
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 
 APPEND_LIMIT_BYTES = 16 * 1024
 

@@ -33,7 +33,7 @@ from clawd.security.approval_rules import (
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
 from clawd.security.risk import Action, Risk, highest
-from clawd.wire.changes import FileDiff
+from clawd.wire.events import FileDiff
 
 ANSWER_TIMEOUT_S = 120.0
 MAX_PENDING = 100  # of one owner: they may wait without end

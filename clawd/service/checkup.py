@@ -11,7 +11,7 @@ from clawd.security.sandbox import Sandbox
 from clawd.service.limits import hooks_of, sandbox_settings_of
 from clawd.service.state import LocalModels, local_default
 from clawd.tools.hooks import Hook
-from clawd.wire.checkup import Checkup
+from clawd.wire.daemon import Checkup
 
 
 async def checkup(config: Path | None, environ: Mapping[str, str]) -> Checkup:

@@ -42,11 +42,10 @@ from clawd.security.principal import Principal, Role
 from clawd.service.build import Daemon
 from clawd.service.state import LocalModels
 from clawd.tools.registry import Registry
+from clawd.wire.daemon import CreateKey, RevokeKey
 from clawd.wire.events import Event
-from clawd.wire.keys import CreateKey, RevokeKey
 from clawd.wire.method import Method, method_name
-from clawd.wire.methods import AddRule, AnswerApproval, RevokeRule
-from clawd.wire.policy import AllowHost
+from clawd.wire.policy import AddRule, AllowHost, AnswerApproval, RevokeRule
 
 # Whether a daemon can answer requests, as the HTTP gateway tells it.
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from clawd.security.redact import RedactingFilter, Redactor
-from clawd.wire.logs import LogLine, LogPage, TailLog
+from clawd.wire.daemon import LogLine, LogPage, TailLog
 from clawd.wire.method import PAGE_LIMIT
 from clawd.wire.safe_text import visible, visible_line
 

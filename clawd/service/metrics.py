@@ -17,7 +17,7 @@ from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
 from clawd.service.background import Watch
 from clawd.service.receipts import ChainCheck
-from clawd.wire.metrics import MetricFamily, MetricSample, MetricSpread, MetricsReport
+from clawd.wire.daemon import MetricFamily, MetricSample, MetricSpread, MetricsReport
 
 Kind = Literal["counter", "gauge"]
 

@@ -33,7 +33,7 @@ from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn_plan import TurnLimits
 from clawd.security.policy import PolicySettings
 from clawd.tools.offer import OfferRules
-from clawd.wire.reports import ModelLine, ModelList, ProviderLine
+from clawd.wire.models import ModelLine, ModelList, ProviderLine
 
 # Providers that are servers, made of their sections and keys.
 #

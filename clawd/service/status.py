@@ -27,8 +27,7 @@ from clawd.service.last_run import LastRun, restored_from
 from clawd.service.receipts import Anchor
 from clawd.service.state import State
 from clawd.tools.jobs import Jobs
-from clawd.wire.reports import StatusReport, WorkerLine
-from clawd.wire.status import MeaningLine
+from clawd.wire.daemon import MeaningLine, StatusReport, WorkerLine
 
 if TYPE_CHECKING:
     from clawd.service.embedding import MeaningIndex

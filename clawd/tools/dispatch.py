@@ -56,8 +56,7 @@ from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
 from clawd.tools.uncancellable import cancel_is_wanted, settled
-from clawd.wire.changes import FileDiff
-from clawd.wire.events import Notice, ToolStarted
+from clawd.wire.events import FileDiff, Notice, ToolStarted
 from clawd.wire.hosts import HOST_TOOL, host_grant
 from clawd.wire.safe_text import shortened
 

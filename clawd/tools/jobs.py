@@ -20,8 +20,8 @@ from clawd.tools.changes import CommandChanges, CommandLog, call_facts
 from clawd.tools.child_outcome import told_of
 from clawd.tools.journal import Entry, Journal, timestamp
 from clawd.tools.taint_tracking import Passage, TaintTracking
-from clawd.wire.jobs import JobLine, JobState
 from clawd.wire.safe_text import shortened, single_line
+from clawd.wire.tools import JobLine, JobState
 
 MAX_WAIT_S = 600.0
 MAX_RUNNING = 8

@@ -18,7 +18,7 @@ from clawd.security.approvals import LateAnswer
 from clawd.security.policy import ModeChange
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
-from clawd.wire.changes import FileDiff
+from clawd.wire.events import FileDiff
 from clawd.wire.safe_text import shortened
 
 HEAD_TOLD_EVERY = 256

@@ -12,8 +12,7 @@ from clawd.security.principal import Principal
 from clawd.security.risk import Risk
 from clawd.tools.base import ToolResult
 from clawd.tools.registry import ToolMode
-from clawd.wire.changes import FileDiff
-from clawd.wire.events import Event
+from clawd.wire.events import Event, FileDiff
 
 OutcomeKind = Literal[
     "ok",

@@ -22,7 +22,7 @@ from clawd.security.held_paths import HeldPaths
 from clawd.security.paths import PathRules
 from clawd.security.snapshot import Tree, TreeStep
 from clawd.security.workspace import FolderEntry, Workspace
-from clawd.wire.changes import DiffLine, FileDiff, Mark
+from clawd.wire.events import DiffLine, FileDiff, Mark
 
 # Beyond this a file is not held in memory, and its lines are not compared.
 MAX_OLD_BYTES = 8 << 20

@@ -12,7 +12,7 @@ import msgspec
 
 from clawd.errors import InvalidRequestError, ProtocolError
 from clawd.wire.events import Event, Unknown
-from clawd.wire.messages import ClientFrame, ServerFrame
+from clawd.wire.frames import ClientFrame, ServerFrame
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 HEADER = struct.Struct(">I")

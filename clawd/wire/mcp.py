@@ -4,8 +4,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from clawd.wire.method import Method
-from clawd.wire.reports import Done
+from clawd.wire.method import Done, Method
 
 
 class McpServerLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What every method of the control socket is, and its name on the wire."""
+"""The base of the methods of the control socket, and their names on the wire."""
 
 import re
 import typing
@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 PAGE_LIMIT = 1000
-
 R = TypeVar("R")
 
 
@@ -28,3 +27,9 @@ def result_type(kind: type[Method[R]]) -> type[R]:
     (base,) = kind.__orig_bases__  # type: ignore[attr-defined]
     (result,) = typing.get_args(base)
     return typing.cast("type[R]", result)
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a method that has nothing to tell but a sentence."""
+
+    message: str = ""

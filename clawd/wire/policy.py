@@ -1,11 +1,115 @@
-"""Methods about the policy, and what they report: values only, made safe by who displays them."""
+"""Methods about the policy, approvals and their rules, and what they report."""
 
 from typing import Literal
 
 import msgspec
 
-from clawd.wire.method import Method
-from clawd.wire.reports import Done
+from clawd.wire.events import FileDiff
+from clawd.wire.method import Done, Method
+
+
+class ApprovalLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One pending approval.
+
+    Attributes:
+        expires_in_s: silence that long is a no; 0 while it waits without end, or has timed out.
+        timed_out: nobody answered in time; it can still be answered, and its turn goes on then.
+        answerable_until: until when, UTC; empty while it waits.
+    """
+
+    id: str
+    digest: str
+    tool: str
+    arguments: str
+    risk: str
+    reason: str
+    workspace: str
+    conversation_id: str
+    owner: int
+    asked_at: str
+    expires_in_s: float
+    environment: dict[str, str] = {}
+    rule: str = ""
+    changes: tuple[FileDiff, ...] = ()
+    timed_out: bool = False
+    answerable_until: str = ""
+
+
+class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
+    """Pending approvals, oldest first."""
+
+    items: tuple[ApprovalLine, ...]
+
+
+class ListApprovals(Method[ApprovalList], frozen=True, kw_only=True):
+    """List pending approvals."""
+
+
+class AnswerApproval(Method[Done], frozen=True, kw_only=True):
+    """Answer a pending approval; `digest` is the one that was listed or shown with it.
+
+    `days` is how long the rule of `always` is in force, 0 the configured time. `edit` wants the
+    call with other `arguments`, JSON text: it is judged and asked about anew.
+    """
+
+    approval_id: str
+    digest: str
+    answer: Literal["deny", "once", "conversation", "project", "always", "edit"]
+    days: int = 0
+    arguments: str = ""
+
+
+class AddRule(Method[Done], frozen=True, kw_only=True):
+    """Allow or refuse from now on what shell commands of a pattern run: `git commit *`.
+
+    Attributes:
+        pattern: words, the command's name first; `*` last stands for whatever follows. After
+            `file_write` it is a path below the workspace that file tools change, `docs/**`.
+        workspace: the project it holds in; "" for every one.
+        conversation_id: the conversation it is limited to; "" for all.
+        days: how long it is in force, 0 the configured time.
+    """
+
+    pattern: str
+    verdict: Literal["allow", "deny"] = "allow"
+    workspace: str = ""
+    conversation_id: str = ""
+    days: int = 0
+
+
+class RuleLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One approval rule in force; `conversation_id` is empty for one that holds in all of them.
+
+    Attributes:
+        granted_by: who granted it, `uid 1000`; "" where nobody wrote it down.
+        receipt_id: the receipt of the grant, or of when it was found in the file of rules.
+    """
+
+    id: str
+    tool: str
+    pattern: str
+    owner: int
+    created_at: str
+    expires_at: str
+    conversation_id: str = ""
+    granted_by: str = ""
+    receipt_id: str = ""
+
+
+class RuleList(msgspec.Struct, frozen=True, kw_only=True):
+    """Standing approval rules."""
+
+    items: tuple[RuleLine, ...]
+
+
+class ListRules(Method[RuleList], frozen=True, kw_only=True):
+    """List the standing approval rules."""
+
+
+class RevokeRule(Method[Done], frozen=True, kw_only=True):
+    """Remove a standing rule."""
+
+    rule_id: str
 
 
 class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +125,32 @@ class PolicyExplanation(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     hint: str = ""
     hooks: tuple[str, ...] = ()
+
+
+Autonomy = Literal["readonly", "supervised", "full"]
+
+
+class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
+    """Say what the policy would do with a call, without making it; in its own or this autonomy."""
+
+    tool: str
+    arguments: str = "{}"
+    workspace: str = ""
+    autonomy: Autonomy | None = None
+
+
+class AllowHost(Method[Done], frozen=True, kw_only=True):
+    """Let commands reach hosts unasked: `get.example.org:443`, `*.example.org:443`.
+
+    Each becomes a standing rule, with a receipt: for one conversation, or for one workspace (as
+    everywhere, the configured one if empty), or for all. `days` 0 is the configured time.
+    """
+
+    hosts: tuple[str, ...]
+    workspace: str = ""
+    conversation_id: str = ""
+    everywhere: bool = False
+    days: int = 0
 
 
 class PolicyBoundary(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +180,12 @@ class PolicyBoundary(msgspec.Struct, frozen=True, kw_only=True):
     egress_hosts: tuple[str, ...] = ()
 
 
+class ShowPolicy(Method[PolicyBoundary], frozen=True, kw_only=True):
+    """Show the boundary that the policy draws in a workspace, the configured one if empty."""
+
+    workspace: str = ""
+
+
 class PolicyCaseLine(msgspec.Struct, frozen=True, kw_only=True):
     """One case, what the policy answers, and what is wrong with that ("" when nothing is)."""
 
@@ -60,6 +196,23 @@ class PolicyCaseLine(msgspec.Struct, frozen=True, kw_only=True):
     risk: str
     reason: str
     problem: str = ""
+
+
+class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """All cases of a table, in its order."""
+
+    items: tuple[PolicyCaseLine, ...]
+
+
+class CheckPolicy(Method[PolicyCheck], frozen=True, kw_only=True):
+    """Judge a table of cases (TOML, as etc/policy-cases.toml) under the policy in force.
+
+    With `configured` it is the one that the config names.
+    """
+
+    table: str = ""
+    configured: bool = False
+    workspace: str = ""
 
 
 class ReplayLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,57 +253,6 @@ class PolicyReplay(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[ReplaySkip, ...] = ()
 
 
-class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """All cases of a table, in its order."""
-
-    items: tuple[PolicyCaseLine, ...]
-
-
-REPLAY_LIMIT = 10_000
-
-Autonomy = Literal["readonly", "supervised", "full"]
-
-
-class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
-    """Say what the policy would do with a call, without making it; in its own or this autonomy."""
-
-    tool: str
-    arguments: str = "{}"
-    workspace: str = ""
-    autonomy: Autonomy | None = None
-
-
-class AllowHost(Method[Done], frozen=True, kw_only=True):
-    """Let commands reach hosts unasked: `get.example.org:443`, `*.example.org:443`.
-
-    Each becomes a standing rule, with a receipt: for one conversation, or for one workspace (as
-    everywhere, the configured one if empty), or for all. `days` 0 is the configured time.
-    """
-
-    hosts: tuple[str, ...]
-    workspace: str = ""
-    conversation_id: str = ""
-    everywhere: bool = False
-    days: int = 0
-
-
-class ShowPolicy(Method[PolicyBoundary], frozen=True, kw_only=True):
-    """Show the boundary that the policy draws in a workspace, the configured one if empty."""
-
-    workspace: str = ""
-
-
-class CheckPolicy(Method[PolicyCheck], frozen=True, kw_only=True):
-    """Judge a table of cases (TOML, as etc/policy-cases.toml) under the policy in force.
-
-    With `configured` it is the one that the config names.
-    """
-
-    table: str = ""
-    configured: bool = False
-    workspace: str = ""
-
-
 class ReplayPolicy(Method[PolicyReplay], frozen=True, kw_only=True):
     """Judge past calls again, from their receipts; nothing is run.
 
@@ -163,3 +265,6 @@ class ReplayPolicy(Method[PolicyReplay], frozen=True, kw_only=True):
     autonomy: Autonomy | None = None
     since: str = ""
     limit: int = 1000
+
+
+REPLAY_LIMIT = 10_000

@@ -1,34 +1,33 @@
-"""The methods of the control socket about receipts; see `wire.methods`."""
+"""Methods about receipts, and what they report."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
-from clawd.wire.method import Method
-from clawd.wire.reports import Done, ReceiptDetail, ReceiptHead, ReceiptPage, ReceiptVerdict
+from clawd.wire.method import Done, Method
 
 
-class ReceiptLogChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of the receipt log as they are, and where to go on; `is_end`: nothing follows now."""
+class ReceiptLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One receipt for people: fields of `receipts.record.Receipt`."""
 
-    data: bytes
-    file: int
-    offset: int
-    is_end: bool
+    seq: int
+    id: str
+    timestamp: str
+    conversation_id: str
+    tool: str
+    status: str
+    risk: str
+    approval: str
+    reason: str
+    duration_ms: int
+    receipt_hash: str
 
 
-class ContentPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that were kept by their hash, or a part; `size` is of the whole, None: not kept."""
+class ReceiptPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of receipts, newest first."""
 
-    hash: str
-    size: int | None
-    data: bytes = b""
-
-
-class ContentPieces(msgspec.Struct, frozen=True, kw_only=True):
-    """Contents, in the order asked for; those of the end may be missing, ask for them again."""
-
-    items: tuple[ContentPiece, ...]
+    items: tuple[ReceiptLine, ...]
+    cursor: str = ""
 
 
 class ListReceipts(Method[ReceiptPage], frozen=True, kw_only=True):
@@ -47,10 +46,35 @@ class ListReceipts(Method[ReceiptPage], frozen=True, kw_only=True):
     until: str = ""
 
 
+class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt whole, with what it hashed (redacted, at most 1 MiB of each), and its place.
+
+    The sizes are those of the whole, or None for what is no longer kept. `next_hash` is empty for
+    the last receipt, `head_seq` is its number.
+    """
+
+    receipt: dict[str, Any]
+    arguments: str
+    result: str
+    arguments_bytes: int | None = None
+    result_bytes: int | None = None
+    next_hash: str = ""
+    head_seq: int = 0
+
+
 class ShowReceipt(Method[ReceiptDetail], frozen=True, kw_only=True):
     """Show one receipt, by id, a unique end or beginning of it, or its number."""
 
     receipt_id: str
+
+
+class ReceiptLogChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of the receipt log as they are, and where to go on; `is_end`: nothing follows now."""
+
+    data: bytes
+    file: int
+    offset: int
+    is_end: bool
 
 
 class ReadReceiptLog(Method[ReceiptLogChunk], frozen=True, kw_only=True):
@@ -62,6 +86,20 @@ class ReadReceiptLog(Method[ReceiptLogChunk], frozen=True, kw_only=True):
     admin: ClassVar[bool] = True
     file: int = 0
     offset: int = 0
+
+
+class ContentPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that were kept by their hash, or a part; `size` is of the whole, None: not kept."""
+
+    hash: str
+    size: int | None
+    data: bytes = b""
+
+
+class ContentPieces(msgspec.Struct, frozen=True, kw_only=True):
+    """Contents, in the order asked for; those of the end may be missing, ask for them again."""
+
+    items: tuple[ContentPiece, ...]
 
 
 class LoadContents(Method[ContentPieces], frozen=True, kw_only=True):
@@ -81,6 +119,21 @@ class AcceptReceipts(Method[Done], frozen=True, kw_only=True):
     admin: ClassVar[bool] = True
 
 
+class ReceiptVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What verification found."""
+
+    ok: bool
+    receipts: int
+    level: str
+    message: str
+    head_seq: int
+    head_hash: str
+    first_bad: int | None = None
+    kind: str = ""
+    signed: int = 0
+    signatures: str = ""
+
+
 class VerifyReceipts(Method[ReceiptVerdict], frozen=True, kw_only=True):
     """Verify the chain as the daemon holds it, against the head that memory remembers.
 
@@ -91,6 +144,22 @@ class VerifyReceipts(Method[ReceiptVerdict], frozen=True, kw_only=True):
 
     public_key: str = ""
     anchor: str = ""
+
+
+class ReceiptHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of the chain, unverified.
+
+    Attributes:
+        seq: number of the last receipt, 0 for none; and its hash.
+        first_public_key: hex; "" when it is not known.
+        signed: number of the receipt that the last checkpoint signs, 0 without one; and when.
+    """
+
+    seq: int
+    receipt_hash: str
+    first_public_key: str = ""
+    signed: int = 0
+    signed_at: str = ""
 
 
 class HeadOfReceipts(Method[ReceiptHead], frozen=True, kw_only=True):

@@ -21,7 +21,8 @@ from clawd.wire.events import (
     ToolRequested,
     TurnStarted,
 )
-from clawd.wire.methods import ListLoadedModels, SendMessage
+from clawd.wire.models import ListLoadedModels
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 
 SAID = "Say hi"

@@ -20,7 +20,7 @@ from clawctl.client import connect
 from clawd.engine.protocol import ChatMessage
 from clawd.engine.worker.template import ChatTemplate, RenderInput
 from clawd.paths import layout
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 
 SAID = "Say hi"

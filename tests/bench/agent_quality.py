@@ -21,8 +21,8 @@ from clawctl.client import Client, connect
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import ApprovalRequested, PromptEvaluated, QuestionAsked, TurnFinished
-from clawd.wire.methods import SendMessage
 from clawd.wire.receipts import ShowReceipt
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 
 Kind = Literal["one tool", "choice", "arguments", "no tool", "two steps"]

@@ -23,8 +23,8 @@ from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.tools.base import builtin_traits
 from clawd.wire.events import ApprovalRequested, QuestionAsked, TurnFinished
-from clawd.wire.methods import SendMessage
 from clawd.wire.receipts import ShowReceipt
+from clawd.wire.turns import SendMessage
 from tests.bench import scripted
 from tests.bench.memory import cpu_s, family_of
 from tests.support.home import Home

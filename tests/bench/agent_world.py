@@ -17,8 +17,9 @@ from clawctl.client import Client, Stream, connect
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import ApprovalRequested, QuestionAsked, TurnFinished
-from clawd.wire.methods import RunTool, SendMessage
 from clawd.wire.receipts import ShowReceipt
+from clawd.wire.tools import RunTool
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 
 

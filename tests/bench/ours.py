@@ -8,7 +8,7 @@ from pathlib import Path
 from clawctl.client import Client, connect
 from clawd.paths import layout
 from clawd.wire.events import PromptEvaluated, TextDelta
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.bench.engine_setup import EngineSetup
 from tests.bench.streams import Answer, Ask, BenchError, now
 from tests.support.home import Home

@@ -34,7 +34,7 @@ from clawd.wire.events import (
     TurnFinished,
     TurnStarted,
 )
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.inprocess import daemon_in
 
 LIMIT_S = 60.0

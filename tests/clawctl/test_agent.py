@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError
-from clawd.wire.conversations import ConversationLine, DeleteConversation
+from clawd.wire.conversations import ConversationLine, DeleteConversation, OpenConversation
 from clawd.wire.events import (
     ApprovalRequested,
     HopFinished,
@@ -28,8 +28,9 @@ from clawd.wire.events import (
     TurnStarted,
     TurnUsage,
 )
-from clawd.wire.methods import AddRule, OpenConversation, SamplingWishes, SendMessage
-from clawd.wire.reports import Done
+from clawd.wire.method import Done
+from clawd.wire.policy import AddRule
+from clawd.wire.turns import SamplingWishes, SendMessage
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.rows import each_row

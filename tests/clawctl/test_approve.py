@@ -12,8 +12,7 @@ import pytest
 from clawctl import approve
 from clawctl.approve import Terminal
 from clawctl.render import Palette
-from clawd.wire.changes import FileDiff
-from clawd.wire.events import ApprovalRequested, Event
+from clawd.wire.events import ApprovalRequested, Event, FileDiff
 from tests.support.terminal import LIMIT_S, REQUEST
 
 

@@ -20,24 +20,11 @@ from clawd.wire.conversations import (
     ConversationPage,
     MessageLine,
 )
-from clawd.wire.jobs import JobList
-from clawd.wire.methods import (
-    CheckProvider,
-    ClearMemory,
-    RunTool,
-    SearchMemory,
-)
-from clawd.wire.reports import (
-    Done,
-    MemoryHit,
-    MemoryHits,
-    ProviderLine,
-    ProviderList,
-    ToolLine,
-    ToolList,
-    ToolOutcome,
-)
-from clawd.wire.status import MeaningLine
+from clawd.wire.daemon import MeaningLine
+from clawd.wire.memory import ClearMemory, MemoryHit, MemoryHits, SearchMemory
+from clawd.wire.method import Done
+from clawd.wire.models import CheckProvider, ProviderLine, ProviderList
+from clawd.wire.tools import JobList, RunTool, ToolLine, ToolList, ToolOutcome
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.rows import each_row

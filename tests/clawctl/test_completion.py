@@ -15,7 +15,7 @@ from clawctl.app import App
 from clawctl.completion import complete
 from clawctl.main import cli, main
 from clawd.wire.conversations import ConversationLine, ConversationPage
-from clawd.wire.reports import ToolLine, ToolList
+from clawd.wire.tools import ToolLine, ToolList
 from tests.clawctl.conftest import ROOT, Run
 from tests.support.fake_daemon import Call, FakeDaemon
 

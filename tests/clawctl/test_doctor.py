@@ -16,9 +16,10 @@ from clawctl.checks import disk, of_files
 from clawctl.main import main
 from clawd import __version__
 from clawd.paths import layout
-from clawd.wire.extension_reports import ToolProblem
+from clawd.wire.daemon import WorkerLine
 from clawd.wire.mcp import McpServerLine, McpServerList
-from clawd.wire.reports import LoadedModel, LoadedModelList, ToolList, WorkerLine
+from clawd.wire.models import LoadedModel, LoadedModelList
+from clawd.wire.tools import ToolList, ToolProblem
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.rows import each_row
 

@@ -13,10 +13,11 @@ from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import ASCII, CONTRAST, DARK, LIGHT, NONE, Look, chosen_look
 from clawctl.screen import Screen
 from clawctl.turn import TurnView, ViewOptions, footer, usage_line
-from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
+    DiffLine,
+    FileDiff,
     HopFinished,
     HopReset,
     HopUsage,

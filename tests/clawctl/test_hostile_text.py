@@ -24,8 +24,8 @@ from clawctl.main import COMMANDS
 from clawctl.repl.slash import COMMANDS as SLASH
 from clawctl.screen import LINE_LIMIT, Screen
 from clawctl.turn import CLEAR_LINE, ViewOptions
+from clawd.wire.daemon import StatusReport
 from clawd.wire.events import Event, TextDelta, TurnFailed, TurnFinished
-from clawd.wire.reports import StatusReport
 from clawd.wire.safe_text import MARKS_LIMIT
 from tests.support import hostile_run
 from tests.support.drawing import Drawing, Nowhere

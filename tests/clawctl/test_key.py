@@ -5,7 +5,7 @@ import json
 import pytest
 
 from clawctl.main import main
-from clawd.wire.keys import KeyLine, NewKey
+from clawd.wire.daemon import KeyLine, NewKey
 from tests.support.fake_daemon import FakeDaemon
 
 Capture = pytest.CaptureFixture[str]

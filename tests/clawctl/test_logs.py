@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from clawd.wire.logs import LogLine, LogPage, TailLog
+from clawd.wire.daemon import LogLine, LogPage, TailLog
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.fake_systemd import FakeSystemd

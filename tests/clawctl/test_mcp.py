@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from clawctl.main import main
+from clawd.wire.daemon import ServerLine
 from clawd.wire.mcp import (
     AcceptMcp,
     ConnectMcp,
@@ -21,9 +22,7 @@ from clawd.wire.mcp import (
     McpToolList,
     ShowMcpTool,
 )
-from clawd.wire.methods import RunTool
-from clawd.wire.reports import ToolOutcome
-from clawd.wire.status import ServerLine
+from clawd.wire.tools import RunTool, ToolOutcome
 from tests.support.fake_daemon import FakeDaemon
 
 Capture = pytest.CaptureFixture[str]

@@ -14,14 +14,16 @@ from clawctl.main import main
 from clawd.engine.pins import pin_state
 from clawd.errors import ModelNotFoundError, NotFoundError, StorageError
 from clawd.wire.events import ModelLoading
-from clawd.wire.methods import ListModels, LoadModel, UnloadModel
-from clawd.wire.reports import (
-    Done,
+from clawd.wire.method import Done
+from clawd.wire.models import (
+    ListModels,
     LoadedModel,
     LoadedModelList,
+    LoadModel,
     ModelDetail,
     ModelLine,
     ModelList,
+    UnloadModel,
 )
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.terminal import Spawn, code_of

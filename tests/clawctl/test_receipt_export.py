@@ -14,6 +14,7 @@ import pytest
 from clawctl.main import main
 from clawd.errors import ForbiddenError
 from clawd.receipts.record import GENESIS_HASH, Receipt, seal
+from clawd.wire.method import Done
 from clawd.wire.receipts import (
     AcceptReceipts,
     ContentPiece,
@@ -21,7 +22,6 @@ from clawd.wire.receipts import (
     LoadContents,
     ReceiptLogChunk,
 )
-from clawd.wire.reports import Done
 from tests.receipts.samples import draft, line
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.second_verifier import verify as verify_again

@@ -8,8 +8,7 @@ import pytest
 
 from clawctl.main import main
 from clawd.receipts.verify import verify
-from clawd.wire.receipts import HeadOfReceipts, VerifyReceipts
-from clawd.wire.reports import ReceiptHead, ReceiptVerdict
+from clawd.wire.receipts import HeadOfReceipts, ReceiptHead, ReceiptVerdict, VerifyReceipts
 from tests.receipts.samples import FIRST_KEY, receipts, signed_chain, write
 from tests.support.fake_daemon import FakeDaemon
 

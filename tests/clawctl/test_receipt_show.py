@@ -8,8 +8,7 @@ import pytest
 
 from clawctl.commands.receipt import utc_time
 from clawctl.main import main
-from clawd.wire.receipts import ListReceipts
-from clawd.wire.reports import ReceiptDetail, ReceiptPage
+from clawd.wire.receipts import ListReceipts, ReceiptDetail, ReceiptPage
 from tests.receipts.samples import receipts
 from tests.support.fake_daemon import FakeDaemon
 

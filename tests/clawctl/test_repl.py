@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import ClawError
+from clawd.wire.daemon import EstopReport, SetEstop
 from clawd.wire.events import PromptEvaluated, TokenLedger, TokenPart, TurnFinished
-from clawd.wire.methods import RunTool, SendMessage, SetEstop
-from clawd.wire.reports import EstopReport, ToolOutcome
+from clawd.wire.tools import RunTool, ToolOutcome
+from clawd.wire.turns import SendMessage
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.terminal import (
     PROMPT,

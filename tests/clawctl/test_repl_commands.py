@@ -16,24 +16,13 @@ from clawd.wire.conversations import (
     DeleteConversation,
     ForkConversation,
     MessageLine,
+    PromptText,
 )
 from clawd.wire.events import ModelLoading, TokenLedger, TokenPart, TurnFinished
-from clawd.wire.jobs import JobLine, JobList, JobOutput
-from clawd.wire.methods import RunTool, SamplingWishes, SendMessage, ShowSampling
-from clawd.wire.prompts import PromptText
-from clawd.wire.reports import (
-    Done,
-    LoadedModel,
-    ModelLine,
-    ModelList,
-    ProviderLine,
-    ProviderList,
-    SamplingLine,
-    SamplingReport,
-    ToolLine,
-    ToolList,
-    ToolOutcome,
-)
+from clawd.wire.method import Done
+from clawd.wire.models import LoadedModel, ModelLine, ModelList, ProviderLine, ProviderList
+from clawd.wire.tools import JobLine, JobList, JobOutput, RunTool, ToolLine, ToolList, ToolOutcome
+from clawd.wire.turns import SamplingLine, SamplingReport, SamplingWishes, SendMessage, ShowSampling
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.fake_daemon import Call, FakeDaemon

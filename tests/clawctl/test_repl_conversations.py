@@ -9,7 +9,7 @@ from clawd.wire.conversations import (
     RenameConversation,
 )
 from clawd.wire.events import ContextCompressed
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.rows import each_row
 from tests.support.terminal import PROMPT, Spawn, code_of, echo

@@ -8,12 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clawd.wire.conversations import ConversationLine
+from clawd.wire.conversations import (
+    ConversationLine,
+    OpenConversation,
+    SessionFileLine,
+    WriteSessionFile,
+)
 from clawd.wire.events import TurnFinished
-from clawd.wire.methods import OpenConversation, SendMessage
 from clawd.wire.policy import PolicyExplanation
-from clawd.wire.reports import ToolLine, ToolList
-from clawd.wire.session_files import SessionFileLine, WriteSessionFile
+from clawd.wire.tools import ToolLine, ToolList
+from clawd.wire.turns import SendMessage
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.fake_daemon import Call, FakeDaemon

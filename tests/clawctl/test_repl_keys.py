@@ -11,8 +11,8 @@ import pytest
 
 from clawd.errors import ClawError
 from clawd.wire.events import ApprovalResolved, MessageJoined, TextDelta, TurnFinished
-from clawd.wire.methods import AnswerApproval, SendMessage, SteerTurn
-from clawd.wire.reports import SteerReport
+from clawd.wire.policy import AnswerApproval
+from clawd.wire.turns import SendMessage, SteerReport, SteerTurn
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import (
     at_prompt,

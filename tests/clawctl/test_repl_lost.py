@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt, in_two_parts
 from tests.support.fake_daemon import FakeDaemon

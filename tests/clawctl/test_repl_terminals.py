@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from clawd.wire.daemon import Status
 from clawd.wire.events import (
     ReasoningDelta,
     TextDelta,
@@ -15,7 +16,7 @@ from clawd.wire.events import (
     ToolStarted,
     TurnFinished,
 )
-from clawd.wire.methods import SendMessage, Status
+from clawd.wire.turns import SendMessage
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt, in_two_parts
 from tests.support.fake_daemon import Call, FakeDaemon

@@ -10,9 +10,11 @@ from clawd.wire.conversations import (
     ConversationDetail,
     ConversationLine,
     ConversationPage,
+    ListConversations,
     MessageLine,
+    OpenConversation,
 )
-from clawd.wire.methods import ListConversations, OpenConversation, SendMessage
+from clawd.wire.turns import SendMessage
 from tests.clawctl.conftest import Look, Run
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.fake_daemon import Call, FakeDaemon

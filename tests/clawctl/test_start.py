@@ -17,7 +17,7 @@ from clawctl.main import main
 from clawctl.reach import reach
 from clawd.errors import ClawError, UnreachableError
 from clawd.paths import Layout, layout
-from clawd.wire.methods import Ping
+from clawd.wire.daemon import Ping
 from tests.support.fake_daemon import FakeDaemon
 
 ROOT = Path(__file__).parents[2]

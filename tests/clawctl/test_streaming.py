@@ -23,7 +23,7 @@ from clawd.wire.events import (
     ToolRequested,
     TurnFinished,
 )
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.schema_check import is_valid

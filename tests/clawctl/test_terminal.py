@@ -16,16 +16,17 @@ import pytest
 
 from clawctl.turn import FRAMES
 from clawd.errors import ClawError
-from clawd.wire.changes import DiffLine, FileDiff
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
+    DiffLine,
+    FileDiff,
     QuestionAsked,
     TextDelta,
     ToolFinished,
     TurnFinished,
 )
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.terminal import (
     LIMIT_S,

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from clawd.errors import ClawError
+from clawd.wire.daemon import EstopReport, MetricFamily, MetricSample, MetricsReport, StatusReport
 from clawd.wire.mcp import McpServerLine, McpServerList
-from clawd.wire.metrics import MetricFamily, MetricSample, MetricsReport
-from clawd.wire.reports import Done, EstopReport, LoadedModel, LoadedModelList, StatusReport
+from clawd.wire.method import Done
+from clawd.wire.models import LoadedModel, LoadedModelList
 from clawd.wire.turns import TurnLine, TurnList
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon

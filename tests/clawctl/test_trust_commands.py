@@ -8,19 +8,22 @@ import pytest
 
 from clawctl.main import main
 from clawd.errors import ClawError, NotFoundError, StorageError
-from clawd.wire.methods import AnswerApproval, ClearEstop, RevokeRule, SetEstop
-from clawd.wire.receipts import ListReceipts
-from clawd.wire.reports import (
+from clawd.wire.daemon import ClearEstop, EstopReport, SetEstop
+from clawd.wire.method import Done
+from clawd.wire.policy import (
+    AnswerApproval,
     ApprovalLine,
     ApprovalList,
-    Done,
-    EstopReport,
+    RevokeRule,
+    RuleLine,
+    RuleList,
+)
+from clawd.wire.receipts import (
+    ListReceipts,
     ReceiptDetail,
     ReceiptLine,
     ReceiptPage,
     ReceiptVerdict,
-    RuleLine,
-    RuleList,
 )
 from tests.support.fake_daemon import Call, FakeDaemon
 

@@ -21,11 +21,11 @@ from clawd.channels.http.model_api import Caller
 from clawd.providers.base import Provider
 from clawd.wire.codec import unpack, unpack_event
 from clawd.wire.events import ApprovalRequested, McpLine, QuestionAsked
+from clawd.wire.frames import Answer, EventFrame, Result
 from clawd.wire.mcp import END, LINE, ServeMcp
-from clawd.wire.messages import Answer, EventFrame, Result
 from clawd.wire.method import Method
-from clawd.wire.methods import RunTool, SendMessage
-from clawd.wire.reports import ToolOutcome
+from clawd.wire.tools import RunTool, ToolOutcome
+from clawd.wire.turns import SendMessage
 from tests.channels.http.rig import EVERYTHING, Served, served
 from tests.channels.rpc.rig import LIMIT_S, request
 from tests.daemon.test_three_doors import WORDS, Case, Told, facts

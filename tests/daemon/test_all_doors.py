@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 
-from clawd.wire.methods import OpenConversation
+from clawd.wire.conversations import OpenConversation
 from tests.daemon.doors import CLIENTS, DOORS, MODELS, Attempt, Door, Effects, House, effects
 from tests.daemon.test_three_doors import CASES, Case, Told, arrange, case_of
 from tests.support.inprocess import OWNER

@@ -10,10 +10,10 @@ import pytest
 
 from clawd.security.principal import Principal
 from clawd.wire.codec import unpack_event
+from clawd.wire.daemon import SetEstop
 from clawd.wire.events import ApprovalRequested, ToolProgress
-from clawd.wire.messages import Answer, EventFrame, Result
-from clawd.wire.methods import RunTool, SetEstop
-from clawd.wire.reports import ToolOutcome
+from clawd.wire.frames import Answer, EventFrame, Result
+from clawd.wire.tools import RunTool, ToolOutcome
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.support.inprocess import Inside, daemon_in
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from clawd.memory.rows import TAINT, Conversation
-from clawd.wire.methods import RunTool
+from clawd.wire.tools import RunTool
 from tests.support.inprocess import OWNER, daemon_in
 
 TABLES = '[security]\nautonomy = "full"\nallowed_addresses = ["127.0.0.1:9"]\n'

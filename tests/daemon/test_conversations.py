@@ -12,7 +12,7 @@ from clawctl.client import Client, Stream, connect
 from clawd.errors import ClawError
 from clawd.wire.conversations import CompressConversation
 from clawd.wire.events import ContextCompressed, Event, Notice, TurnFinished
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 from tests.support.lent_home import LentHome
 

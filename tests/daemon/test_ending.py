@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clawctl.client import connect
-from clawd.wire.methods import Status
+from clawd.wire.daemon import Status
 from tests.support.gguf_models import write_random_gguf
 from tests.support.home import Home
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from clawctl.client import Client, Stream, connect
+from clawd.wire.daemon import SetEstop, Status
 from clawd.wire.events import (
     ApprovalRequested,
     Event,
@@ -24,13 +25,9 @@ from clawd.wire.events import (
     TurnFinished,
     TurnStarted,
 )
-from clawd.wire.methods import (
-    ListApprovals,
-    ListLoadedModels,
-    SendMessage,
-    SetEstop,
-    Status,
-)
+from clawd.wire.models import ListLoadedModels
+from clawd.wire.policy import ListApprovals
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 from tests.support.lent_home import LentHome
 

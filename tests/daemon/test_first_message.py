@@ -8,8 +8,8 @@ import pytest
 from clawctl.client import connect
 from clawd.paths import layout
 from clawd.wire.events import PromptEvaluated
-from clawd.wire.methods import ListLoadedModels, SendMessage
-from clawd.wire.reports import LoadedModel
+from clawd.wire.models import ListLoadedModels, LoadedModel
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 from tests.support.smollm2 import NAME, smollm2_provider
 

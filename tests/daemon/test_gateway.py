@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clawctl.client import connect
-from clawd.wire.methods import Reload, Status
+from clawd.wire.daemon import Reload, Status
 from tests.support.home import Home
 from tests.support.lent_home import LentHome
 from tests.support.tls import self_signed

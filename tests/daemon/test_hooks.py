@@ -9,7 +9,7 @@ import pytest
 
 from clawctl.client import connect
 from clawd.receipts.verify import verify
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.home import DEADLINE_S, Home
 
 pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]

@@ -19,21 +19,13 @@ from clawctl.client import Client, connect
 from clawd.memory.approvals import MAX_KEPT
 from clawd.memory.rows import Conversation
 from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.conversations import ShowConversation
+from clawd.wire.daemon import ClearEstop, Reload, SetEstop
 from clawd.wire.events import ApprovalRequested, ApprovalResolved, Event, TurnFinished
-from clawd.wire.messages import EventFrame, Failure, Result
-from clawd.wire.methods import (
-    AnswerApproval,
-    ClearEstop,
-    ClearMemory,
-    FollowConversation,
-    ListApprovals,
-    Reload,
-    SendMessage,
-    SetEstop,
-    ShowConversation,
-)
-from clawd.wire.reports import ApprovalLine
-from clawd.wire.turns import ListTurns
+from clawd.wire.frames import EventFrame, Failure, Result
+from clawd.wire.memory import ClearMemory
+from clawd.wire.policy import AnswerApproval, ApprovalLine, ListApprovals
+from clawd.wire.turns import FollowConversation, ListTurns, SendMessage
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.security.fakes import BOB
 from tests.support.inprocess import OWNER, Inside, daemon_in

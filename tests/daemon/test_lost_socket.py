@@ -15,7 +15,7 @@ from clawctl.client import connect
 from clawd.channels.rpc.server import RpcServer
 from clawd.errors import ClawError
 from clawd.service.control_socket import Door
-from clawd.wire.methods import Ping
+from clawd.wire.daemon import Ping
 from tests.channels.rpc.rig import IDENTITY
 from tests.support.home import Home
 from tests.support.inprocess import OWNER, daemon_in

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clawd.wire.methods import SearchMemory, SendMessage
-from clawd.wire.status import Status
+from clawd.wire.daemon import Status
+from clawd.wire.memory import SearchMemory
+from clawd.wire.turns import SendMessage
 from tests.support.inprocess import daemon_in
 from tests.support.minilm import MINILM
 

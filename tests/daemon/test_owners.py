@@ -19,15 +19,41 @@ from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import ToolContext
-from clawd.wire.caches import ClearCaches, ListCaches
 from clawd.wire.codec import unpack_event
 from clawd.wire.conversations import (
     CompressConversation,
     DeleteConversation,
+    DeleteSessionFile,
     ExportConversation,
     ForkConversation,
+    ListConversations,
+    ListSessionFiles,
+    OpenConversation,
+    ReadSessionFile,
     RenameConversation,
     SetMode,
+    ShowConversation,
+    ShowPlan,
+    ShowPrompt,
+    WriteSessionFile,
+)
+from clawd.wire.daemon import (
+    ClearCaches,
+    ClearEstop,
+    CompareEnvironment,
+    CreateKey,
+    EstopState,
+    ListCaches,
+    ListKeys,
+    Ping,
+    Reload,
+    RevokeKey,
+    SetEstop,
+    ShowConfig,
+    ShowMetrics,
+    Shutdown,
+    Status,
+    TailLog,
 )
 from clawd.wire.events import (
     ApprovalRequested,
@@ -35,18 +61,7 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
-from clawd.wire.jobs import ListJobs, ShowJob, StopJob
-from clawd.wire.keys import CreateKey, ListKeys, RevokeKey
-from clawd.wire.knowledge import (
-    AppendKnowledge,
-    DeleteKnowledge,
-    ListKeywords,
-    ListKnowledge,
-    LoadKnowledge,
-    SaveKnowledge,
-    SearchKnowledge,
-)
-from clawd.wire.logs import TailLog
+from clawd.wire.frames import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.mcp import (
     END,
     AcceptMcp,
@@ -58,64 +73,42 @@ from clawd.wire.mcp import (
     ServeMcp,
     ShowMcpTool,
 )
-from clawd.wire.memory import BackUpMemory, CheckMemory
-from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
-from clawd.wire.method import Method, method_name
-from clawd.wire.methods import (
-    METHODS,
-    AddRule,
-    AnswerApproval,
-    CancelTurn,
-    CheckProvider,
-    ClearEstop,
+from clawd.wire.memory import (
+    AppendKnowledge,
+    BackUpMemory,
+    CheckMemory,
     ClearMemory,
-    CompareEnvironment,
-    EstopState,
-    FollowConversation,
-    ListApprovals,
-    ListChanges,
-    ListConversations,
+    DeleteKnowledge,
+    ListKeywords,
+    ListKnowledge,
+    LoadKnowledge,
+    SaveKnowledge,
+    SearchKnowledge,
+    SearchMemory,
+)
+from clawd.wire.method import Method, method_name
+from clawd.wire.methods import METHODS
+from clawd.wire.models import (
+    CheckProvider,
     ListLoadedModels,
     ListModels,
     ListProviders,
-    ListRules,
-    ListTools,
     LoadModel,
-    OpenConversation,
-    Ping,
-    Reload,
-    RevokeRule,
-    RunTool,
-    SearchMemory,
-    SendMessage,
-    SetEstop,
-    ShowConfig,
-    ShowConversation,
     ShowModel,
-    ShowSampling,
-    Shutdown,
-    Status,
-    SteerTurn,
     UnloadModel,
 )
-from clawd.wire.metrics import ShowMetrics
-from clawd.wire.plans import ShowPlan
-from clawd.wire.plugins import (
-    ApprovePlugin,
-    InspectPlugin,
-    InstallPlugin,
-    ListPlugins,
-    ReloadPlugins,
-    RemovePlugin,
-)
 from clawd.wire.policy import (
+    AddRule,
     AllowHost,
+    AnswerApproval,
     CheckPolicy,
     ExplainPolicy,
+    ListApprovals,
+    ListRules,
     ReplayPolicy,
+    RevokeRule,
     ShowPolicy,
 )
-from clawd.wire.prompts import ShowPrompt
 from clawd.wire.receipts import (
     AcceptReceipts,
     HeadOfReceipts,
@@ -125,13 +118,28 @@ from clawd.wire.receipts import (
     ShowReceipt,
     VerifyReceipts,
 )
-from clawd.wire.session_files import (
-    DeleteSessionFile,
-    ListSessionFiles,
-    ReadSessionFile,
-    WriteSessionFile,
+from clawd.wire.tools import (
+    ApprovePlugin,
+    InspectPlugin,
+    InstallPlugin,
+    ListChanges,
+    ListJobs,
+    ListPlugins,
+    ListTools,
+    ReloadPlugins,
+    RemovePlugin,
+    RunTool,
+    ShowJob,
+    StopJob,
 )
-from clawd.wire.turns import ListTurns
+from clawd.wire.turns import (
+    CancelTurn,
+    FollowConversation,
+    ListTurns,
+    SendMessage,
+    ShowSampling,
+    SteerTurn,
+)
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.security import fakes

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from clawd.errors import NotFoundError
-from clawd.wire.methods import ClearMemory, RunTool, SendMessage
-from clawd.wire.plans import ShowPlan
+from clawd.wire.conversations import ShowPlan
+from clawd.wire.memory import ClearMemory
+from clawd.wire.tools import RunTool
+from clawd.wire.turns import SendMessage
 from tests.support.inprocess import daemon_in
 from tests.support.lent_home import LentHome
 from tests.support.screen import clawctl_screen

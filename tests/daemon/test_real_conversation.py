@@ -15,6 +15,7 @@ from clawctl.client import Client, connect
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.providers.toolcalls.detect import looks_like_call
+from clawd.wire.conversations import ShowConversation
 from clawd.wire.events import (
     ApprovalRequested,
     ContextCompressed,
@@ -28,9 +29,8 @@ from clawd.wire.events import (
     TurnFinished,
     TurnStarted,
 )
-from clawd.wire.methods import SamplingWishes, SendMessage, ShowConversation
-from clawd.wire.receipts import ShowReceipt, VerifyReceipts
-from clawd.wire.reports import ReceiptDetail
+from clawd.wire.receipts import ReceiptDetail, ShowReceipt, VerifyReceipts
+from clawd.wire.turns import SamplingWishes, SendMessage
 from tests.support.home import Home
 from tests.support.rows import thorough
 from tests.support.smollm2 import NAME, smollm2_provider

@@ -10,10 +10,11 @@ import pytest
 from clawd.memory.rows import TAINT, Conversation
 from clawd.security.principal import Principal
 from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.daemon import Reload
 from clawd.wire.events import ApprovalRequested
-from clawd.wire.messages import Answer, EventFrame, Result
-from clawd.wire.methods import ClearMemory, Reload, RunTool
-from clawd.wire.reports import ToolOutcome
+from clawd.wire.frames import Answer, EventFrame, Result
+from clawd.wire.memory import ClearMemory
+from clawd.wire.tools import RunTool, ToolOutcome
 from tests.channels.rpc.rig import request
 from tests.support.inprocess import OWNER, Inside, daemon_in
 from tests.support.rows import each_row

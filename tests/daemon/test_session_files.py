@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.wire.methods import RunTool, SendMessage
-from clawd.wire.session_files import WriteSessionFile
+from clawd.wire.conversations import WriteSessionFile
+from clawd.wire.tools import RunTool
+from clawd.wire.turns import SendMessage
 from tests.support.home import DEADLINE_S, Home
 from tests.support.inprocess import daemon_in
 from tests.support.lent_home import LentHome

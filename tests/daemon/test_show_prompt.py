@@ -9,8 +9,9 @@ import pytest
 
 from clawd.runtime.prompt import FRAGMENTS
 from clawd.security.principal import Principal
-from clawd.wire.methods import OpenConversation, RunTool, SendMessage, ShowConversation
-from clawd.wire.prompts import ShowPrompt
+from clawd.wire.conversations import OpenConversation, ShowConversation, ShowPrompt
+from clawd.wire.tools import RunTool
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 from tests.support.hostile import HOSTILE
 from tests.support.inprocess import OWNER, Inside, daemon_in

@@ -2,8 +2,9 @@
 
 import pytest
 
+from clawd.wire.conversations import ShowConversation
 from clawd.wire.events import HopFinished, PromptEvaluated, TextDelta, TurnStarted
-from clawd.wire.methods import SendMessage, ShowConversation, SteerTurn
+from clawd.wire.turns import SendMessage, SteerTurn
 from tests.support.lent_home import LentHome
 from tests.support.smollm2 import NAME, SMOLLM2, smollm2_provider
 

@@ -24,10 +24,11 @@ from clawd.receipts.record import Receipt
 from clawd.runtime.replay import decided
 from clawd.security.risk import Autonomy
 from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.conversations import OpenConversation
 from clawd.wire.events import ApprovalRequested, QuestionAsked
-from clawd.wire.messages import Answer, EventFrame, Result
-from clawd.wire.methods import OpenConversation, RunTool, SendMessage
-from clawd.wire.reports import ToolOutcome
+from clawd.wire.frames import Answer, EventFrame, Result
+from clawd.wire.tools import RunTool, ToolOutcome
+from clawd.wire.turns import SendMessage
 from tests.channels.rpc.rig import request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.support.inprocess import OWNER, Aside, Inside

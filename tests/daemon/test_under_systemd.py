@@ -16,7 +16,7 @@ import pytest
 
 from clawctl.client import Client, connect
 from clawd.errors import UnreachableError
-from clawd.wire.methods import Ping
+from clawd.wire.daemon import Ping
 from tests.support.home import Home
 
 pytestmark = pytest.mark.daemon

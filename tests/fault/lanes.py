@@ -17,29 +17,28 @@ from urllib.parse import urlsplit
 
 from clawctl.client import Client, connect
 from clawd.errors import ClawError
-from clawd.wire.conversations import CompressConversation, RenameConversation
-from clawd.wire.events import McpLine, ToolFinished, TurnFailed
-from clawd.wire.knowledge import DeleteKnowledge, KnowledgeOutcome, SaveKnowledge
-from clawd.wire.mcp import LINE, ListMcpServers, ServeMcp
-from clawd.wire.memory import BackUpMemory, CheckMemory
-from clawd.wire.method import Method
-from clawd.wire.methods import (
-    AnswerApproval,
-    ClearEstop,
-    ListApprovals,
-    ListRules,
-    LoadModel,
+from clawd.wire.conversations import (
+    CompressConversation,
     OpenConversation,
-    Reload,
-    RunTool,
-    SearchMemory,
-    SendMessage,
-    SetEstop,
-    Status,
-    UnloadModel,
+    RenameConversation,
+    WriteSessionFile,
 )
-from clawd.wire.reports import ToolOutcome
-from clawd.wire.session_files import WriteSessionFile
+from clawd.wire.daemon import ClearEstop, Reload, SetEstop, Status
+from clawd.wire.events import McpLine, ToolFinished, TurnFailed
+from clawd.wire.mcp import LINE, ListMcpServers, ServeMcp
+from clawd.wire.memory import (
+    BackUpMemory,
+    CheckMemory,
+    DeleteKnowledge,
+    KnowledgeOutcome,
+    SaveKnowledge,
+    SearchMemory,
+)
+from clawd.wire.method import Method
+from clawd.wire.models import LoadModel, UnloadModel
+from clawd.wire.policy import AnswerApproval, ListApprovals, ListRules
+from clawd.wire.tools import RunTool, ToolOutcome
+from clawd.wire.turns import SendMessage
 from tests.fault.told import Place, Told
 
 TURNS = 12

@@ -10,18 +10,12 @@ from typing import Any
 
 from clawctl.client import Client
 from clawd.receipts.verify import verify
-from clawd.wire.conversations import ConversationDetail
-from clawd.wire.knowledge import LoadKnowledge
-from clawd.wire.methods import (
-    ClearEstop,
-    EstopState,
-    ListRules,
-    SendMessage,
-    ShowConversation,
-    Status,
-)
+from clawd.wire.conversations import ConversationDetail, ReadSessionFile, ShowConversation
+from clawd.wire.daemon import ClearEstop, EstopState, Status
+from clawd.wire.memory import LoadKnowledge
+from clawd.wire.policy import ListRules
 from clawd.wire.receipts import VerifyReceipts
-from clawd.wire.session_files import ReadSessionFile
+from clawd.wire.turns import SendMessage
 from tests.fault.lanes import MARK
 from tests.fault.told import ANY, Told
 from tests.support.home import Home

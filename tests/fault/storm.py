@@ -18,8 +18,8 @@ import psutil
 
 from clawctl.client import Client, connect
 from clawd.errors import ClawError
-from clawd.wire.keys import CreateKey
-from clawd.wire.methods import ListLoadedModels, Status
+from clawd.wire.daemon import CreateKey, Status
+from clawd.wire.models import ListLoadedModels
 from tests.fault.lanes import LANES, blow, script
 from tests.fault.oracle import Oracle
 from tests.fault.told import Place, Told

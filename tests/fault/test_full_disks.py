@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clawctl.client import connect
-from clawd.wire.methods import Reload
+from clawd.wire.daemon import Reload
 from tests.fault.small_disks import empty, fill, home_on_disk, mounted, remount
 from tests.support.home import Home
 from tests.support.second_verifier import verify as verify_again

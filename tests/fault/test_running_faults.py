@@ -19,7 +19,8 @@ import pytest
 
 from clawctl.client import connect
 from clawd.errors import ClawError
-from clawd.wire.methods import Ping, Reload, RunTool, Status
+from clawd.wire.daemon import Ping, Reload, Status
+from clawd.wire.tools import RunTool
 from tests.fault import few_processes
 from tests.support.home import DEADLINE_S, Home
 from tests.support.lent_home import LentHome

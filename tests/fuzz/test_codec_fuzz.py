@@ -16,7 +16,7 @@ from clawd.wire.codec import (
     unpack,
     unpack_event,
 )
-from clawd.wire.messages import Cancel, Request
+from clawd.wire.frames import Cancel, Request
 from clawd.wire.methods import METHODS
 
 LEAVES = st.one_of(

@@ -10,6 +10,7 @@ from clawd.mcp.model import Quarantined, RemoteTool
 from clawd.mcp.pins import MAX_TOOLS
 from clawd.providers.base import Provider
 from clawd.security.principal import Principal
+from clawd.wire.daemon import Reload
 from clawd.wire.mcp import (
     AcceptMcp,
     ConnectMcp,
@@ -19,8 +20,9 @@ from clawd.wire.mcp import (
     ListMcpTools,
     ShowMcpTool,
 )
-from clawd.wire.methods import ListTools, Reload, RunTool, SendMessage
 from clawd.wire.policy import ExplainPolicy
+from clawd.wire.tools import ListTools, RunTool
+from clawd.wire.turns import SendMessage
 from tests.channels.rpc.rig import LIMIT_S
 from tests.mcp.remote import FakeServers, a_tool
 from tests.runtime.models import PlannedModel, calls, says

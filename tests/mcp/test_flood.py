@@ -28,7 +28,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_open import OpenChild
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.wire.codec import encode_frame
-from clawd.wire.messages import Cancel
+from clawd.wire.frames import Cancel
 
 SETTINGS = ServerSettings(alias="loud", url="http://127.0.0.1:9/mcp")
 PIECE_BYTES = 64 << 10

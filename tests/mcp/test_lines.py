@@ -11,8 +11,8 @@ from clawd.mcp.lines import MAX_OPEN, serve_lines
 from clawd.mcp.server import make_server
 from clawd.tools.offer import McpTool
 from clawd.tools.outcome import CallOutcome
+from clawd.wire.frames import Answer
 from clawd.wire.mcp import LINE
-from clawd.wire.messages import Answer
 
 LIMIT_S = 60.0
 

@@ -17,7 +17,7 @@ from clawd.wire.events import (
     TurnFinished,
 )
 from clawd.wire.mcp import ListMcpServers, McpServerLine
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 
 LIMIT_S = 180.0

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from clawd.wire.daemon import Reload, Status
 from clawd.wire.events import ToolProgress, ToolStarted
 from clawd.wire.mcp import ConnectMcp
-from clawd.wire.methods import Reload, Status
 from tests.mcp_real.chats import chat, client_of, lines, planned, send, until_link
 from tests.mcp_real.servers import STDIO, hostile, marked, npm, real_servers, repository_in
 from tests.support.home import Home

@@ -8,8 +8,8 @@ import pytest
 
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.sdk import ApprovalRequested, AsyncSession
+from clawd.wire.daemon import Status
 from clawd.wire.events import ToolStarted
-from clawd.wire.methods import Status
 from tests.sdk.rig import ECHO, calling, receipt_lines, scripted
 from tests.support.chat_server import HELLO, ChatServer, serving, streamed
 

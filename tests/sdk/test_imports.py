@@ -13,8 +13,7 @@ from typing import Literal
 from typing_extensions import assert_type
 
 from clawd.sdk import AsyncSession, ChatResult, Said, Session
-from clawd.wire.methods import Status
-from clawd.wire.reports import StatusReport
+from clawd.wire.daemon import Status, StatusReport
 
 def shelf(subject: Literal["a", "b"], copies: int = 1) -> str:
     return subject * copies

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clawd.sdk import AsyncSession, Session
-from clawd.wire.methods import Status
+from clawd.wire.daemon import Status
 from tests.sdk.rig import calling, error_of
 from tests.support.home import Home
 from tests.support.rows import each_row

@@ -11,9 +11,9 @@ import pytest
 from clawd.errors import ClawError
 from clawd.sdk import ApprovalRequested, QuestionAsked, Session
 from clawd.sdk.results import Said
+from clawd.wire.conversations import ShowPrompt
+from clawd.wire.daemon import Reload, ShowConfig, Status
 from clawd.wire.events import TextDelta, ToolFinished, TurnFinished
-from clawd.wire.methods import Reload, ShowConfig, Status
-from clawd.wire.prompts import ShowPrompt
 from clawd.wire.receipts import ShowReceipt
 from tests.sdk.rig import ECHO, calling, error_of, receipt_lines, scripted
 from tests.support.rows import each_row

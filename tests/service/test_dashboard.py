@@ -10,7 +10,7 @@ import pytest
 
 from clawd.channels.http.app import RequestCounts
 from clawd.channels.http.metrics import families_of
-from clawd.wire.metrics import MetricFamily
+from clawd.wire.daemon import MetricFamily
 from tests.support.inprocess import daemon_in
 
 ROOT = Path(__file__).parents[2]

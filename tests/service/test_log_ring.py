@@ -7,7 +7,7 @@ import pytest
 
 from clawd.security.redact import Redactor
 from clawd.service.logs import KEPT_CHARACTERS, KEPT_LINES, LogRing, ring, set_up
-from clawd.wire.logs import TailLog
+from clawd.wire.daemon import TailLog
 from tests.support.rows import each_row
 
 SECRET = "correct-horse-battery"

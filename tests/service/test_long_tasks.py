@@ -21,7 +21,7 @@ from clawd.service.control_socket import Door
 from clawd.service.http import health_of
 from clawd.service.receipts import ChainCheck
 from clawd.service.systemd import Reporter, Systemd
-from clawd.wire.methods import RunTool
+from clawd.wire.tools import RunTool
 from tests.support.engines import eventually
 from tests.support.inprocess import OWNER, daemon_in
 

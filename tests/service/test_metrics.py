@@ -18,8 +18,8 @@ from clawd.service import receipts
 from clawd.service.background import Background
 from clawd.service.metrics import LOGGED_EVERY_S, DaemonMetrics, MetricsLog
 from clawd.service.receipts import ChainCheck
-from clawd.wire.methods import RunTool
-from clawd.wire.metrics import MetricFamily, MetricSample, MetricsReport
+from clawd.wire.daemon import MetricFamily, MetricSample, MetricsReport
+from clawd.wire.tools import RunTool
 from tests.service.test_health import FakeEngine, status_of
 from tests.support.hostile import instance
 from tests.support.inprocess import OWNER, daemon_in

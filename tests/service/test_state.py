@@ -15,7 +15,8 @@ from clawd.providers.base import ChatRequest, Message, Sampling, collect
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.router import RouterProvider
 from clawd.service.state import MAX_ADDRESSES, LocalModels, State, runtime_of
-from clawd.wire.methods import Reload, SamplingWishes, ShowSampling
+from clawd.wire.daemon import Reload
+from clawd.wire.turns import SamplingWishes, ShowSampling
 from tests.plugins.plugin_files import manifest_text, plugin
 from tests.support.engines import Journal, fake_engine
 from tests.support.inprocess import OWNER, daemon_in

@@ -15,8 +15,8 @@ from clawd.engine.worker.statefolder import BadStateError, read_header
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.events import Event, PromptEvaluated, TextDelta, TurnFailed, TurnStarted
-from clawd.wire.methods import ListLoadedModels, SendMessage
-from clawd.wire.reports import LoadedModel
+from clawd.wire.models import ListLoadedModels, LoadedModel
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 
 LIMIT_S = 60.0

@@ -20,9 +20,11 @@ import msgspec
 from clawctl.client import Client, Stream, connect
 from clawd.errors import ClawError
 from clawd.security.approval_rules import ApprovalRule, JsonRuleStore
+from clawd.wire.daemon import ClearEstop
 from clawd.wire.events import Event, ToolStarted, TurnStarted
-from clawd.wire.methods import ClearEstop, ListApprovals, RunTool, SendMessage
-from clawd.wire.reports import ToolOutcome
+from clawd.wire.policy import ListApprovals
+from clawd.wire.tools import RunTool, ToolOutcome
+from clawd.wire.turns import SendMessage
 from tests.support.home import Home
 
 TOOLS = 4

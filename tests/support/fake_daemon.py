@@ -12,10 +12,9 @@ from typing import Any
 
 from clawd.errors import ClawError, NotFoundError
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
+from clawd.wire.daemon import KeyList, StatusReport
 from clawd.wire.events import Event
-from clawd.wire.keys import KeyList
-from clawd.wire.mcp import McpServerList
-from clawd.wire.messages import (
+from clawd.wire.frames import (
     Answer,
     Cancel,
     ClientFrame,
@@ -27,10 +26,11 @@ from clawd.wire.messages import (
     ServerFrame,
     Welcome,
 )
-from clawd.wire.method import Method
+from clawd.wire.mcp import McpServerList
+from clawd.wire.method import Done, Method
 from clawd.wire.methods import METHODS
 from clawd.wire.policy import PolicyBoundary
-from clawd.wire.reports import Done, StatusReport, ToolList
+from clawd.wire.tools import ToolList
 
 LIMIT_S = 60.0
 

@@ -20,9 +20,10 @@ from typing import Any
 from clawctl.client import Client, connect
 from clawd.errors import ClawError
 from clawd.receipts.verify import verify
+from clawd.wire.daemon import Status
 from clawd.wire.events import ToolFinished, ToolStarted
-from clawd.wire.methods import SendMessage, Status
 from clawd.wire.receipts import VerifyReceipts
+from clawd.wire.turns import SendMessage
 from tests.support.home import DEADLINE_S, Home
 
 CONVERSATIONS = 8

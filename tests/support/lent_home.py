@@ -7,16 +7,11 @@ from typing import Any
 
 from clawctl.client import Client, connect
 from clawd.errors import ClawError
-from clawd.wire.methods import (
-    ClearEstop,
-    ClearMemory,
-    ListConversations,
-    ListLoadedModels,
-    ListRules,
-    Reload,
-    RevokeRule,
-    UnloadModel,
-)
+from clawd.wire.conversations import ListConversations
+from clawd.wire.daemon import ClearEstop, Reload
+from clawd.wire.memory import ClearMemory
+from clawd.wire.models import ListLoadedModels, UnloadModel
+from clawd.wire.policy import ListRules, RevokeRule
 from tests.support.home import Home
 
 KEPT = ("agents", "knowledge", "models", "plugins", "tools")  # what people put into a home

@@ -21,8 +21,7 @@ from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.outcome import CallOutcome
 from clawd.tools.preview import MAX_OLD_BYTES, Preview
-from clawd.wire.changes import FileDiff
-from clawd.wire.events import ToolStarted
+from clawd.wire.events import FileDiff, ToolStarted
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench, bench_in, request
 from tests.support.rows import each_row

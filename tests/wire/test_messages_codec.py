@@ -17,7 +17,7 @@ from clawd.wire.codec import (
     to_builtins,
     unpack,
 )
-from clawd.wire.messages import (
+from clawd.wire.frames import (
     Answer,
     Cancel,
     ClientFrame,
@@ -29,8 +29,8 @@ from clawd.wire.messages import (
     ServerFrame,
     Welcome,
 )
-from clawd.wire.methods import SendMessage
 from clawd.wire.receipts import ListReceipts
+from clawd.wire.turns import SendMessage
 from tests.support.rows import each_row
 
 INTS = st.integers(-(2**63), 2**64 - 1)

@@ -7,68 +7,20 @@ import msgspec
 import pytest
 
 from clawd.channels.rpc.handlers.all import Handlers
-from clawd.wire import (
-    caches,
-    changes,
-    conversations,
-    extension_reports,
-    jobs,
-    keys,
-    knowledge,
-    logs,
-    mcp,
-    memory,
-    methods,
-    metrics,
-    plans,
-    plugins,
-    policy,
-    prompts,
-    receipts,
-    reports,
-    session_files,
-    status,
-    turns,
-)
+from clawd.wire import method
 from clawd.wire.codec import pack, unpack
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Method, method_name, result_type
-from clawd.wire.methods import METHODS
+from clawd.wire.methods import METHODS, RESOURCES
+from clawd.wire.policy import AnswerApproval
 from tests.support.rows import each_row
-
-METHOD_MODULES = (
-    caches,
-    conversations,
-    jobs,
-    keys,
-    knowledge,
-    logs,
-    mcp,
-    memory,
-    methods,
-    metrics,
-    plans,
-    plugins,
-    policy,
-    prompts,
-    receipts,
-    session_files,
-    status,
-    turns,
-)
-REPORT_MODULES = (*METHOD_MODULES, changes, extension_reports, reports)
 
 KINDS = sorted(METHODS.items())
 IDS = [name for name, _ in KINDS]
 
 
 def test_every_method_struct_is_in_the_table() -> None:
-    structs = {
-        value
-        for module in METHOD_MODULES
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Method) and value is not Method
-    }
+    structs = {kind for kind in Method.__subclasses__() if kind.__module__.startswith("clawd.")}
     assert structs == set(METHODS.values())
     assert len(METHODS) == len(structs)
 
@@ -90,7 +42,7 @@ def test_there_is_a_handler_of_that_name(name: str, kind: type[Method[Any]]) -> 
 def test_the_result_is_a_report_or_the_end_of_a_turn(name: str, kind: type[Method[Any]]) -> None:
     result = result_type(kind)
     assert issubclass(result, msgspec.Struct)
-    homes = {getattr(module, result.__name__, None) for module in REPORT_MODULES}
+    homes = {getattr(module, result.__name__, None) for module in (method, *RESOURCES)}
     assert result is TurnFinished or result in homes
 
 
@@ -159,4 +111,4 @@ def test_an_approval_word_that_is_none_is_refused() -> None:
     from clawd.errors import InvalidRequestError
 
     with pytest.raises(InvalidRequestError, match="answer"):
-        unpack(pack({"approval_id": "a", "digest": "d", "answer": "yes"}), methods.AnswerApproval)
+        unpack(pack({"approval_id": "a", "digest": "d", "answer": "yes"}), AnswerApproval)

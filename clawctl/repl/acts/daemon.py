@@ -21,18 +21,11 @@ from clawctl.views import (
     show_status,
 )
 from clawd.errors import ClawError, NotFoundError
+from clawd.wire.conversations import ShowConversation
+from clawd.wire.daemon import ClearEstop, EstopState, SetEstop, Status, StatusReport
 from clawd.wire.mcp import ListMcpServers
-from clawd.wire.methods import (
-    ClearEstop,
-    EstopState,
-    ListRules,
-    SetEstop,
-    ShowConversation,
-    Status,
-)
-from clawd.wire.policy import ExplainPolicy, ShowPolicy
+from clawd.wire.policy import ExplainPolicy, ListRules, ShowPolicy
 from clawd.wire.receipts import ListReceipts
-from clawd.wire.status import StatusReport
 
 
 def status(host: Host, _rest: str) -> None:

@@ -16,11 +16,9 @@ from clawctl.views import (
     show_session_files,
 )
 from clawd.errors import NotFoundError
-from clawd.wire.knowledge import ListKnowledge, SearchKnowledge
-from clawd.wire.methods import ListConversations, ListTools, RunTool, SearchMemory
-from clawd.wire.plans import ShowPlan
-from clawd.wire.reports import ToolLine
-from clawd.wire.session_files import ListSessionFiles, ReadSessionFile
+from clawd.wire.conversations import ListConversations, ListSessionFiles, ReadSessionFile, ShowPlan
+from clawd.wire.memory import ListKnowledge, SearchKnowledge, SearchMemory
+from clawd.wire.tools import ListTools, RunTool, ToolLine
 
 FILE_LINES_SHOWN = 200
 

@@ -6,18 +6,10 @@ from clawctl.render import note, say, show_table
 from clawctl.repl.host import Host
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.wire.codec import to_builtins
-from clawd.wire.methods import (
-    ListModels,
-    ListProviders,
-    LoadModel,
-    SamplingWishes,
-    ShowConfig,
-    ShowConversation,
-    ShowSampling,
-    Status,
-)
-from clawd.wire.prompts import ShowPrompt
-from clawd.wire.reports import ProviderLine
+from clawd.wire.conversations import ShowConversation, ShowPrompt
+from clawd.wire.daemon import ShowConfig, Status
+from clawd.wire.models import ListModels, ListProviders, LoadModel, ProviderLine
+from clawd.wire.turns import SamplingWishes, ShowSampling
 
 PRESETS = {
     "deterministic": "the same answer every time",

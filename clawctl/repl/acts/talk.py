@@ -17,10 +17,13 @@ from clawd.wire.conversations import (
     DeleteConversation,
     ForkConversation,
     MessageLine,
+    OpenConversation,
     RenameConversation,
+    ShowConversation,
 )
-from clawd.wire.methods import OpenConversation, RunTool, ShowConversation, Status
+from clawd.wire.daemon import Status
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
+from clawd.wire.tools import RunTool
 
 MESSAGES_SHOWN = 6
 REFINE = (

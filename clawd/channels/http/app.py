@@ -24,7 +24,7 @@ from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
 from clawd.wire.events import Event
 from clawd.wire.method import Method
-from clawd.wire.reports import ModelList, ProviderLine
+from clawd.wire.models import ModelList, ProviderLine
 
 # Who sent a request, as handlers and middlewares find it.
 

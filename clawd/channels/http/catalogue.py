@@ -21,7 +21,7 @@ from clawd.providers.base import Provider
 from clawd.providers.ledger import ContextTeller
 from clawd.providers.local import LocalProvider
 from clawd.runtime.settings import RuntimeSettings
-from clawd.wire.reports import ModelLine, ModelList, ProviderLine
+from clawd.wire.models import ModelLine, ModelList, ProviderLine
 
 DEFAULT = "clawd"
 LATEST = ":latest"

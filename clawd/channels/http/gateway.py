@@ -36,27 +36,16 @@ from clawd.channels.http.openapi import document_of
 from clawd.errors import ClawError, NotFoundError
 from clawd.providers.presets import check_preset, preset_values
 from clawd.runtime.hub import HubSubscription
+from clawd.wire.conversations import ListConversations, ShowConversation
+from clawd.wire.daemon import ClearEstop, EstopState, SetEstop, Status
 from clawd.wire.events import Event, TurnFailed
-from clawd.wire.method import Method
-from clawd.wire.methods import (
-    AnswerApproval,
-    CancelTurn,
-    ClearEstop,
-    EstopState,
-    FollowConversation,
-    ListApprovals,
-    ListConversations,
-    ListModels,
-    ListTools,
-    RunTool,
-    SearchMemory,
-    SendMessage,
-    SetEstop,
-    ShowConversation,
-    Status,
-)
+from clawd.wire.memory import SearchMemory
+from clawd.wire.method import Done, Method
+from clawd.wire.models import ListModels
+from clawd.wire.policy import AnswerApproval, ListApprovals
 from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
-from clawd.wire.reports import Done, ToolLine, ToolList
+from clawd.wire.tools import ListTools, RunTool, ToolLine, ToolList
+from clawd.wire.turns import CancelTurn, FollowConversation, SendMessage
 
 _PRESET_NOTE = (
     "a preset holds for one message: name it in the field `preset` of a request, or in its header "

@@ -41,8 +41,8 @@ from clawd.wire.events import (
     ToolRequested,
     ToolStarted,
 )
-from clawd.wire.methods import MAX_ROUNDS
 from clawd.wire.safe_text import shortened
+from clawd.wire.turns import MAX_ROUNDS
 
 # What clawd's own loop does beside an answer, as events for clients that ask to see it.
 #

@@ -7,7 +7,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from clawd.channels.http.app import COUNTS, GATEWAY, RequestCounts, caller_of
-from clawd.wire.metrics import MetricFamily, MetricSample, MetricSpread, ShowMetrics
+from clawd.wire.daemon import MetricFamily, MetricSample, MetricSpread, ShowMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

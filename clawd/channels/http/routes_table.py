@@ -22,22 +22,14 @@ from clawd.channels.http.body import (
     StopBody,
 )
 from clawd.wire.conversations import ConversationDetail, ConversationPage
+from clawd.wire.daemon import EstopReport, StatusReport
 from clawd.wire.events import TurnFinished
-from clawd.wire.reports import (
-    ApprovalList,
-    Done,
-    EstopReport,
-    MemoryHits,
-    ModelList,
-    ReceiptDetail,
-    ReceiptHead,
-    ReceiptPage,
-    ReceiptVerdict,
-    StatusReport,
-    ToolLine,
-    ToolList,
-    ToolOutcome,
-)
+from clawd.wire.memory import MemoryHits
+from clawd.wire.method import Done
+from clawd.wire.models import ModelList
+from clawd.wire.policy import ApprovalList
+from clawd.wire.receipts import ReceiptDetail, ReceiptHead, ReceiptPage, ReceiptVerdict
+from clawd.wire.tools import ToolLine, ToolList, ToolOutcome
 
 Needs = frozenset[str] | None
 

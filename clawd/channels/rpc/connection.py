@@ -24,7 +24,7 @@ from clawd.runtime.incoming import Door
 from clawd.security.principal import Principal
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
 from clawd.wire.events import Event
-from clawd.wire.messages import (
+from clawd.wire.frames import (
     PROTOCOL_MAX,
     PROTOCOL_MIN,
     Answer,

@@ -20,7 +20,7 @@ from clawd.memory.knowledge.store import Knowledge
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed, succeeded
-from clawd.wire.knowledge import KeywordCount, KnowledgeEntry
+from clawd.wire.memory import KeywordCount, KnowledgeEntry
 from clawd.wire.safe_text import paragraph, single_line
 
 # What the knowledge tools say: to the model as lines, to programs as entries. Pure.

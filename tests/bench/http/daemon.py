@@ -7,7 +7,7 @@ from pathlib import Path
 from clawctl.client import Client
 from clawd.paths import layout
 from clawd.wire.events import TextDelta
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.bench.http.client import Connection, request_bytes
 from tests.bench.http.dialects import Asked, Dialect, Told, told
 from tests.bench.llama_server import free_port

@@ -16,7 +16,7 @@ from clawd import __version__
 from clawd.wire.codec import FrameReader, decode_server_frame, encode_frame, pack, unpack
 from clawd.wire.codec import unpack_event as event_of
 from clawd.wire.events import TextDelta, TurnFinished
-from clawd.wire.messages import (
+from clawd.wire.frames import (
     PROTOCOL_MAX,
     PROTOCOL_MIN,
     EventFrame,
@@ -27,7 +27,7 @@ from clawd.wire.messages import (
     ServerFrame,
 )
 from clawd.wire.method import method_name
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.bench.http.client import Gathering
 from tests.bench.http.daemon import Gateway, running_gateway
 from tests.bench.http.dialects import DIALECTS, Asked, Told, told

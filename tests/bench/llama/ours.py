@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clawctl.client import Client, connect
 from clawd.wire.events import PromptEvaluated, TextDelta
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.bench import ours
 from tests.bench.engine_setup import EngineSetup
 from tests.bench.llama.talk import Heard, IsEnough, Talk, never

@@ -11,8 +11,8 @@ import pytest
 from clawd.errors import ForbiddenError
 from clawd.security.principal import Principal
 from clawd.service.http import invoke_of
-from clawd.wire.keys import CreateKey
-from clawd.wire.methods import AnswerApproval, Ping, RevokeRule
+from clawd.wire.daemon import CreateKey, Ping
+from clawd.wire.policy import AnswerApproval, RevokeRule
 from tests.channels.http.door import LIMIT_S, guarded, reply_of, statuses
 from tests.support.inprocess import OWNER
 from tests.support.rows import each_row

@@ -16,8 +16,8 @@ from clawd.channels.http.app import DRAINING
 from clawd.channels.http.gateway import EventStream
 from clawd.channels.http.model_api import Caller
 from clawd.security.principal import Principal
-from clawd.wire.methods import ListTools, Status
-from clawd.wire.reports import StatusReport, ToolList
+from clawd.wire.daemon import Status, StatusReport
+from clawd.wire.tools import ListTools, ToolList
 from tests.channels.http.rig import EVERYTHING, LIMIT_S, Served, events_of, served
 from tests.support.inprocess import OWNER
 from tests.support.rows import each_row

@@ -17,7 +17,7 @@ from clawd.channels.http.metrics import text_of
 from clawd.channels.http.model_api import Caller, Folding, ModelRequest
 from clawd.providers.base import Message, Text
 from clawd.service.http import routes_of
-from clawd.wire.metrics import MetricFamily, MetricSample, MetricsReport, ShowMetrics
+from clawd.wire.daemon import MetricFamily, MetricSample, MetricsReport, ShowMetrics
 from tests.channels.http.rig import LIMIT_S, Served, served
 from tests.channels.http.told import Told, ToldGeneration, finished
 from tests.support.inprocess import OWNER

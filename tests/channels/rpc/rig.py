@@ -13,8 +13,9 @@ from clawd.errors import NotFoundError, StorageError
 from clawd.security.principal import Principal
 from clawd.service.control_socket import listen
 from clawd.wire.codec import FrameReader, decode_server_frame, encode_frame, pack, unpack
+from clawd.wire.daemon import ConfigText, Ping
 from clawd.wire.events import TextDelta, TurnFinished
-from clawd.wire.messages import (
+from clawd.wire.frames import (
     Answer,
     ClientFrame,
     EventFrame,
@@ -25,9 +26,9 @@ from clawd.wire.messages import (
     ServerFrame,
     Welcome,
 )
-from clawd.wire.method import Method, method_name, result_type
-from clawd.wire.methods import METHODS, FollowConversation, Ping, SendMessage
-from clawd.wire.reports import ConfigText, Done
+from clawd.wire.method import Done, Method, method_name, result_type
+from clawd.wire.methods import METHODS
+from clawd.wire.turns import FollowConversation, SendMessage
 
 R = TypeVar("R")
 LIMIT_S = 60.0

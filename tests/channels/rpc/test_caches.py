@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from clawd.wire.caches import ClearCaches, ListCaches
+from clawd.wire.daemon import ClearCaches, ListCaches
 from tests.support.inprocess import OWNER, daemon_in
 
 

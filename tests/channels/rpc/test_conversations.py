@@ -15,18 +15,15 @@ from clawd.wire.conversations import (
     DeleteConversation,
     ExportConversation,
     ForkConversation,
-    RenameConversation,
-    SetMode,
-)
-from clawd.wire.methods import (
     ListConversations,
     OpenConversation,
-    RunTool,
-    SendMessage,
+    RenameConversation,
+    SetMode,
     ShowConversation,
 )
 from clawd.wire.receipts import ListReceipts
-from clawd.wire.reports import ToolOutcome
+from clawd.wire.tools import RunTool, ToolOutcome
+from clawd.wire.turns import SendMessage
 from tests.security.fakes import ROOT
 from tests.support.inprocess import Inside, daemon_in
 from tests.support.rows import each_row

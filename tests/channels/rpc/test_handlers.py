@@ -21,8 +21,9 @@ from clawd.security.taint import TaintBook
 from clawd.service.control_socket import listen
 from clawd.tools.changes import CallFacts
 from clawd.tools.external import Problem
-from clawd.wire.changes import ChangeLine
 from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.conversations import ListConversations, ShowConversation
+from clawd.wire.daemon import SetEstop
 from clawd.wire.events import (
     ApprovalRequested,
     Event,
@@ -33,28 +34,20 @@ from clawd.wire.events import (
     TurnFailed,
     TurnFinished,
 )
-from clawd.wire.messages import Answer, Cancel, EventFrame, Result
+from clawd.wire.frames import Answer, Cancel, EventFrame, Result
+from clawd.wire.memory import ClearMemory, SearchMemory
 from clawd.wire.method import result_type
-from clawd.wire.methods import (
+from clawd.wire.policy import (
     AnswerApproval,
-    CancelTurn,
-    ClearMemory,
-    FollowConversation,
+    CheckPolicy,
+    ExplainPolicy,
     ListApprovals,
-    ListChanges,
-    ListConversations,
     ListRules,
-    ListTools,
     RevokeRule,
-    RunTool,
-    SamplingWishes,
-    SearchMemory,
-    SendMessage,
-    SetEstop,
-    ShowConversation,
 )
-from clawd.wire.policy import CheckPolicy, ExplainPolicy
 from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
+from clawd.wire.tools import ChangeLine, ListChanges, ListTools, RunTool
+from clawd.wire.turns import CancelTurn, FollowConversation, SamplingWishes, SendMessage
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door, RawClient, request
 from tests.runtime.inboxes import House
 from tests.runtime.models import Pause, calls, says

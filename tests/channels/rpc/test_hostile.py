@@ -8,8 +8,9 @@ import pytest
 
 from clawd.channels.rpc import connection, server
 from clawd.wire.codec import HEADER, MAX_FRAME_BYTES, encode_frame
-from clawd.wire.messages import Cancel, Failure, Hello, Result, Welcome
-from clawd.wire.methods import FollowConversation, Ping, Status
+from clawd.wire.daemon import Ping, Status
+from clawd.wire.frames import Cancel, Failure, Hello, Result, Welcome
+from clawd.wire.turns import FollowConversation
 from tests.channels.rpc.rig import LIMIT_S, Rig, request
 from tests.support.rows import each_row
 

@@ -16,8 +16,16 @@ from clawd.engine.protocol import ModelConfig
 from clawd.engine.supervisor import Engine
 from clawd.errors import CancelledByUserError, ModelLoadError, ModelNotFoundError, NotFoundError
 from clawd.providers.local import LocalModel
-from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, ShowModel, UnloadModel
-from clawd.wire.reports import LoadedModel, ModelLine, ModelList
+from clawd.wire.models import (
+    ListLoadedModels,
+    ListModels,
+    LoadedModel,
+    LoadModel,
+    ModelLine,
+    ModelList,
+    ShowModel,
+    UnloadModel,
+)
 from tests.support.engines import fake_engine, prompt
 
 CALL = cast("Call", None)

@@ -7,22 +7,14 @@ import pytest
 from clawd.channels.rpc.server import RpcServer
 from clawd.errors import ForbiddenError
 from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.daemon import ClearEstop, Ping, ShowConfig, Shutdown, Status
 from clawd.wire.events import TextDelta, TurnFinished
-from clawd.wire.messages import Answer, Cancel, EventFrame, Failure, Hello, Request, Result, Welcome
-from clawd.wire.methods import (
-    ClearEstop,
-    FollowConversation,
-    ListApprovals,
-    ListRules,
-    ListTools,
-    Ping,
-    SendMessage,
-    ShowConfig,
-    Shutdown,
-    Status,
-)
+from clawd.wire.frames import Answer, Cancel, EventFrame, Failure, Hello, Request, Result, Welcome
+from clawd.wire.method import Done
+from clawd.wire.policy import ListApprovals, ListRules
 from clawd.wire.receipts import ListReceipts
-from clawd.wire.reports import Done
+from clawd.wire.tools import ListTools
+from clawd.wire.turns import FollowConversation, SendMessage
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, ROOT, RawClient, Rig, request
 from tests.support.rows import each_row
 

@@ -8,8 +8,8 @@ import pytest
 
 from clawd.channels.rpc.connection import Call
 from clawd.security.principal import Principal
+from clawd.wire.frames import Answer
 from clawd.wire.mcp import LINE, ServeMcp
-from clawd.wire.messages import Answer
 from tests.support.inprocess import OWNER, daemon_in
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from clawctl.client import Client, connect
+from clawd.wire.conversations import ShowConversation, WriteSessionFile
+from clawd.wire.daemon import CreateKey
 from clawd.wire.events import ApprovalRequested
-from clawd.wire.jobs import ListJobs
-from clawd.wire.keys import CreateKey
 from clawd.wire.mcp import ConnectMcp, DiffMcp, ListMcpServers
 from clawd.wire.method import Method
-from clawd.wire.methods import (
-    AnswerApproval,
-    ListApprovals,
-    ListRules,
-    LoadModel,
-    RunTool,
-    SendMessage,
-    ShowConversation,
-)
-from clawd.wire.session_files import WriteSessionFile
+from clawd.wire.models import LoadModel
+from clawd.wire.policy import AnswerApproval, ListApprovals, ListRules
+from clawd.wire.tools import ListJobs, RunTool
+from clawd.wire.turns import SendMessage
 from tests.plugins.plugin_files import plugin
 from tests.support.fake_systemd import FakeSystemd
 from tests.support.here import Ended, run_here

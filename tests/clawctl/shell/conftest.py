@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.wire.methods import SendMessage
+from clawd.wire.turns import SendMessage
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.screen import TerminalScreen, clawctl_screen
 from tests.support.terminal import STARTED, finished

@@ -13,9 +13,8 @@ from clawd.wire.conversations import (
     ConversationLine,
     MessageLine,
 )
+from clawd.wire.daemon import EstopReport, SetEstop
 from clawd.wire.events import TextDelta
-from clawd.wire.methods import SetEstop
-from clawd.wire.reports import EstopReport
 from tests.clawctl.shell.conftest import Shells, answering, sent
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.home import Home

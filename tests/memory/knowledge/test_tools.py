@@ -19,7 +19,7 @@ from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
 from clawd.tools.base import SHORT_LIMIT, Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.outcome import CallOutcome
-from clawd.wire.knowledge import KnowledgeEntry
+from clawd.wire.memory import KnowledgeEntry
 from tests.memory.embedders import Subjects
 from tests.memory.knowledge.rig import ME, Notes
 from tests.security.fakes import ADA

@@ -67,7 +67,7 @@ from clawd.providers.base import (
     thinking,
 )
 from clawd.providers.local import LocalProvider
-from clawd.wire.methods import LoadModel, UnloadModel
+from clawd.wire.models import LoadModel, UnloadModel
 
 Form = Literal["chat", "generate"]
 

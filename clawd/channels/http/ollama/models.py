@@ -28,7 +28,7 @@ from clawd.channels.http.ollama.chat import local_model_of, model_of
 from clawd.engine.protocol import ModelInfo
 from clawd.engine.slot import ModelStatus
 from clawd.errors import BusyError, ClawError, InvalidRequestError
-from clawd.wire.methods import ListLoadedModels, LoadModel, UnloadModel
+from clawd.wire.models import ListLoadedModels, LoadModel, UnloadModel
 
 # Ollama's door to the folder of models: POST /api/pull and DELETE /api/delete.
 #

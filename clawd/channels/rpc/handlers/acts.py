@@ -22,32 +22,37 @@ from clawd.tools.changes import Change, ChangeScope
 from clawd.tools.jobs import Job
 from clawd.tools.offer import Offer, aliases_of, example_of, short_of
 from clawd.tools.outcome import CallRequest
-from clawd.wire.changes import ChangeLine, ChangeList
 from clawd.wire.events import ApprovalRequested
-from clawd.wire.extension_reports import ToolProblem
-from clawd.wire.jobs import JobLine, JobList, JobOutput, ListJobs, ShowJob, StopJob
-from clawd.wire.method import PAGE_LIMIT
-from clawd.wire.methods import (
+from clawd.wire.method import PAGE_LIMIT, Done
+from clawd.wire.policy import (
     AddRule,
     AnswerApproval,
-    ListApprovals,
-    ListChanges,
-    ListRules,
-    ListTools,
-    RevokeRule,
-    RunTool,
-)
-from clawd.wire.reports import (
     ApprovalLine,
     ApprovalList,
-    Done,
+    ListApprovals,
+    ListRules,
+    RevokeRule,
     RuleLine,
     RuleList,
+)
+from clawd.wire.safe_text import shortened
+from clawd.wire.tools import (
+    ChangeLine,
+    ChangeList,
+    JobLine,
+    JobList,
+    JobOutput,
+    ListChanges,
+    ListJobs,
+    ListTools,
+    RunTool,
+    ShowJob,
+    StopJob,
     ToolLine,
     ToolList,
     ToolOutcome,
+    ToolProblem,
 )
-from clawd.wire.safe_text import shortened
 
 NAME_SHOWN = 40
 

@@ -24,12 +24,19 @@ from clawd.wire.conversations import (
     ConversationChunk,
     ConversationLine,
     DeleteConversation,
+    DeleteSessionFile,
     ExportConversation,
     ForkConversation,
+    ListSessionFiles,
+    ReadSessionFile,
     RenameConversation,
+    SessionFileChunk,
+    SessionFileLine,
+    SessionFileList,
     SetMode,
+    WriteSessionFile,
 )
-from clawd.wire.method import PAGE_LIMIT
+from clawd.wire.method import PAGE_LIMIT, Done
 from clawd.wire.receipts import (
     AcceptReceipts,
     ContentPiece,
@@ -37,16 +44,6 @@ from clawd.wire.receipts import (
     LoadContents,
     ReadReceiptLog,
     ReceiptLogChunk,
-)
-from clawd.wire.reports import Done
-from clawd.wire.session_files import (
-    DeleteSessionFile,
-    ListSessionFiles,
-    ReadSessionFile,
-    SessionFileChunk,
-    SessionFileLine,
-    SessionFileList,
-    WriteSessionFile,
 )
 
 CHUNK_CHARACTERS = 1 << 20

@@ -24,13 +24,7 @@ from clawd.security.principal import Principal
 from clawd.tools.base import first_line, in_thread
 from clawd.tools.offer import aliases_of, example_of, short_of
 from clawd.wire.events import McpLine
-from clawd.wire.extension_reports import (
-    PluginFileLine,
-    PluginLine,
-    PluginList,
-    PluginReview,
-    PluginToolLine,
-)
+from clawd.wire.frames import Answer
 from clawd.wire.mcp import (
     LINE,
     AcceptMcp,
@@ -50,16 +44,20 @@ from clawd.wire.mcp import (
     ServeMcp,
     ShowMcpTool,
 )
-from clawd.wire.messages import Answer
-from clawd.wire.plugins import (
+from clawd.wire.method import Done
+from clawd.wire.tools import (
     ApprovePlugin,
     InspectPlugin,
     InstallPlugin,
     ListPlugins,
+    PluginFileLine,
+    PluginLine,
+    PluginList,
+    PluginReview,
+    PluginToolLine,
     ReloadPlugins,
     RemovePlugin,
 )
-from clawd.wire.reports import Done
 
 MAX_WAITING_BYTES = 64 << 20
 _FROM_WORKSPACE = "it lies in the workspace: the model may have written it, read its files first"

@@ -19,8 +19,18 @@ from clawd.engine.slot import ModelStatus
 from clawd.errors import NotFoundError
 from clawd.providers.toolcalls.detect import family_of
 from clawd.wire.events import ModelLoading
-from clawd.wire.methods import ListLoadedModels, ListModels, LoadModel, ShowModel, UnloadModel
-from clawd.wire.reports import Done, LoadedModel, LoadedModelList, ModelDetail, ModelList
+from clawd.wire.method import Done
+from clawd.wire.models import (
+    ListLoadedModels,
+    ListModels,
+    LoadedModel,
+    LoadedModelList,
+    LoadModel,
+    ModelDetail,
+    ModelList,
+    ShowModel,
+    UnloadModel,
+)
 
 # What the templates of the package's models leave out.
 _READS = {

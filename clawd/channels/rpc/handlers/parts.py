@@ -36,10 +36,10 @@ from clawd.security.sandbox_home import ProjectCaches
 from clawd.tools.external import Problem
 from clawd.tools.jobs import Jobs
 from clawd.tools.registry import Registry
-from clawd.wire.logs import LogPage, TailLog
-from clawd.wire.messages import Answer
-from clawd.wire.metrics import MetricsReport
-from clawd.wire.reports import Done, ModelList, OverrideLine, ProviderLine, StatusReport
+from clawd.wire.daemon import LogPage, MetricsReport, OverrideLine, StatusReport, TailLog
+from clawd.wire.frames import Answer
+from clawd.wire.method import Done
+from clawd.wire.models import ModelList, ProviderLine
 from clawd.wire.turns import TurnList
 
 MAX_CURSOR_DIGITS = 18

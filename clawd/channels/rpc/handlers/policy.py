@@ -20,6 +20,7 @@ from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.outcome import CallRequest
 from clawd.wire.hosts import host_grant
+from clawd.wire.method import Done
 from clawd.wire.policy import (
     REPLAY_LIMIT,
     AllowHost,
@@ -36,7 +37,6 @@ from clawd.wire.policy import (
     ReplaySkip,
     ShowPolicy,
 )
-from clawd.wire.reports import Done
 from clawd.wire.safe_text import shortened
 
 SHOWN_ARGUMENTS = 400

@@ -28,8 +28,9 @@ from clawd.runtime.hub import Subscription
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallRequest
 from clawd.wire.events import Event
-from clawd.wire.knowledge import (
+from clawd.wire.memory import (
     AppendKnowledge,
+    ClearMemory,
     DeleteKnowledge,
     KeywordCount,
     KnowledgeEntry,
@@ -37,23 +38,25 @@ from clawd.wire.knowledge import (
     ListKeywords,
     ListKnowledge,
     LoadKnowledge,
-    SaveKnowledge,
-    SearchKnowledge,
-)
-from clawd.wire.method import PAGE_LIMIT, Method
-from clawd.wire.methods import ClearMemory, SearchMemory
-from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
-from clawd.wire.reports import (
-    Done,
     MemoryHit,
     MemoryHits,
+    SaveKnowledge,
+    SearchKnowledge,
+    SearchMemory,
+)
+from clawd.wire.method import PAGE_LIMIT, Done, Method
+from clawd.wire.receipts import (
+    HeadOfReceipts,
+    ListReceipts,
     ReceiptDetail,
     ReceiptHead,
     ReceiptLine,
     ReceiptPage,
     ReceiptVerdict,
-    ToolOutcome,
+    ShowReceipt,
+    VerifyReceipts,
 )
+from clawd.wire.tools import ToolOutcome
 
 SHOWN_CONTENT_BYTES = 1024 * 1024
 MIN_KEY = 4

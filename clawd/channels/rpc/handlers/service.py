@@ -14,33 +14,40 @@ from clawd.config.render import REDACTED
 from clawd.errors import NotFoundError
 from clawd.security.keys import ApiKey
 from clawd.security.sandbox_home import ProjectCache
-from clawd.wire.caches import CacheLine, CacheList, CachesCleared, ClearCaches, ListCaches
-from clawd.wire.keys import CreateKey, KeyLine, KeyList, ListKeys, NewKey, RevokeKey
-from clawd.wire.logs import LogPage, TailLog
-from clawd.wire.memory import BackUpMemory, CheckMemory, MemoryCheck
-from clawd.wire.methods import (
-    CheckProvider,
+from clawd.wire.daemon import (
+    CacheLine,
+    CacheList,
+    CachesCleared,
+    ClearCaches,
     ClearEstop,
     CompareEnvironment,
-    EstopState,
-    ListProviders,
-    Ping,
-    Reload,
-    SetEstop,
-    ShowConfig,
-    Shutdown,
-    Status,
-)
-from clawd.wire.metrics import MetricsReport, ShowMetrics
-from clawd.wire.reports import (
     ConfigText,
-    Done,
+    CreateKey,
     EnvironmentReport,
     EstopReport,
-    ProviderList,
+    EstopState,
+    KeyLine,
+    KeyList,
+    ListCaches,
+    ListKeys,
+    LogPage,
+    MetricsReport,
+    NewKey,
+    Ping,
+    Reload,
+    RevokeKey,
+    ServerLine,
+    SetEstop,
+    ShowConfig,
+    ShowMetrics,
+    Shutdown,
+    Status,
     StatusReport,
+    TailLog,
 )
-from clawd.wire.status import ServerLine
+from clawd.wire.memory import BackUpMemory, CheckMemory, MemoryCheck
+from clawd.wire.method import Done
+from clawd.wire.models import CheckProvider, ListProviders, ProviderList
 from clawd.wire.turns import ListTurns, TurnList
 
 _log = logging.getLogger(__name__)

@@ -23,25 +23,31 @@ from clawd.wire.conversations import (
     ConversationDetail,
     ConversationLine,
     ConversationPage,
+    ListConversations,
     MessageLine,
+    OpenConversation,
+    PlanLine,
+    PlanReport,
+    PromptFragment,
+    PromptText,
+    ShowConversation,
+    ShowPlan,
+    ShowPrompt,
 )
 from clawd.wire.events import TurnFinished
-from clawd.wire.method import PAGE_LIMIT
-from clawd.wire.methods import (
+from clawd.wire.method import PAGE_LIMIT, Done
+from clawd.wire.safe_text import shortened, single_line
+from clawd.wire.turns import (
     CancelTurn,
     FollowConversation,
-    ListConversations,
-    OpenConversation,
+    SamplingLine,
+    SamplingReport,
     SamplingWishes,
     SendMessage,
-    ShowConversation,
     ShowSampling,
+    SteerReport,
     SteerTurn,
 )
-from clawd.wire.plans import PlanLine, PlanReport, ShowPlan
-from clawd.wire.prompts import PromptFragment, PromptText, ShowPrompt
-from clawd.wire.reports import Done, SamplingLine, SamplingReport, SteerReport
-from clawd.wire.safe_text import shortened, single_line
 
 LAST_WORDS = 200
 WORDS_READ = 2_000  # more than is shown, so that a secret is known as one

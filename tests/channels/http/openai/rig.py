@@ -16,7 +16,7 @@ from clawd.channels.http.openai import chat, completions, responses
 from clawd.providers.base import Finished, Text, Usage
 from clawd.providers.scripted import ScriptedProvider
 from clawd.runtime.settings import RuntimeSettings
-from clawd.wire.reports import ModelList, ProviderLine
+from clawd.wire.models import ModelList, ProviderLine
 from tests.channels.http.rig import EVERYTHING, LIMIT_S
 from tests.support.inprocess import OWNER
 
