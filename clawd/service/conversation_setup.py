@@ -4,9 +4,15 @@ from pathlib import Path
 
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory, MemoryOrigins
-from clawd.runtime.agents_md import AgentsMd, AgentsMdSettings
 from clawd.runtime.compressor import Compressor
-from clawd.runtime.context_facts import FactSource, Participants, SaidOf, WorkspaceMessage
+from clawd.runtime.context_facts import (
+    AgentsMd,
+    AgentsMdSettings,
+    FactSource,
+    Participants,
+    SaidOf,
+    WorkspaceMessage,
+)
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
 from clawd.runtime.housekeeping import Housekeeping

@@ -27,9 +27,14 @@ from clawd.memory.tools import MemorySearch
 from clawd.providers.base import ChatRequest, strip_context_block
 from clawd.providers.ledger import PartTokens
 from clawd.providers.local import LocalProvider
-from clawd.runtime.agents_md import AgentsMd, AgentsMdSettings
 from clawd.runtime.compression import CompressionSettings
-from clawd.runtime.context_facts import Participants, SaidOf, WorkspaceMessage
+from clawd.runtime.context_facts import (
+    AgentsMd,
+    AgentsMdSettings,
+    Participants,
+    SaidOf,
+    WorkspaceMessage,
+)
 from clawd.runtime.session_files import SessionFileList
 from clawd.security.paths import PathRules
 from clawd.security.principal import Principal

@@ -8,16 +8,17 @@ import msgspec
 import pytest
 
 from clawd.providers.base import ChatRequest, Delta
-from clawd.runtime.agents_md import (
-    HEAD,
-    MAX_BYTES,
-    MAX_LEVELS,
+from clawd.runtime.context_facts import (
+    AGENTS_MD_HEAD,
+    MAX_AGENTS_MD_BYTES,
+    MAX_AGENTS_MD_LEVELS,
     AgentsMd,
     AgentsMdSettings,
+    Fact,
+    FactScope,
     folders_of,
-    read,
+    read_agents_md,
 )
-from clawd.runtime.context_facts import Fact, FactScope
 from clawd.security.origins import FileOrigins
 from clawd.security.paths import PathRules
 from tests.runtime.inboxes import House
@@ -72,7 +73,7 @@ async def test_files_are_told_farthest_first_under_their_paths(project: Project)
     near = project.write(project.workspace, "use spaces")
     project.write(project.root, "not of the repository")
     assert await project.fact() == Fact(
-        text=f"{HEAD}\n--- {far}\n  use tabs\n  \n  and spaces\n--- {near}\n  use spaces"
+        text=f"{AGENTS_MD_HEAD}\n--- {far}\n  use tabs\n  \n  and spaces\n--- {near}\n  use spaces"
     )
 
 
@@ -126,19 +127,19 @@ def test_the_nearest_eight_folders_are_read(project: Project) -> None:
     deep.mkdir(parents=True)
     rules = msgspec.structs.replace(project.rules, workspace=deep)
     found = folders_of(deep, rules, project.roots)
-    assert found == [deep, *deep.parents][:MAX_LEVELS]
+    assert found == [deep, *deep.parents][:MAX_AGENTS_MD_LEVELS]
 
 
 def test_the_nearest_files_get_the_room(project: Project) -> None:
     project.write(project.repository, "far " * 10_000)
-    project.write(project.workspace, "n" * (MAX_BYTES - 100))
-    near, far = read(project.workspace, project.settings)
-    assert near.text == "n" * (MAX_BYTES - 100)
+    project.write(project.workspace, "n" * (MAX_AGENTS_MD_BYTES - 100))
+    near, far = read_agents_md(project.workspace, project.settings)
+    assert near.text == "n" * (MAX_AGENTS_MD_BYTES - 100)
     assert len(far.text) < 200
     assert far.text.endswith("[cut: AGENTS.md and CLAUDE.md may have 32 KiB in all]")
-    project.write(project.workspace, "é" * MAX_BYTES)
-    (near,) = read(project.workspace, project.settings)
-    assert near.text.count("é") == MAX_BYTES // 2
+    project.write(project.workspace, "é" * MAX_AGENTS_MD_BYTES)
+    (near,) = read_agents_md(project.workspace, project.settings)
+    assert near.text.count("é") == MAX_AGENTS_MD_BYTES // 2
 
 
 @each_row(
@@ -148,13 +149,15 @@ def test_the_nearest_files_get_the_room(project: Project) -> None:
 )
 async def test_what_is_no_text_is_not_shown(project: Project, data: bytes) -> None:
     path = project.write(project.workspace, data)
-    assert (await project.fact()).text == f"{HEAD}\n--- {path}\n  [no UTF-8 text; left out]"
+    assert (
+        await project.fact()
+    ).text == f"{AGENTS_MD_HEAD}\n--- {path}\n  [no UTF-8 text; left out]"
 
 
 async def test_control_characters_are_dropped(project: Project) -> None:
     path = project.write(project.workspace, "\ufeffa\x1b[2Jb\x07\x7f\n--- /etc/AGENTS.md\n\tc")
     assert (await project.fact()).text == (
-        f"{HEAD}\n--- {path}\n  a[2Jb\n  --- /etc/AGENTS.md\n  \tc"
+        f"{AGENTS_MD_HEAD}\n--- {path}\n  a[2Jb\n  --- /etc/AGENTS.md\n  \tc"
     )
 
 
