@@ -31,19 +31,20 @@ from clawd.runtime.message_rows import (
 )
 from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.titles import title_of
 from clawd.security.approvals import Attendance
 from clawd.security.policy import ModeBook, ModeChange
 from clawd.security.principal import Principal
 from clawd.security.risk import Autonomy
 from clawd.security.taint import TaintBook
 from clawd.wire.events import Event
+from clawd.wire.safe_text import shortened, single_line
 
 MAX_OPEN = 64
 HINTS = "hints"
 MODE = "mode"
 CLIENT = "client"
 THINK = "think"
+TITLE_LIMIT = 60
 
 _log = logging.getLogger(__name__)
 
@@ -415,3 +416,9 @@ class ConversationBook:
         for key in idle[: max(len(self._live) - MAX_OPEN, 0)]:
             if key != live.record.id:
                 del self._live[key]
+
+
+def title_of(text: str) -> str:
+    """Return a title of at most 60 characters on one line; "conversation" for empty text."""
+    words = " ".join(single_line(text, 1000).split())
+    return shortened(words, TITLE_LIMIT) or "conversation"

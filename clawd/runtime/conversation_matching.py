@@ -26,9 +26,8 @@ from clawd.memory.rows import TAINT, Conversation, NewMessage, check_shown, made
 from clawd.memory.store import Memory
 from clawd.providers.base import Message
 from clawd.providers.presets import preset_word
-from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.conversation import ConversationBook, title_of
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.titles import title_of
 from clawd.security.principal import Principal
 from clawd.tools.uncancellable import settled
 

@@ -24,7 +24,6 @@ from clawd.memory.approvals import LapsedCall
 from clawd.providers.base import Message, ToolCall
 from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.conversation import ConversationBook, LiveConversation
-from clawd.runtime.hooks import TurnHooks
 from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import IncomingMessage, check
 from clawd.runtime.message_rows import TokensRead, UserWords, to_rows
@@ -32,7 +31,7 @@ from clawd.runtime.model_request import Emit, why
 from clawd.runtime.preparation import Preparation, PreparedTurn, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.turn import Turn, Turns
-from clawd.runtime.turn_hooks import Care
+from clawd.runtime.turn_hooks import Care, TurnHooks
 from clawd.runtime.turn_plan import LateCall
 from clawd.security.approvals import Attendance, PendingApproval
 from clawd.security.principal import Principal

@@ -8,10 +8,11 @@ import msgspec
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PromptSettings
-from clawd.runtime.titles import Titles
 from clawd.runtime.turn_plan import TurnLimits
 from clawd.tools.offer import OfferRules
 from clawd.tools.registry import ToolMode
+
+Titles = Literal["first-words", "model"]
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,13 +30,13 @@ from clawd.runtime.calls import Calls, ToolClients
 from clawd.runtime.context_facts import Facts
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
-from clawd.runtime.hooks import TurnHooks
 from clawd.runtime.hub import DaemonEvent, Hub
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.late_answers import LateAnswers
 from clawd.runtime.preparation import Preparation
 from clawd.runtime.session_files import LongMessages
 from clawd.runtime.turn import Turns
+from clawd.runtime.turn_hooks import TurnHooks
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.egress import Egress

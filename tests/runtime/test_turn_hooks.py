@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from clawd.errors import ForbiddenError, ProviderError
-from clawd.runtime.hooks import TurnHooks
 from clawd.runtime.hub import DaemonEvent
+from clawd.runtime.turn_hooks import TurnHooks
 from clawd.tools.hooks import Hook, Hooks, HookTrail
 from clawd.tools.journal import Journal
 from clawd.tools.taint_tracking import TaintTracking
