@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ForbiddenError, InvalidRequestError
+from clawd.security.auto_exec_files import is_auto_exec
 from clawd.security.policy import PolicySettings
-from clawd.security.run_later import is_run_later
 from clawd.wire.references import looks_like_reference, no_path
 
 MAX_PATH_BYTES = 4096
@@ -121,12 +121,13 @@ def is_under(path: Path, folder: Path) -> bool:
 def acts_later(path: Path, *, workspace: Path | None = None) -> bool:
     """Whether a file, by its path in a workspace, is one that programs outside run or obey later.
 
-    What `run_later` names, what editors evaluate, and instructions to agents, wherever they lie.
+    What `auto_exec_files` names, what editors evaluate, and instructions to agents, wherever they
+    lie.
     """
     folded = {part.casefold() for part in path.parts}
     name = path.name.casefold()
     return (
-        is_run_later(path.parts, workspace=workspace)
+        is_auto_exec(path.parts, workspace=workspace)
         or bool(folded & _OBEYED_FOLDERS)
         or name in _OBEYED_FILES
         or name.endswith(".desktop")

@@ -24,8 +24,8 @@ import msgspec
 
 from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
+from clawd.security.auto_exec_guard import PutAside, RunLaterGuard
 from clawd.security.egress import WayOut, proxy_environment, shown_for_network
-from clawd.security.run_later_guard import PutAside, RunLaterGuard
 from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.security.sandbox_child import KillRegistry
 from clawd.security.sandbox_home import ProjectCache, ProjectCaches
@@ -85,7 +85,7 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         forbidden_paths: what no command may see; `~` is the user's home.
         limits: what one command may use.
         writable_run_later: patterns of files that run later outside and may be written all the
-            same; see `run_later_guard`.
+            same; see `auto_exec_guard`.
         levels: what may be used, best first.
         python: path of the interpreter that puts Landlock in force; no library of it is used.
         tools_cgroup: the cgroup of all commands, where we have one.

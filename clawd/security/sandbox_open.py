@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from clawd.errors import SandboxUnavailableError
 from clawd.security import confine_program
-from clawd.security.run_later_guard import RunLaterGuard
+from clawd.security.auto_exec_guard import RunLaterGuard
 from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry, Overseer
 from clawd.security.sandbox_landlock import landlock_plan, make_folder, remove_folder
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours

@@ -131,7 +131,7 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
             caches; see `sandbox_home`.
         apart: it is a program of others, which stays: its caches are its own, by this name, and it
             does not learn who the person is; empty for one of the workspace's project.
-        opens: what that programs outside run later it may make; see `run_later_guard`.
+        opens: what that programs outside run later it may make; see `auto_exec_guard`.
     """
 
     argv: tuple[str, ...]

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from typing_extensions import override
 
-from clawd.security.run_later_guard import PutAside
+from clawd.security.auto_exec_guard import PutAside
 from clawd.security.sandbox_child import (
     READ_BYTES,
     Child,

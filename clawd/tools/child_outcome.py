@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from clawd.security.run_later import VENV_PARTS
-from clawd.security.run_later_guard import HELD_SUFFIX, PutAside
+from clawd.security.auto_exec_files import VENV_PARTS
+from clawd.security.auto_exec_guard import HELD_SUFFIX, PutAside
 from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import ToolResult, failed, succeeded
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from clawd.paths import user_home
+from clawd.security.auto_exec_files import is_auto_exec
 from clawd.security.command import Wall, assess
 from clawd.security.risk import Assessment, Opening
-from clawd.security.run_later import is_run_later
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_process import ChildResult
 from clawd.security.shell_paths import files_read
@@ -115,7 +115,7 @@ class ShellTool(Tool):
         )
         result = await self._deps.sandbox.run(look)
         names = dict.fromkeys((*named, *result.output.split("\0")))
-        brought = [name for name in names if is_run_later(tuple(name.split("/")))]
+        brought = [name for name in names if is_auto_exec(tuple(name.split("/")))]
         if not brought:
             return None
         more = f" and {len(brought) - _NAMES_TOLD} more" if len(brought) > _NAMES_TOLD else ""

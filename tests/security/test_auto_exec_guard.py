@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security import run_later_guard
-from clawd.security.run_later_guard import PutAside, RunLaterGuard
-from clawd.security.run_later_scan import ScanResult, gitlinks
+from clawd.security import auto_exec_guard
+from clawd.security.auto_exec_guard import PutAside, RunLaterGuard
+from clawd.security.auto_exec_scan import ScanResult, gitlinks
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from tests.support.rows import each_row
@@ -180,15 +180,15 @@ async def test_who_enters_while_another_leaves_does_not_trust_what_that_one_made
     first = await desk.guard.enter(desk.workspace)
     desk.put("conftest.py")
     scanned, go_on = asyncio.Event(), asyncio.Event()
-    find = run_later_guard._found
+    find = auto_exec_guard._found
 
-    async def slow(place: run_later_guard._Place, most: int) -> ScanResult:
+    async def slow(place: auto_exec_guard._Place, most: int) -> ScanResult:
         found = await find(place, most)
         scanned.set()
         await go_on.wait()
         return found
 
-    monkeypatch.setattr(run_later_guard, "_found", slow)
+    monkeypatch.setattr(auto_exec_guard, "_found", slow)
     entering = asyncio.create_task(desk.guard.enter(desk.workspace))
     await scanned.wait()
     leaving = asyncio.create_task(desk.guard.leave(first))
@@ -267,13 +267,13 @@ async def test_beside_a_running_command_a_guarded_folder_is_read_whole_and_in_a_
         (desk.workspace / folder / f"{number}.py").touch()
     desk.put("v/pyvenv.cfg")
     readers: set[int] = set()
-    content = run_later_guard._content
+    content = auto_exec_guard._content
 
-    def read(path: str, depth: int = 0) -> run_later_guard.Content:
+    def read(path: str, depth: int = 0) -> auto_exec_guard.Content:
         readers.add(threading.get_ident())
         return content(path, depth)
 
-    monkeypatch.setattr(run_later_guard, "_content", read)
+    monkeypatch.setattr(auto_exec_guard, "_content", read)
     first = await desk.guard.enter(desk.workspace)
     assert not readers
     second = await desk.guard.enter(desk.workspace)
@@ -311,8 +311,8 @@ async def test_a_link_put_in_the_way_does_not_lead_the_renaming_outside(tmp_path
 async def test_what_a_command_makes_is_found_among_any_number_of_folders(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_later_guard, "_BEFORE", 5)
-    monkeypatch.setattr(run_later_guard, "_SMALL", 3)
+    monkeypatch.setattr(auto_exec_guard, "_BEFORE", 5)
+    monkeypatch.setattr(auto_exec_guard, "_SMALL", 3)
     desk.repository()
     visit = await desk.guard.enter(desk.workspace)
     for number in range(20):
@@ -330,8 +330,8 @@ async def test_what_a_command_makes_is_found_among_any_number_of_folders(
 async def test_beyond_the_bound_what_is_old_stays(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_later_guard, "_BEFORE", 3)
-    monkeypatch.setattr(run_later_guard, "_CLOCK_SLACK_NS", -60 * 10**9)  # so it counts as old
+    monkeypatch.setattr(auto_exec_guard, "_BEFORE", 3)
+    monkeypatch.setattr(auto_exec_guard, "_CLOCK_SLACK_NS", -60 * 10**9)  # so it counts as old
     for folder in "abcd":
         desk.put(f"{folder}/e/conftest.py")
     visit = await desk.guard.enter(desk.workspace)
@@ -541,11 +541,11 @@ async def test_beside_others_nothing_of_that_kind_is_brought_and_nobody_waits(de
 async def test_who_may_fill_an_environment_is_alone(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_later_guard, "_TURN_LIMIT_S", 0.05)
+    monkeypatch.setattr(auto_exec_guard, "_TURN_LIMIT_S", 0.05)
     first = await desk.guard.enter(desk.workspace)
     with pytest.raises(SandboxUnavailableError, match="another command"):
         await desk.guard.enter(desk.workspace, opens=("environments",))
-    monkeypatch.setattr(run_later_guard, "_TURN_LIMIT_S", 60.0)
+    monkeypatch.setattr(auto_exec_guard, "_TURN_LIMIT_S", 60.0)
     waiting = asyncio.create_task(desk.guard.enter(desk.workspace, opens=("environments",)))
     await desk.guard.leave(first)
     alone = await waiting

@@ -33,9 +33,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security.held_paths import open_beneath
-from clawd.security.risk import Opening
-from clawd.security.run_later import (
+from clawd.security.auto_exec_files import (
     GIT_FILES,
     GIT_FOLDERS,
     VENV_FILE,
@@ -44,7 +42,7 @@ from clawd.security.run_later import (
     is_plain_git_config,
     own_programs,
 )
-from clawd.security.run_later_scan import (
+from clawd.security.auto_exec_scan import (
     PATH_MAX,
     Key,
     ScanResult,
@@ -55,6 +53,8 @@ from clawd.security.run_later_scan import (
     reachable,
     read_small,
 )
+from clawd.security.held_paths import open_beneath
+from clawd.security.risk import Opening
 
 HELD_SUFFIX = ".clawd-held"
 # Scanning so few folders again takes less time than handing the work to a thread.

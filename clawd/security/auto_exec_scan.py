@@ -23,7 +23,7 @@ from typing import Literal
 
 import msgspec
 
-from clawd.security.run_later import (
+from clawd.security.auto_exec_files import (
     BELOW,
     FOLDERS,
     GIT_FILES,
@@ -33,7 +33,7 @@ from clawd.security.run_later import (
     VENV_PARTS,
     hooks_path,
     is_below,
-    is_named_run_later,
+    is_named_auto_exec,
     own_programs,
 )
 
@@ -371,7 +371,7 @@ def _runs_later(folded: str, kind: Kind, folder: str) -> bool:
         return True
     if kind == "folder":
         return folded in FOLDERS
-    return is_named_run_later(folded) or folded == ".git" or (kind == "link" and folded in _LINKED)
+    return is_named_auto_exec(folded) or folded == ".git" or (kind == "link" and folded in _LINKED)
 
 
 def _type(entry: os.DirEntry[str]) -> Kind:

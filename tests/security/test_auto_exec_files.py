@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from clawd.security.auto_exec_files import hooks_path, is_auto_exec, is_plain_git_config
 from clawd.security.paths import acts_later
-from clawd.security.run_later import hooks_path, is_plain_git_config, is_run_later
 from tests.support.rows import each_row
 
 _PLAIN = """\
@@ -53,7 +53,7 @@ _PLAIN = """\
     ],
 )
 def test_these_run_later(path: str) -> None:
-    assert is_run_later(tuple(path.split("/")))
+    assert is_auto_exec(tuple(path.split("/")))
 
 
 # Of each program that runs a file by itself: ways in that were found, and their kin.
@@ -125,7 +125,7 @@ def _beyond(paths: str, *, run_later: bool, ask_after_untrusted_text: bool) -> l
     return [
         path
         for path in paths.split()
-        if (is_run_later(Path(path).parts), acts_later(Path(path))) != expected
+        if (is_auto_exec(Path(path).parts), acts_later(Path(path))) != expected
     ]
 
 
@@ -138,7 +138,7 @@ def test_s10_settings_of_checkers_are_guarded_and_those_of_builds_asked_about_or
 
 
 def test_s10_what_editors_shells_tools_and_agents_run_by_themselves_runs_later() -> None:
-    assert [path for path in _KIN.split() if not is_run_later(tuple(path.split("/")))] == []
+    assert [path for path in _KIN.split() if not is_auto_exec(tuple(path.split("/")))] == []
     # What obeys rather than runs asks in a tainted conversation as well.
     obeyed = ".clinerules .github/copilot-instructions.md .rules .windsurfrules CRUSH.md CLAUDE.md"
     kin = [*_KIN.split(), *obeyed.split(), "a/AGENTS.md"]
@@ -150,11 +150,11 @@ def test_s10_the_programs_of_the_user_run_later_where_the_workspace_is_the_home(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     parts = ("bin", "ls")
-    assert is_run_later(parts, workspace=tmp_path)
-    assert is_run_later((tmp_path.name, "bin"), workspace=tmp_path.parent)
-    assert not is_run_later(parts, workspace=tmp_path / "project")
-    assert not is_run_later(("ls",), workspace=tmp_path / "bin")
-    assert not is_run_later(("project", "bin", "ls"), workspace=tmp_path)
+    assert is_auto_exec(parts, workspace=tmp_path)
+    assert is_auto_exec((tmp_path.name, "bin"), workspace=tmp_path.parent)
+    assert not is_auto_exec(parts, workspace=tmp_path / "project")
+    assert not is_auto_exec(("ls",), workspace=tmp_path / "bin")
+    assert not is_auto_exec(("project", "bin", "ls"), workspace=tmp_path)
 
 
 @each_row(
@@ -189,11 +189,11 @@ def test_s10_the_programs_of_the_user_run_later_where_the_workspace_is_the_home(
     ],
 )
 def test_these_do_not(path: str) -> None:
-    assert not is_run_later(tuple(path.split("/")))
+    assert not is_auto_exec(tuple(path.split("/")))
 
 
 def test_the_workspace_itself_is_no_file() -> None:
-    assert not is_run_later(())
+    assert not is_auto_exec(())
 
 
 def test_what_init_and_clone_write_is_plain() -> None:

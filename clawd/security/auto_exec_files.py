@@ -1,8 +1,8 @@
 """Files in a workspace that programs outside the sandbox run later without being asked to.
 
 A command in the sandbox that may write one of these acts outside after all: the next `git
-status`, `pytest`, `cd` or new terminal of the owner runs what it wrote. Pure; `run_later_scan`
-finds such files on disk and `run_later_guard` keeps them from commands.
+status`, `pytest`, `cd` or new terminal of the owner runs what it wrote. Pure; `auto_exec_scan`
+finds such files on disk and `auto_exec_guard` keeps them from commands.
 
 Settings of linters and formatters are in it where they can name code, because editors run those
 on what is opened. Not in the list, on purpose: what agents are there to edit and what somebody
@@ -139,7 +139,7 @@ def own_programs(workspace: Path) -> str:
     return str(folder) if workspace in folder.parents else ""
 
 
-def is_run_later(parts: tuple[str, ...], *, workspace: Path | None = None) -> bool:
+def is_auto_exec(parts: tuple[str, ...], *, workspace: Path | None = None) -> bool:
     """Return whether a file at this path, relative to a workspace, runs later outside.
 
     Goes by names alone, so it holds for a path where nothing is yet. Everything in a repository's
@@ -155,7 +155,7 @@ def is_run_later(parts: tuple[str, ...], *, workspace: Path | None = None) -> bo
     return bool(
         inside_private
         or below
-        or is_named_run_later(name)
+        or is_named_auto_exec(name)
         or name in {".git", VENV_FILE}
         or FOLDERS & set(folded)
         or (workspace is not None and _is_own_program(parts, workspace))
@@ -174,7 +174,7 @@ def is_below(folder: str, name: str) -> bool:
     return name in BELOW.get(last[-1], ()) or name in BELOW.get("/".join(last), ())
 
 
-def is_named_run_later(name: str) -> bool:
+def is_named_auto_exec(name: str) -> bool:
     """Return whether a file of this name, already without case, runs later wherever it lies."""
     return name in FILES or name.endswith(SUFFIXES) or _NAMED.fullmatch(name) is not None
 
