@@ -21,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from clawctl.backup_archive import ArchiveReader, Manifest, Progress
-from clawctl.stopping import detached_pid
+from clawctl.daemon_stop import detached_pid
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, ReceiptError, StorageError
 from clawd.paths import Layout, layout
 from clawd.receipts.verify import find_receipt, verify

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from clawctl.agent_options import Choice
 from clawctl.app import App
 from clawctl.approve import Terminal
-from clawctl.choice import Choice
 from clawctl.client import Client
 from clawctl.render import note
 from clawd.errors import ClawError

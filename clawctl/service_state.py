@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from clawctl.daemon_stop import detached_pid
 from clawctl.render import Palette, duration, show_fields, size
-from clawctl.stopping import detached_pid
 from clawctl.systemctl import Manager
 from clawctl.unit_files import SERVICE, SOCKET
 from clawd.paths import Layout

@@ -10,9 +10,9 @@ import click
 import msgspec
 from typing_extensions import override
 
+from clawctl.agent_options import Choice, Mode
 from clawctl.app import EXIT_OF_CODE, App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
-from clawctl.choice import Choice, Mode
 from clawctl.client import Client
 from clawctl.folders import placed
 from clawctl.following import View, follow, listening

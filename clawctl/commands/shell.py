@@ -2,8 +2,8 @@
 
 import click
 
+from clawctl.agent_options import Choice
 from clawctl.app import App, pass_app
-from clawctl.choice import Choice
 
 
 @click.command()

@@ -7,8 +7,8 @@ import click
 import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.daemon_stop import HAND_OVER_S, How, Running, end, environment_of, running
 from clawctl.render import emit_json, note, say
-from clawctl.stopping import HAND_OVER_S, How, Running, end, environment_of, running
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import layout
 

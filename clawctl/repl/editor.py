@@ -29,7 +29,7 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 from typing_extensions import override
 
-from clawctl.choice import Mode
+from clawctl.agent_options import Mode
 from clawctl.repl.bar_state import BarState, Standing, fragments
 from clawctl.repl.host import Host
 from clawctl.repl.lines import CONTINUATION, PROMPT, HistoryFile, is_kept

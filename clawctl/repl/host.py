@@ -6,8 +6,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from clawctl.agent_options import Choice, Mode
 from clawctl.app import App
-from clawctl.choice import Choice, Mode
 from clawctl.client import Client
 from clawd.wire.conversations import ConversationLine
 from clawd.wire.events import TurnFinished, TurnUsage

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.wire.ignoring import Pattern, is_ignored, patterns_of
+from clawd.wire.gitignore import Pattern, is_ignored, patterns_of
 from clawd.wire.safe_text import has_invisible
 
 MAX_FILES = 20_000

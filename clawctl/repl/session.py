@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
+from clawctl.agent_options import Choice, Mode
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
-from clawctl.choice import Choice, Mode
 from clawctl.client import Client
 from clawctl.folders import placed, real_folder
 from clawctl.following import View, follow, listening

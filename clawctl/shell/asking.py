@@ -21,9 +21,9 @@ from typing import TypeVar
 
 import msgspec
 
+from clawctl.agent_options import Choice, Mode
 from clawctl.app import App
 from clawctl.approve import Terminal
-from clawctl.choice import Choice, Mode
 from clawctl.client import LOST, Client, reason_of
 from clawctl.folders import is_own, placed
 from clawctl.following import View, follow

@@ -8,8 +8,8 @@ import tempfile
 import termios
 from pathlib import Path
 
+from clawctl.agent_options import Choice
 from clawctl.app import App
-from clawctl.choice import Choice
 from clawctl.render import note
 from clawctl.repl.opening import prepare_drawing
 from clawctl.shell.asking import Asking

@@ -26,7 +26,7 @@ from clawd.mcp.model import FETCHERS, ServerSettings
 from clawd.mcp.reach import Surroundings
 from clawd.mcp.trouble import LineSplitter, LineTooLongError, StderrLog, Trouble
 from clawd.security.sandbox_landlock import make_folder, remove_folder
-from clawd.security.sandbox_open import OpenChild
+from clawd.security.sandbox_long_lived import OpenChild
 from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
 
 _SAVE_EVERY_S = 2.0

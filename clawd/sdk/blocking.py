@@ -19,7 +19,7 @@ from clawd.sdk.client import Exchange
 from clawd.sdk.face import NOBODY, OWNED, Face
 from clawd.sdk.plans import DaemonPlan, LocalPlan
 from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
-from clawd.sdk.wishes import TurnOptions
+from clawd.sdk.session_config import TurnOptions
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.receipts import ReceiptVerdict, VerifyReceipts

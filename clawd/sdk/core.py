@@ -13,7 +13,7 @@ from clawd.paths import candidate_sockets
 from clawd.sdk.client import Client, Exchange, connect_any
 from clawd.sdk.plans import Backend, DaemonPlan, LocalPlan
 from clawd.sdk.results import Said
-from clawd.sdk.wishes import Prompt, TurnOptions, Wishes, message_fields
+from clawd.sdk.session_config import Prompt, TurnOptions, Wishes, message_fields
 from clawd.tools.base import Tool
 from clawd.wire.conversations import OpenConversation, ShowConversation, ShowPrompt
 from clawd.wire.daemon import Ping

@@ -18,7 +18,7 @@ from clawd.sdk.plans import (
     remote_plan,
 )
 from clawd.sdk.results import ApprovalWord
-from clawd.sdk.wishes import PreambleFlags, Text, TurnOptions, message_fields
+from clawd.sdk.session_config import PreambleFlags, Text, TurnOptions, message_fields
 from clawd.security.risk import Risk
 from clawd.tools.base import Tool
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked

@@ -25,7 +25,7 @@ from clawd.runtime.prompt import PreambleOptions
 from clawd.runtime.settings import RuntimeSettings
 from clawd.sdk.client import Client
 from clawd.sdk.plans import Backend, LocalPlan
-from clawd.sdk.wishes import Prompt
+from clawd.sdk.session_config import Prompt
 from clawd.service.inprocess import InProcessDaemon
 from clawd.tools.base import Tool
 

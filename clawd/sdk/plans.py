@@ -8,7 +8,7 @@ import msgspec
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Client
-from clawd.sdk.wishes import Prompt
+from clawd.sdk.session_config import Prompt
 from clawd.tools.base import Tool
 
 AnyPath = str | Path

@@ -5,7 +5,7 @@
     result = await sandbox.run(ChildCommand(argv=("ls",), workspace=workspace))
 
 `sandbox_plan` says what a command sees, `sandbox_landlock` what it sees where namespaces are
-refused, `sandbox_child` starts and kills it, `sandbox_open` talks with one that stays.
+refused, `sandbox_child` starts and kills it, `sandbox_long_lived` talks with one that stays.
 """
 
 import asyncio
@@ -35,9 +35,8 @@ from clawd.security.sandbox_landlock import (
     make_folder,
     remove_folder,
 )
+from clawd.security.sandbox_long_lived import OpenChild, Stay, for_life
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
-from clawd.security.sandbox_open import OpenChild, Stay, for_life
-from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
@@ -55,6 +54,7 @@ from clawd.security.sandbox_plan import (
 )
 from clawd.security.sandbox_process import ChildResult, Ended, Level, run_plan
 from clawd.security.sandbox_seccomp import filter_program
+from clawd.security.sandbox_usage import Oversight, bounds_of, unbounded_by
 from clawd.security.toolchains import Wanted, find_toolchains
 
 Mode = Literal["required", "preferred", "off"]

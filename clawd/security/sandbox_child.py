@@ -1,7 +1,7 @@
 """One child process behind its plan: spawn it, hold it at its gate, limit it, kill it whole.
 
 What it reads and prints is for those who build on this: `sandbox_process` runs a command to its
-end, `sandbox_open` talks with one that stays. What it may see is `sandbox_plan`'s.
+end, `sandbox_long_lived` talks with one that stays. What it may see is `sandbox_plan`'s.
 """
 
 import asyncio

@@ -26,7 +26,7 @@ from clawctl.repl.offering import FileIndex, Known, offers, walk
 from clawctl.repl.sending import Attachment, block, mentioned, session_name
 from clawctl.repl.typeahead import TypeAhead
 from clawd.errors import InvalidRequestError
-from clawd.wire.ignoring import is_ignored, pattern_of
+from clawd.wire.gitignore import is_ignored, pattern_of
 from clawd.wire.references import is_name
 from tests.support.rows import each_row
 

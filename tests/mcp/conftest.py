@@ -10,7 +10,7 @@ from clawd.mcp.model import RemoteTool, ServerSettings
 from clawd.mcp.pins import Pins
 from clawd.mcp.tools import McpTool
 from clawd.memory.rows import Conversation
-from clawd.security import sandbox_open
+from clawd.security import sandbox_long_lived
 from tests.mcp.remote import FakeServers
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, bench_in
@@ -42,8 +42,8 @@ class Shop:
 @pytest.fixture(autouse=True)
 def _short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server that does not leave be asked, and ended, soon."""
-    monkeypatch.setattr(sandbox_open, "EOF_GRACE_S", 0.5)
-    monkeypatch.setattr(sandbox_open, "TERM_GRACE_S", 0.3)
+    monkeypatch.setattr(sandbox_long_lived, "EOF_GRACE_S", 0.5)
+    monkeypatch.setattr(sandbox_long_lived, "TERM_GRACE_S", 0.3)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from clawd.providers.http import Answer, Connections, HttpServer, HttpSettings
 from clawd.providers.reliable import RetrySettings
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_open import OpenChild
+from clawd.security.sandbox_long_lived import OpenChild
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.wire.codec import encode_frame
 from clawd.wire.frames import Cancel

@@ -11,9 +11,9 @@ import pytest
 import clawd
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_oversight import can_bind_numbers
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
 from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox_usage import can_bind_numbers
 
 pytestmark = pytest.mark.sandbox
 

@@ -10,9 +10,9 @@ import pytest
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.security import sandbox_child
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_oversight import Oversight
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox_usage import Oversight
 from tests.support.time_limits import TimeLimit
 
 pytestmark = pytest.mark.sandbox

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clawd.security.sandbox_cgroup import CommandCgroup, NoCgroup, ToolsCgroup, tools_cgroup
-from clawd.security.sandbox_oversight import Oversight, bounds_of, unbounded_by
 from clawd.security.sandbox_plan import ResourceLimits
+from clawd.security.sandbox_usage import Oversight, bounds_of, unbounded_by
 
 _WANTED = frozenset({"memory", "pids"})
 _CORE = ("cgroup.procs", "cgroup.kill", "cgroup.controllers", "cgroup.subtree_control")

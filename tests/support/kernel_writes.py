@@ -31,7 +31,7 @@ from clawd.security.egress import WayOut
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_open import OpenChild
+from clawd.security.sandbox_long_lived import OpenChild
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.security.sandbox_process import ChildResult, Level
 from clawd.tools.base import Tool, ToolContext

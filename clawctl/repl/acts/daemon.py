@@ -7,7 +7,7 @@ from typing import get_args
 import click
 import msgspec
 
-from clawctl.choice import Mode
+from clawctl.agent_options import Mode
 from clawctl.folders import real_folder
 from clawctl.render import note, say, show_error, show_fields, show_table
 from clawctl.repl.host import Host

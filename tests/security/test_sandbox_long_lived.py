@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security import sandbox_open
+from clawd.security import sandbox_long_lived
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_open import OpenChild
+from clawd.security.sandbox_long_lived import OpenChild
 from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
 from clawd.security.sandbox_process import Level
 from tests.security.test_sandbox_process import Registry, processes_with
@@ -79,8 +79,8 @@ async def read_until(child: OpenChild, word: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def _short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a child that does not leave be asked, and ended, soon."""
-    monkeypatch.setattr(sandbox_open, "EOF_GRACE_S", 0.3)
-    monkeypatch.setattr(sandbox_open, "TERM_GRACE_S", 0.2)
+    monkeypatch.setattr(sandbox_long_lived, "EOF_GRACE_S", 0.3)
+    monkeypatch.setattr(sandbox_long_lived, "TERM_GRACE_S", 0.2)
 
 
 @pytest.fixture(params=LEVELS)
@@ -153,7 +153,7 @@ async def test_writing_to_what_has_ended_fails(place: Place) -> None:
 async def test_one_that_obeys_end_of_file_ends_by_itself(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox_open, "EOF_GRACE_S", 60.0)
+    monkeypatch.setattr(sandbox_long_lived, "EOF_GRACE_S", 60.0)
     async with within(), place.open("cat; exit 3") as child:
         await child.write(b"x")
     assert child.exit_code() == 3
@@ -162,7 +162,7 @@ async def test_one_that_obeys_end_of_file_ends_by_itself(
 async def test_one_that_ignores_end_of_file_is_asked_by_signal(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox_open, "TERM_GRACE_S", 60.0)
+    monkeypatch.setattr(sandbox_long_lived, "TERM_GRACE_S", 60.0)
     script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done"
     async with within(), place.open(script) as child:
         await read_until(child, b"ready")
@@ -397,7 +397,7 @@ async def test_a_program_that_is_not_there_ends_at_once_and_says_so(place: Place
 DAEMON = """
 import asyncio, sys
 from pathlib import Path
-from tests.security.test_sandbox_open import Place, read_until
+from tests.security.test_sandbox_long_lived import Place, read_until
 
 async def main(root, level, tag):
     place = Place(Path(root), level)
