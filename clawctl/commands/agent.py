@@ -447,7 +447,7 @@ def _drawn(options: ViewOptions, instead: View) -> View:
         return instead
     from threading import Thread
 
-    from clawctl.repl.drawing import new_view, prepare
+    from clawctl.repl.view_choice import new_view, prepare
 
     # It takes a moment, in which the model reads.
     Thread(target=prepare, name="prepare", daemon=True).start()

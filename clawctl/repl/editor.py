@@ -31,12 +31,12 @@ from typing_extensions import override
 
 from clawctl.agent_options import Mode
 from clawctl.repl.bar_state import BarState, Standing, fragments
+from clawctl.repl.daemon_link import prepare_drawing
 from clawctl.repl.host import Host
 from clawctl.repl.lines import CONTINUATION, PROMPT, HistoryFile, is_kept
-from clawctl.repl.offering import MENTION, Known, offers
-from clawctl.repl.opening import prepare_drawing
-from clawctl.repl.pulse import Pulse
-from clawctl.repl.sending import MAX_TEXT_BYTES
+from clawctl.repl.message_text import MAX_TEXT_BYTES
+from clawctl.repl.status_poll import Pulse
+from clawctl.repl.suggestions import MENTION, Known, offers
 from clawctl.repl.values import known_to
 from clawctl.screen import plain
 from clawd.errors import ClawError

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from clawctl.repl.offering import Known
+    from clawctl.repl.suggestions import Known
 import contextlib
 import re
 import readline
 import time
 from collections.abc import Iterable, Sequence
 
-from clawctl.repl.offering import Known, Offer, offers
+from clawctl.repl.suggestions import Known, Offer, offers
 from clawd.errors import ClawError
 from clawd.wire.safe_text import visible_line
 

@@ -8,7 +8,7 @@ import importlib
 import itertools
 
 from clawctl.repl.blocks import Piece
-from clawctl.repl.cells import Span, fitted, joined, rendered, safe
+from clawctl.repl.styled_rows import Span, fitted, joined, rendered, safe
 from clawctl.repl.theme import Look, Theme
 
 CODE_CONTEXT_LINES = 40

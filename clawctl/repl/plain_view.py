@@ -6,8 +6,8 @@ from typing import TextIO
 
 from clawctl.calls import short_arguments
 from clawctl.render import without_status
+from clawctl.repl.reasoning import Thoughts
 from clawctl.repl.theme import ASCII, Look
-from clawctl.repl.thoughts import Thoughts
 from clawctl.turn import ViewOptions, conversation_after, why_of
 from clawctl.views import compressed_line
 from clawd.wire.events import (

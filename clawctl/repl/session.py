@@ -21,12 +21,12 @@ from clawctl.outcome import show_outcome
 from clawctl.render import note, show_error
 from clawctl.repl.acts.talk import show_end
 from clawctl.repl.bar_state import Standing
+from clawctl.repl.daemon_link import Link, Opening
 from clawctl.repl.host import Host, Spent
 from clawctl.repl.lines import Lines, PipedLines, PlainLines
-from clawctl.repl.opening import Link, Opening
-from clawctl.repl.pulse import Pulse
-from clawctl.repl.sending import message_of
+from clawctl.repl.message_text import message_of
 from clawctl.repl.slash import is_command, run_command
+from clawctl.repl.status_poll import Pulse
 from clawctl.repl.typeahead import AttentiveView, Steering, TypeAhead
 from clawctl.repl.values import known_to
 from clawctl.repl.waiting import wait_long
@@ -163,16 +163,16 @@ class Session:
 
     def _pick(self, report: StatusReport) -> bool:
         """Let the person choose a conversation; False where they chose none."""
-        from clawctl.repl import picking
+        from clawctl.repl import conversation_picker
 
         folder = self.choice.workspace or real_folder(
             str(Path.cwd()) if self.choice.here else report.workspace
         )
-        offered = picking.talks(self.client(), folder)
+        offered = conversation_picker.talks(self.client(), folder)
         if not offered:
             note("● there is no conversation yet: a new one begins")
             return True
-        chosen = picking.choose(offered)
+        chosen = conversation_picker.choose(offered)
         self.choose(conversation_id=chosen, here=False)
         return bool(chosen)
 
@@ -399,7 +399,7 @@ class Session:
         self.spent = self.spent.after(finished.usage, seconds)
 
     def _new_view(self) -> View:
-        from clawctl.repl.drawing import new_view
+        from clawctl.repl.view_choice import new_view
 
         quiet = self.choice.quiet
         options = ViewOptions(

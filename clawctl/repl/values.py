@@ -7,9 +7,9 @@ from typing import Any
 
 from clawctl.repl.bar_state import Standing
 from clawctl.repl.host import Host
-from clawctl.repl.offering import FileIndex, Known, Value
-from clawctl.repl.pulse import Pulse
 from clawctl.repl.slash import COMMANDS
+from clawctl.repl.status_poll import Pulse
+from clawctl.repl.suggestions import FileIndex, Known, Value
 from clawctl.repl.theme import THEMES
 from clawd.wire.conversations import ListConversations, ListSessionFiles
 from clawd.wire.daemon import ShowConfig

@@ -29,9 +29,9 @@ from clawctl.folders import is_own, placed
 from clawctl.following import View, follow
 from clawctl.outcome import run_tool, show_outcome
 from clawctl.render import Palette, note, show_error
-from clawctl.repl.drawing import new_view
 from clawctl.repl.host import Spent
 from clawctl.repl.slash import is_command, run_command
+from clawctl.repl.view_choice import new_view
 from clawctl.repl.waiting import wait_long
 from clawctl.shell.question import Line, Question, line_of, question
 from clawctl.shell.records import Records

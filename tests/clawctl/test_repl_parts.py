@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 
-from clawctl.repl import offering
+from clawctl.repl import suggestions
 from clawctl.repl.bar_state import BarState, fragments
-from clawctl.repl.cells import width_of
 from clawctl.repl.editor import EditedLines, PasteParser, Pastes, Surroundings
 from clawctl.repl.lines import HistoryFile, is_kept
-from clawctl.repl.offering import FileIndex, Known, offers, walk
-from clawctl.repl.sending import Attachment, block, mentioned, session_name
+from clawctl.repl.message_text import Attachment, block, mentioned, session_name
+from clawctl.repl.styled_rows import width_of
+from clawctl.repl.suggestions import FileIndex, Known, offers, walk
 from clawctl.repl.typeahead import TypeAhead
 from clawd.errors import InvalidRequestError
 from clawd.wire.gitignore import is_ignored, pattern_of
@@ -158,7 +158,7 @@ def test_files_are_offered_also_where_the_first_walk_takes_a_moment(
         time.sleep(1)
         yield "src/a.py"
 
-    monkeypatch.setattr(offering, "walk", slowly)
+    monkeypatch.setattr(suggestions, "walk", slowly)
     index = FileIndex(tmp_path)
     known = Known(commands=(), values=lambda _: (), files=lambda: index)
     assert [offer.text for offer in offers("read @a", known)] == ["@src/a.py"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawctl.repl.picking import Talk, _Chooser, talks
+from clawctl.repl.conversation_picker import Talk, _Chooser, talks
 from clawd.wire.conversations import (
     ConversationDetail,
     ConversationLine,

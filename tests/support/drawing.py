@@ -7,7 +7,7 @@ import pyte
 from typing_extensions import override
 
 from clawctl.repl.canvas import Canvas
-from clawctl.repl.drawn import DrawnView
+from clawctl.repl.drawn_view import DrawnView
 from clawctl.repl.theme import DARK, Look
 from clawctl.screen import Screen
 from clawctl.turn import ViewOptions

@@ -58,13 +58,13 @@ def resume(host: Host, rest: str) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         note("/resume needs a terminal to choose at; /memory lists conversations, /continue ID")
         return
-    from clawctl.repl import picking
+    from clawctl.repl import conversation_picker
 
     folder = real_folder(host.workspace or host.call(Status()).workspace)
-    offered = [talk for talk in picking.talks(host.client(), folder) if talk.has(rest)]
+    offered = [talk for talk in conversation_picker.talks(host.client(), folder) if talk.has(rest)]
     if not offered:
         note(f"No conversation has {visible_line(rest)}." if rest else "There is none to go on in.")
-    elif chosen := picking.choose(offered):
+    elif chosen := conversation_picker.choose(offered):
         _enter(host, host.call(OpenConversation(conversation_id=chosen)))
 
 

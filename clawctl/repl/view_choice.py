@@ -5,7 +5,7 @@ from typing import TextIO
 
 from clawctl.following import View
 from clawctl.repl.canvas import Canvas, reflows, syncs
-from clawctl.repl.drawn import DrawnView
+from clawctl.repl.drawn_view import DrawnView
 from clawctl.repl.markdown import preload
 from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import chosen_look

@@ -1,6 +1,6 @@
 """The model's reasoning: folded to one line, or whole, line by line."""
 
-from clawctl.repl.cells import Span, rendered, safe, width_of, wrapped
+from clawctl.repl.styled_rows import Span, rendered, safe, width_of, wrapped
 from clawctl.repl.theme import Look
 
 TAIL_CHARS = 400

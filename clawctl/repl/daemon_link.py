@@ -109,4 +109,4 @@ def prepare_drawing() -> None:
 
 
 def _import_drawing() -> None:
-    importlib.import_module("clawctl.repl.drawing").prepare()
+    importlib.import_module("clawctl.repl.view_choice").prepare()

@@ -28,10 +28,19 @@ from clawctl.calls import (
 from clawctl.plan import parts_of
 from clawctl.repl.blocks import Piece, Splitter
 from clawctl.repl.canvas import Canvas
-from clawctl.repl.cells import Row, Span, fitted, rendered, safe, shortened_row, width_of, wrapped
 from clawctl.repl.markdown import Painter
+from clawctl.repl.reasoning import Thoughts
+from clawctl.repl.styled_rows import (
+    Row,
+    Span,
+    fitted,
+    rendered,
+    safe,
+    shortened_row,
+    width_of,
+    wrapped,
+)
 from clawctl.repl.theme import Look
-from clawctl.repl.thoughts import Thoughts
 from clawctl.turn import (
     SILENCE_S,
     Draft,
