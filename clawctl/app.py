@@ -9,7 +9,7 @@ import click
 from typing_extensions import override
 
 from clawctl.client import Client
-from clawctl.reach import reach, require_overrides
+from clawctl.daemon_finder import reach, require_overrides
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from clawctl.calls import (
+from clawctl.call_text import (
     DIFF_LINES,
     call_name,
     counts_of,
@@ -510,7 +510,7 @@ def _edits(
     is_over: Callable[[], bool],
 ) -> bool:
     """Let the person edit the arguments; True when that is sent or nobody asks any more."""
-    from clawctl.editing import edited_arguments
+    from clawctl.argument_editor import edited_arguments
 
     outcome = edited_arguments(request.arguments, terminal.descriptor)
     # While the editor was open, somebody else may have answered, or time may have run out.

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from clawctl.app import App
 from clawctl.client import Client
-from clawctl.reach import reach
+from clawctl.daemon_finder import reach
 from clawd.errors import ClawError
 from clawd.paths import layout
 

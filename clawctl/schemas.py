@@ -18,10 +18,10 @@ from clawctl.commands.service import Units
 from clawctl.commands.stop import StopReport
 from clawctl.config_edit import Edited
 from clawctl.model_catalogue import Fit, Machine
-from clawctl.outcome import Rewound
 from clawctl.receipt_bundle import About
 from clawctl.service_install import ServiceReport
 from clawctl.service_state import ServiceState
+from clawctl.single_call import Rewound
 from clawctl.top import Snapshot
 from clawd.wire.conversations import (
     CompressionReport,

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from clawctl.daemon import clawd_command, start
+from clawctl.daemon_finder import reach
 from clawctl.daemon_stop import detached_pid, end, environment_of, found_at
-from clawctl.reach import reach
 from clawctl.render import note
 from clawctl.systemctl import Manager
 from clawctl.unit_files import SERVICE, SOCKET, UnitFile, files_of, folder_of, is_ours, packaged

@@ -14,11 +14,11 @@ from clawctl.agent_options import Choice, Mode
 from clawctl.app import EXIT_OF_CODE, App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
 from clawctl.client import Client
-from clawctl.folders import placed
-from clawctl.following import View, follow, listening
 from clawctl.prompt_view import show_prompt, workspace_of
 from clawctl.render import emit_json, error_values
+from clawctl.request_follower import View, follow, listening
 from clawctl.turn import TurnView, ViewOptions
+from clawctl.workspace_trust import placed
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
 from clawd.wire.daemon import Status

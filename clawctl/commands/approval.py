@@ -8,8 +8,8 @@ import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.approve import Terminal, argument_lines, show_changes, show_lookalikes
+from clawctl.argument_editor import edited_arguments
 from clawctl.client import Client
-from clawctl.editing import edited_arguments
 from clawctl.render import Palette, emit_json, say, show_table
 from clawctl.views import check_arguments
 from clawd.errors import InvalidRequestError, NotFoundError

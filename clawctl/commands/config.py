@@ -60,7 +60,7 @@ for each in (edit, set_, unset):
 
 def _note_overrides(app: App) -> None:
     """Say what a running daemon does not have of this environment."""
-    from clawctl.reach import override_text, overrides
+    from clawctl.daemon_finder import override_text, overrides
     from clawctl.render import note
     from clawd.errors import ClawError
 

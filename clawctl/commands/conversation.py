@@ -12,9 +12,9 @@ from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.commands.memory import list_, show
 from clawctl.exporting import Format, pieces_of, show_pieces, write_pieces
-from clawctl.outcome import Rewound, exit_code, run_tool, show_outcome
 from clawctl.progress import Progress, call
 from clawctl.render import emit_json, note, say
+from clawctl.single_call import Rewound, exit_code, run_tool, show_outcome
 from clawctl.views import show_compression
 from clawd.errors import InvalidRequestError
 from clawd.wire.conversations import (

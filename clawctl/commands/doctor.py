@@ -14,7 +14,7 @@ from clawctl import checks
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.checks import Finding, MendableFinding
 from clawctl.client import Client, is_nobody
-from clawctl.reach import override_text, overrides
+from clawctl.daemon_finder import override_text, overrides
 from clawctl.render import Palette, emit_json, say
 from clawd import __version__
 from clawd.errors import ClawError

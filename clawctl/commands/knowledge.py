@@ -8,9 +8,9 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
-from clawctl.following import follow
-from clawctl.outcome import exit_code, show_outcome
 from clawctl.render import Palette, emit_json, note, say, show_table
+from clawctl.request_follower import follow
+from clawctl.single_call import exit_code, show_outcome
 from clawctl.turn import TurnView, ViewOptions
 from clawctl.views import show_notes
 from clawd.errors import InvalidRequestError

@@ -17,8 +17,8 @@ from clawctl.app import App, Exit, json_option, pass_app, schema_option
 from clawctl.client import Client, Stream
 from clawctl.config_edit import extended, read_config
 from clawctl.config_text import has_section, quoted
-from clawctl.outcome import run_and_show
 from clawctl.render import emit_json, note, say, show_fields, show_table
+from clawctl.single_call import run_and_show
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
 from clawd.wire.events import McpLine

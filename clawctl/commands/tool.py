@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app, schema_option
-from clawctl.outcome import run_and_show
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_table
+from clawctl.single_call import run_and_show
 from clawd.errors import NotFoundError
 from clawd.wire.daemon import Reload
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line

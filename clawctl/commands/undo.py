@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.outcome import run_and_show
 from clawctl.render import emit_json
+from clawctl.single_call import run_and_show
 from clawctl.views import show_changes
 from clawd.paths import expanded
 from clawd.wire.tools import ListChanges, RunTool

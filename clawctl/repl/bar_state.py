@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from clawctl.folders import real_folder
 from clawctl.repl.host import Host
 from clawctl.repl.status_poll import Pulse
 from clawctl.repl.styled_rows import Span, shortened_row, width_of
+from clawctl.workspace_trust import real_folder
 from clawd.wire.daemon import StatusReport
 from clawd.wire.safe_text import visible_line
 

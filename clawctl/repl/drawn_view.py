@@ -13,7 +13,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from clawctl.calls import (
+from clawctl.call_text import (
     DIFF_LINES,
     call_name,
     counts_of,

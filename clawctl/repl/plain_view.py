@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from clawctl.calls import short_arguments
+from clawctl.call_text import short_arguments
 from clawctl.render import without_status
 from clawctl.repl.reasoning import Thoughts
 from clawctl.repl.theme import ASCII, Look

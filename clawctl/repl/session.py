@@ -15,9 +15,6 @@ from clawctl.agent_options import Choice, Mode
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.client import Client
-from clawctl.folders import placed, real_folder
-from clawctl.following import View, follow, listening
-from clawctl.outcome import show_outcome
 from clawctl.render import note, show_error
 from clawctl.repl.acts.talk import show_end
 from clawctl.repl.bar_state import Standing
@@ -30,8 +27,11 @@ from clawctl.repl.status_poll import Pulse
 from clawctl.repl.typeahead import AttentiveView, Steering, TypeAhead
 from clawctl.repl.values import known_to
 from clawctl.repl.waiting import wait_long
+from clawctl.request_follower import View, follow, listening
 from clawctl.settings import is_plain
+from clawctl.single_call import show_outcome
 from clawctl.turn import TurnView, ViewOptions
+from clawctl.workspace_trust import placed, real_folder
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.conversations import ConversationLine, SetMode, ShowConversation

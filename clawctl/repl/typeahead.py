@@ -14,7 +14,7 @@ import termios
 from collections.abc import Callable
 from typing import Any
 
-from clawctl.following import View
+from clawctl.request_follower import View
 from clawd.errors import UnreachableError
 from clawd.wire.events import Event, MessageJoined, TurnFinished, TurnStarted
 from clawd.wire.turns import SteerTurn

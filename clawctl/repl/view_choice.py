@@ -3,12 +3,12 @@
 import os
 from typing import TextIO
 
-from clawctl.following import View
 from clawctl.repl.canvas import Canvas, reflows, syncs
 from clawctl.repl.drawn_view import DrawnView
 from clawctl.repl.markdown import preload
 from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import chosen_look
+from clawctl.request_follower import View
 from clawctl.turn import TurnView, ViewOptions
 
 _UNKNOWN_SIZE = (80, 24)

@@ -12,10 +12,10 @@ from clawctl.agent_options import Choice
 from clawctl.app import App
 from clawctl.render import note
 from clawctl.repl.daemon_link import prepare_drawing
-from clawctl.shell.asking import Asking
 from clawctl.shell.hooks import INSIDE, Launch, Mark, MarkReader, chosen_shell, launch, reply_text
 from clawctl.shell.pump import Pump, TerminalGuard
 from clawctl.shell.records import Records, known_secrets
+from clawctl.shell.turn import Asking
 from clawd.errors import InvalidRequestError
 
 ANSWER = "answer"

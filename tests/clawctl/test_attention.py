@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clawctl.following import level_of, notify, waiting
+from clawctl.request_follower import level_of, notify, waiting
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.hostile import ATTACKS
 from tests.support.rows import each_row
@@ -119,7 +119,7 @@ def test_the_end_of_a_long_turn_is_told_and_that_of_a_short_one_is_not(
     daemon: FakeDaemon, environ: dict[str, str]
 ) -> None:
     daemon.handlers["send_message"] = echo
-    long = ("-c", "import sys; from clawctl import following\n"
+    long = ("-c", "import sys; from clawctl import request_follower\n"
             "following.LONG_TURN_S = 0\n"
             "from clawctl.__main__ import run; sys.exit(run())")  # fmt: skip
     for how, told in (("-m", "clawctl"), 0), (long, 1):

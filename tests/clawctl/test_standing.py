@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawctl.folders import trust
+from clawctl.workspace_trust import trust
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.home import Home
 from tests.support.screen import TerminalScreen, clawctl_screen

@@ -13,8 +13,8 @@ import pytest
 
 from clawctl.client import Client
 from clawctl.daemon import LOG_BYTES, _last_lines, _rotate, run_clawd, start
+from clawctl.daemon_finder import reach
 from clawctl.main import main
-from clawctl.reach import reach
 from clawd.errors import ClawError, UnreachableError
 from clawd.paths import Layout, layout
 from clawd.wire.daemon import Ping

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from clawctl.approve import Terminal
 from clawctl.client import Stream, connect
-from clawctl.following import follow
 from clawctl.main import main
+from clawctl.request_follower import follow
 from clawctl.turn import TurnView, ViewOptions
 from clawd.providers.base import Provider
 from clawd.receipts.record import Receipt

@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from clawctl.agent_options import Mode
-from clawctl.folders import real_folder
 from clawctl.render import note, say, show_error, show_fields, show_table
 from clawctl.repl.host import Host
 from clawctl.views import (
@@ -20,6 +19,7 @@ from clawctl.views import (
     show_receipts,
     show_status,
 )
+from clawctl.workspace_trust import real_folder
 from clawd.errors import ClawError, NotFoundError
 from clawd.wire.conversations import ShowConversation
 from clawd.wire.daemon import ClearEstop, EstopState, SetEstop, Status, StatusReport

@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from clawctl.folders import real_folder
 from clawctl.render import Palette, note, say
 from clawctl.repl.host import Host
 from clawctl.settings import read_settings
 from clawctl.views import show_compression
+from clawctl.workspace_trust import real_folder
 from clawd.wire.conversations import (
     CompressConversation,
     ConversationLine,

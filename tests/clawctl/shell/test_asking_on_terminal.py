@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawctl.shell.asking import OLD_NAME, read_session, write_session
+from clawctl.shell.turn import OLD_NAME, read_session, write_session
 from clawd.errors import ForbiddenError, NotFoundError
 from clawd.wire.conversations import (
     ConversationChunk,

@@ -1,6 +1,6 @@
 """Which commands an answer proposes."""
 
-from clawctl.shell.asking import MAX_COMMAND_CHARS, MAX_PROPOSALS, proposals_in
+from clawctl.shell.turn import MAX_COMMAND_CHARS, MAX_PROPOSALS, proposals_in
 from tests.support.rows import each_row
 
 

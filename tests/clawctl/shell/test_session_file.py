@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawctl.shell.asking import FOLDERS, OLD_NAME, read_session, write_session
+from clawctl.shell.turn import FOLDERS, OLD_NAME, read_session, write_session
 from clawd.errors import ClawError
 from tests.support.rows import each_row
 

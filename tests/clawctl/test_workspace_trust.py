@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clawctl.folders import MAX_TRUSTED, TRUSTED, trust, trusted
+from clawctl.workspace_trust import MAX_TRUSTED, TRUSTED, trust, trusted
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.home import Home
 from tests.support.screen import TerminalScreen, clawctl_screen

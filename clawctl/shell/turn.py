@@ -25,17 +25,17 @@ from clawctl.agent_options import Choice, Mode
 from clawctl.app import App
 from clawctl.approve import Terminal
 from clawctl.client import LOST, Client, reason_of
-from clawctl.folders import is_own, placed
-from clawctl.following import View, follow
-from clawctl.outcome import run_tool, show_outcome
 from clawctl.render import Palette, note, show_error
 from clawctl.repl.host import Spent
 from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.view_choice import new_view
 from clawctl.repl.waiting import wait_long
+from clawctl.request_follower import View, follow
 from clawctl.shell.question import Line, Question, line_of, question
 from clawctl.shell.records import Records
+from clawctl.single_call import run_tool, show_outcome
 from clawctl.turn import ViewOptions
+from clawctl.workspace_trust import is_own, placed
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire.conversations import ConversationLine, SetMode

@@ -7,8 +7,8 @@ import msgspec
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.client import Client
-from clawctl.following import follow
 from clawctl.render import Palette, emit_json, note, without_status
+from clawctl.request_follower import follow
 from clawctl.turn import TurnView, ViewOptions
 from clawd.wire.conversations import ConversationLine
 from clawd.wire.safe_text import terminal_safe

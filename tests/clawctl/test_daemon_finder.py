@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clawctl import daemon
-from clawctl.reach import reach
+from clawctl.daemon_finder import reach
 from clawd.errors import UnreachableError
 from clawd.paths import layout
 
