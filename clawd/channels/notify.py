@@ -23,7 +23,7 @@ from clawd.config.schema import NotifySection
 from clawd.errors import ClawError, ConfigError
 from clawd.runtime.hub import DaemonEvent
 from clawd.security.network import NetworkRules, Resolve, resolve_and_judge
-from clawd.security.pinned import pinned_session
+from clawd.security.pinned_http import pinned_session
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,

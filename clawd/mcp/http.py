@@ -16,8 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import override
 
 from clawd.kernel.pacing import Allowance, Pace
+from clawd.mcp.connection_end import MAX_LINE_BYTES, TRANSPORT_ERROR, Trouble, shown
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.trouble import MAX_LINE_BYTES, TRANSPORT_ERROR, Trouble, shown
 
 MAX_BODY_BYTES = MAX_LINE_BYTES
 MAX_STREAM_BYTES = 64 << 20

@@ -23,9 +23,9 @@ from mcp_types import (
     JSONRPCResponse,
 )
 
+from clawd.mcp.connection_end import Trouble
 from clawd.mcp.model import Content, RemoteResult
 from clawd.mcp.repair import ToolPage, json_problem, read_page
-from clawd.mcp.trouble import Trouble
 from clawd.wire.safe_text import single_line
 
 # From the result of a call, as it came, to what the model may be given. Pure.

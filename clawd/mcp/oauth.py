@@ -26,7 +26,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import AnyUrl, ValidationError
 
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.reach import ConnectError
+from clawd.mcp.server_hosts import ConnectError
 
 SIGN_IN_LIMIT_S = 300.0
 _HEAD_LIMIT_S = 30.0

@@ -22,9 +22,9 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from clawd.kernel.pacing import Allowance, Pace
+from clawd.mcp.connection_end import LineSplitter, LineTooLongError, StderrLog, Trouble
 from clawd.mcp.model import FETCHERS, ServerSettings
-from clawd.mcp.reach import Surroundings
-from clawd.mcp.trouble import LineSplitter, LineTooLongError, StderrLog, Trouble
+from clawd.mcp.server_hosts import Surroundings
 from clawd.security.sandbox_landlock import make_folder, remove_folder
 from clawd.security.sandbox_long_lived import OpenChild
 from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand

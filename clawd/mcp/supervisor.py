@@ -29,13 +29,13 @@ from typing import Any
 import msgspec
 
 from clawd.errors import ClawError, NotFoundError
+from clawd.mcp.connection_end import StderrLog, Trouble, shown
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings, ServerState
 from clawd.mcp.mount import load
-from clawd.mcp.reach import ConnectError, ServerReach, Surroundings
-from clawd.mcp.trouble import StderrLog, Trouble, shown
+from clawd.mcp.server_hosts import ConnectError, ServerReach, Surroundings
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox
-from clawd.tools.reach import ReachSettings
+from clawd.tools.call_hosts import ReachSettings
 
 # How long to wait before the next try: doubling, with jitter, and from the start when it held.
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from clawd.errors import ClawError
-from clawd.memory.knowledge.shelf import Hit
+from clawd.memory.knowledge.entries import Hit
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.vectors import TEXT_LIMIT, UNRELATED, Embedder, Note, VectorModel, Vectors
 

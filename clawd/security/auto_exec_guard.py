@@ -53,7 +53,7 @@ from clawd.security.auto_exec_scan import (
     reachable,
     read_small,
 )
-from clawd.security.held_paths import open_beneath
+from clawd.security.resolved_paths import open_beneath
 from clawd.security.risk import Opening
 
 HELD_SUFFIX = ".clawd-held"

@@ -81,11 +81,11 @@ from clawd.service.toolset import Additions, Toolset
 from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Tool
+from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.hooks import Hooks, HookTrail
 from clawd.tools.jobs import Jobs
 from clawd.tools.journal import Journal
-from clawd.tools.reach import ReachSettings
 from clawd.tools.registry import Registry
 from clawd.tools.taint_tracking import TaintTracking
 from clawd.wire.events import EstopChanged

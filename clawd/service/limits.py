@@ -16,10 +16,10 @@ from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.security.sandbox_plan import ResourceLimits
 from clawd.service.state import forbidden_paths_of
 from clawd.tools.audit import DispatchSettings
+from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.changes import CommandLog
 from clawd.tools.hooks import Hook, HookEvent
 from clawd.tools.outcome import CallOutcome
-from clawd.tools.reach import ReachSettings
 from clawd.tools.session_files import SessionStore
 from clawd.wire.safe_text import NAME_LIMIT, single_line
 

@@ -19,7 +19,7 @@ from clawd.mcp.supervisor import Servers
 from clawd.mcp.tools import McpTool
 from clawd.paths import Layout
 from clawd.security.sandbox import Sandbox
-from clawd.tools.reach import ReachSettings
+from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.session_files import SessionStore
 
 DISABLED = "it is switched off in the config (enabled = false)"

@@ -18,7 +18,7 @@ from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, size_bytes
 from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ModelNotFoundError
-from clawd.memory.knowledge.shelf import KnowledgeSettings
+from clawd.memory.knowledge.entries import KnowledgeSettings
 from clawd.memory.session_files import SessionLimits
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import msgspec
 
 from clawd.security.approvals import Resolution
+from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.changes import CommandLog
 from clawd.tools.hooks import Hooks
 from clawd.tools.journal import Entry
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
-from clawd.tools.reach import ReachSettings
 from clawd.tools.session_files import SessionStore
 from clawd.wire.events import ApprovalResolved, ToolFinished
 from clawd.wire.safe_text import shortened

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 import msgspec
 
 from clawd.security.egress import WayOut
-from clawd.security.held_paths import HeldPaths
 from clawd.security.principal import Principal
+from clawd.security.resolved_paths import HeldPaths
 from clawd.security.risk import Assessment
 from clawd.tools.preview import Preview
 from clawd.wire.events import Event

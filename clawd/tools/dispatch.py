@@ -35,6 +35,7 @@ from clawd.security.risk import Action, Assessment
 from clawd.security.taint import TaintBook
 from clawd.tools.audit import CallReports, DispatchSettings
 from clawd.tools.base import ToolResult, failed, in_thread
+from clawd.tools.call_hosts import Hosts
 from clawd.tools.changes import CommandChanges, call_facts
 from clawd.tools.execution import (
     CANCELLED,
@@ -51,7 +52,6 @@ from clawd.tools.journal import Entry, Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
 from clawd.tools.preparing import CallPreparer, PreparedCall
 from clawd.tools.preview import Preview
-from clawd.tools.reach import Hosts
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by

@@ -19,8 +19,8 @@ from clawd.engine.protocol import Generate, ModelConfig
 from clawd.engine.supervisor import Engine
 from clawd.engine.worker.plainchat import CHATML
 from clawd.engine.worker.template import ChatTemplate, RenderInput
+from clawd.memory.knowledge.entries import Author, KnowledgeSettings
 from clawd.memory.knowledge.keywords import entry_name
-from clawd.memory.knowledge.shelf import Author, KnowledgeSettings
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.tools import MemorySearch

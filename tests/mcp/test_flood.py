@@ -17,10 +17,10 @@ from typing_extensions import override
 
 from clawd.channels.rpc.connection import Connection, Identity
 from clawd.kernel.pacing import Allowance, Pace
+from clawd.mcp.connection_end import StderrLog, Trouble
 from clawd.mcp.http import GuardedTransport
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.stdio import FLOOD_BYTES, _Noise, _Reader
-from clawd.mcp.trouble import StderrLog, Trouble
 from clawd.providers.http import Answer, Connections, HttpServer, HttpSettings
 from clawd.providers.reliable import RetrySettings
 from clawd.security.principal import Principal

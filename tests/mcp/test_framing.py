@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.mcp.trouble import LineSplitter, LineTooLongError
+from clawd.mcp.connection_end import LineSplitter, LineTooLongError
 
 LINES = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=10)
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import NotFoundError
+from clawd.mcp.connection_end import KEPT_BYTES, StderrLog
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.reach import Surroundings
+from clawd.mcp.server_hosts import Surroundings
 from clawd.mcp.supervisor import Backoff
-from clawd.mcp.trouble import KEPT_BYTES, StderrLog
 from tests.mcp.world import World, told
 
 

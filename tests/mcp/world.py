@@ -13,7 +13,7 @@ from clawd.mcp.model import RemoteResult, ServerSettings, ServerState
 from clawd.mcp.supervisor import Servers, Timing
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_process import Level
-from clawd.tools.reach import ReachSettings
+from clawd.tools.call_hosts import ReachSettings
 from tests.security.test_sandbox_process import Registry
 
 PROGRAM = (Path(__file__).parent / "stdio_program.py").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ import pytest
 
 from clawd.errors import ProviderError
 from clawd.memory.indexer import BATCH, Indexer
+from clawd.memory.knowledge.entries import Author, KnowledgeSettings
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
-from clawd.memory.knowledge.shelf import Author, KnowledgeSettings
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
 from clawd.memory.vectors import UNRELATED

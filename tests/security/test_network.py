@@ -12,7 +12,7 @@ from clawd.security.network import (
     refused_because,
     resolve_and_judge,
 )
-from clawd.security.pinned import PinnedResolver, pinned_session
+from clawd.security.pinned_http import PinnedResolver, pinned_session
 from tests.support.rows import each_row
 
 _NOBODY = NetworkRules()

@@ -11,7 +11,7 @@ import pytest
 
 from clawd.channels.rpc.server import RpcServer
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.reach import Surroundings
+from clawd.mcp.server_hosts import Surroundings
 from clawd.mcp.supervisor import Supervisor, Timing
 from clawd.receipts.verify import verify
 from clawd.service import control_socket, lifecycle, receipts, systemd

@@ -22,10 +22,10 @@ from clawd.security.risk import Assessment, Risk
 from clawd.security.taint import TaintBook
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
+from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
-from clawd.tools.reach import ReachSettings
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event
 from tests.security.fakes import ADA, MemoryRuleStore, RuleReceipts, Stop

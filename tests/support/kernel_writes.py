@@ -21,10 +21,10 @@ from typing import Any
 import msgspec
 
 from clawd.errors import SandboxUnavailableError
+from clawd.mcp.connection_end import StderrLog, Trouble
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.reach import ServerReach, Surroundings
+from clawd.mcp.server_hosts import ServerReach, Surroundings
 from clawd.mcp.stdio import stdio_transport
-from clawd.mcp.trouble import StderrLog, Trouble
 from clawd.plugins.loader import Pins, PluginStore
 from clawd.plugins.process import plugin_tools
 from clawd.security.egress import WayOut
@@ -38,8 +38,8 @@ from clawd.tools.base import Tool, ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.reader import Reader
+from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.external import external_tool
-from clawd.tools.reach import ReachSettings
 from tests.plugins.plugin_files import plugin
 from tests.tools.external_files import entry, manifest, read
 

@@ -22,11 +22,11 @@ from clawd.security.taint import TaintBook
 from clawd.tools import jobs as jobs_module
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.shell import JobTool, ShellTool
+from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.jobs import Job, Jobs
 from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallOutcome
-from clawd.tools.reach import ReachSettings
 from clawd.tools.taint_tracking import TaintTracking
 from clawd.wire.events import ToolFinished
 from tests.security.fakes import ADA, BOB, ROOT

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.mcp.trouble import KEPT_BYTES, StderrLog
+from clawd.mcp.connection_end import KEPT_BYTES, StderrLog
 from clawd.memory.rows import Conversation
 from clawd.plugins.files import PluginFile, Tree
 from clawd.plugins.loader import secrets_in

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from clawd.errors import StorageError
 from clawd.kernel.threads import Pool
-from clawd.memory.knowledge.files import EntryFiles, storage_error
-from clawd.memory.knowledge.keywords import EntryName, Wanted
-from clawd.memory.knowledge.shelf import (
+from clawd.memory.knowledge.entries import (
     Author,
     Card,
     FoundPage,
@@ -24,6 +22,8 @@ from clawd.memory.knowledge.shelf import (
     by_name,
     uses,
 )
+from clawd.memory.knowledge.files import EntryFiles, storage_error
+from clawd.memory.knowledge.keywords import EntryName, Wanted
 
 if TYPE_CHECKING:
     from clawd.memory.vectors import Meaning

@@ -14,8 +14,8 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, NotFoundError
+from clawd.memory.knowledge.entries import Author, Card, FoundPage, Hit, Written
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
-from clawd.memory.knowledge.shelf import Author, Card, FoundPage, Hit, Written
 from clawd.memory.knowledge.store import Knowledge
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook

@@ -202,7 +202,7 @@ class Carrier:
         )
 
     async def _send(self, request: Request, max_bytes: int) -> Response:
-        from clawd.security.pinned import pinned_session
+        from clawd.security.pinned_http import pinned_session
 
         url = request.target.url
         pinned = await resolve_and_judge(url, self._rules, resolve=self._resolve)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
+from clawd.memory.knowledge.entries import Author, FoundPage, KnowledgeSettings, Written
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
-from clawd.memory.knowledge.shelf import Author, FoundPage, KnowledgeSettings, Written
 from clawd.memory.knowledge.store import Knowledge
 
 ME = os.getuid()

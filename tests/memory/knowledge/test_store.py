@@ -19,8 +19,8 @@ from clawd.errors import (
     NotFoundError,
     StorageError,
 )
+from clawd.memory.knowledge.entries import Author
 from clawd.memory.knowledge.files import EntryFiles
-from clawd.memory.knowledge.shelf import Author
 from clawd.memory.knowledge.store import Knowledge
 from tests.memory.knowledge.rig import ME, OTHER, Notes, files_of
 from tests.support.rows import each_row

@@ -22,11 +22,11 @@ from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
 from clawd.tools.base import Arguments, ToolContext, ToolResult, Touched, succeeded
+from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.child_outcome import told_of
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.external import external_tool
 from clawd.tools.outcome import CallOutcome
-from clawd.tools.reach import ReachSettings
 from clawd.wire.hosts import HOST_TOOL, covers_host, host_grant
 from tests.receipts.samples import draft
 from tests.security.fakes import ADA

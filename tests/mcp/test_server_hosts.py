@@ -15,11 +15,11 @@ import pytest
 
 from clawd.errors import ForbiddenError
 from clawd.mcp.model import RemoteResult, ServerSettings
-from clawd.mcp.reach import ServerReach
+from clawd.mcp.server_hosts import ServerReach
 from clawd.security.egress import Egress
 from clawd.security.network import NetworkRules
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.tools.reach import ReachSettings
+from clawd.tools.call_hosts import ReachSettings
 from clawd.wire.hosts import is_listed_form, this_machine_among
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from clawd.mcp.connection_end import StderrLog
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.trouble import StderrLog
 from clawd.security.egress import Denial, WayOut
 from clawd.security.sandbox import Sandbox
-from clawd.tools.reach import ReachSettings
+from clawd.tools.call_hosts import ReachSettings
 from clawd.wire.hosts import covers_host, this_machine_among
 
 _KEPT = 100
