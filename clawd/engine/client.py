@@ -31,7 +31,7 @@ from clawd.engine.protocol import (
     Ping,
     Pong,
     PromptEvaluated,
-    PromptProgress,
+    PromptStep,
     Question,
     Quit,
     RenderPrompt,
@@ -42,6 +42,7 @@ from clawd.engine.protocol import (
     Warmth,
 )
 from clawd.errors import ClawError, ModelLoadError, ProtocolError, WorkerDiedError
+from clawd.wire.events import PromptProgress
 
 GenerationEvent = PromptProgress | PromptEvaluated | Tokens | GenerationDone | GenerationFailed
 ErrorFactory = Callable[[], ClawError]
@@ -450,12 +451,12 @@ class WorkerClient:
                 self._is_quitting = self._is_quitting or isinstance(frame, LoadFailed)
                 if not self._loaded.done():
                     self._loaded.set_result(frame)
-            case PromptProgress() | PromptEvaluated() | Tokens():
-                if mailbox := self._mailboxes.get(frame.id):
-                    mailbox.put(frame)
+            case PromptStep():
+                self._deliver(frame.id, frame.progress)
+            case PromptEvaluated() | Tokens():
+                self._deliver(frame.id, frame)
             case GenerationDone() | GenerationFailed():
-                if mailbox := self._mailboxes.get(frame.id):
-                    mailbox.put(frame)
+                self._deliver(frame.id, frame)
                 self._cancelling.discard(frame.id)
                 self._note_work()
             case Warmth():
@@ -467,6 +468,10 @@ class WorkerClient:
                 self._take_answer(-frame.id, frame)
             case _:
                 self._take_answer(frame.id, frame)
+
+    def _deliver(self, number: int, event: GenerationEvent) -> None:
+        if mailbox := self._mailboxes.get(number):
+            mailbox.put(event)
 
     def _take_notes(self, notes: tuple[str, ...]) -> None:
         for note in notes:

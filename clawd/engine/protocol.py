@@ -8,7 +8,7 @@ events of many generations interleave. Text never splits inside a UTF-8 characte
     Load(config)                   →
                                    ←    Loaded(info) | LoadFailed(code, message)
     Generate(id, messages, …)      →
-                                   ←    PromptProgress(id, …)*  PromptEvaluated(id, …)
+                                   ←    PromptStep(id, …)*  PromptEvaluated(id, …)
                                    ←    Tokens(id, text)*  GenerationDone(id, …)
     CancelGeneration(id)           →
                                    ←    GenerationDone(id, reason="cancelled")
@@ -28,6 +28,7 @@ from clawd.engine.call_frame import CallFrame as CallFrame
 from clawd.engine.call_frame import ParameterForm as ParameterForm
 from clawd.engine.call_frame import StringForm as StringForm
 from clawd.errors import ProtocolError
+from clawd.wire.events import PromptProgress
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 HEADER = struct.Struct(">I")
@@ -473,13 +474,11 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
     message: str
 
 
-class PromptProgress(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_progress"):
-    """Tokens of the prompt processed so far (cached ones included), of these cached, in all."""
+class PromptStep(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_step"):
+    """How far the evaluation of a prompt is."""
 
     id: int
-    processed: int
-    cached: int
-    total: int
+    progress: PromptProgress
 
 
 class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_evaluated"):
@@ -598,7 +597,7 @@ ToWorker = Load | Generate | Warm | CancelGeneration | Question | Ping | Quit
 FromWorker = (
     Loaded
     | LoadFailed
-    | PromptProgress
+    | PromptStep
     | PromptEvaluated
     | Warmth
     | TemplateNotes

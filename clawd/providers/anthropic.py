@@ -41,7 +41,6 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Reasoning,
     Sampling,
     StopReason,
     Text,
@@ -60,6 +59,7 @@ from clawd.providers.http import (
 )
 from clawd.providers.presets import with_preset
 from clawd.providers.reliable import RetrySettings
+from clawd.wire.events import ReasoningDelta
 
 ADDRESS = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -704,7 +704,7 @@ class AnthropicAnswer:
             case "text":
                 return [Text(text=text)]
             case "thinking":
-                return [Reasoning(text=text)]
+                return [ReasoningDelta(text=text)]
             case "tool_use":
                 return [CallDelta(index=block.call, arguments=text)]
             case _:

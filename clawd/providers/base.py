@@ -23,6 +23,7 @@ import msgspec
 from clawd.engine.protocol import Infill as Infill
 from clawd.engine.protocol import InfillFile as InfillFile
 from clawd.errors import ProviderError
+from clawd.wire.events import ModelLoading, PromptProgress, ReasoningDelta, ToolDraft
 
 Role = Literal["system", "user", "assistant", "tool"]
 StopReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
@@ -202,12 +203,6 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
-class Reasoning(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
-    """Text of the model's reasoning, to be appended."""
-
-    text: str
-
-
 class CallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     """A piece of a tool call: `id` and `name` with the first of an index, arguments appended."""
 
@@ -215,22 +210,6 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     id: str = ""
     name: str = ""
     arguments: str = ""
-
-
-class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):
-    """The model is being loaded first: bytes of it that are in memory, in all."""
-
-    model: str
-    loaded_bytes: int
-    total_bytes: int
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
-    """Prompt evaluation goes on: tokens processed (cached ones included), cached, in all."""
-
-    processed: int
-    cached: int
-    total: int
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
@@ -273,20 +252,21 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     partial: bool = False
 
 
-class CallDraft(msgspec.Struct, frozen=True, kw_only=True, tag="draft"):
-    """More of the arguments of a call that is being written, to be shown and never acted on.
-
-    The call comes as a `CallDelta` when it is whole, or turns out to be text.
-    """
-
-    index: int
-    name: str
-    text: str
-
-
 Delta = (
-    Text | Reasoning | CallDelta | CallDraft | Loading | Progress | Evaluated | Finished | Failed
+    Text
+    | ReasoningDelta
+    | CallDelta
+    | ToolDraft
+    | ModelLoading
+    | PromptProgress
+    | Evaluated
+    | Finished
+    | Failed
 )
+"""What comes of a request; the events among it go to clients as they are.
+
+After a `ToolDraft` the call comes as a `CallDelta` when it is whole, or turns out to be text.
+"""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -402,11 +382,11 @@ async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
         match delta:
             case Text():
                 text.append(delta.text)
-            case Reasoning():
+            case ReasoningDelta():
                 reasoning.append(delta.text)
             case CallDelta():
                 calls.add(delta)
-            case Loading() | Progress() | Evaluated() | CallDraft():
+            case ModelLoading() | PromptProgress() | Evaluated() | ToolDraft():
                 continue
             case Failed():
                 raise delta.error

@@ -21,7 +21,6 @@ from clawd.engine.protocol import (
     GenerationFailed,
     ModelConfig,
     PromptEvaluated,
-    PromptProgress,
     RenderPrompt,
     SamplingConfig,
     Tokenize,
@@ -47,7 +46,6 @@ from clawd.providers.base import (
     ChatRequest,
     Delta,
     Failed,
-    Loading,
     Message,
     RawPrompt,
     strip_context_block,
@@ -63,6 +61,7 @@ from clawd.providers.ledger import (
 from clawd.providers.local_answer import LocalAnswer, LooseSchemas, ThoughtLimit
 from clawd.providers.local_request import LocalOptions, fitted, generate_for, resolve_sampling
 from clawd.providers.toolcalls.detect import thinking_variables
+from clawd.wire.events import ModelLoading, PromptProgress
 
 # In one frame: between two, others get their turn, and whoever asked may have left.
 INPUTS_AT_A_TIME = 32
@@ -373,7 +372,7 @@ class LocalProvider(_LocalAbilities):
             answer.note = _cut_by_toy(model.config.alias, request.messages)
             async with aclosing(self._engine.loading(model.config)) as steps:
                 async for step in steps:
-                    yield Loading(
+                    yield ModelLoading(
                         model=answer.model,
                         loaded_bytes=step.loaded_bytes,
                         total_bytes=step.total_bytes,

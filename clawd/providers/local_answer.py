@@ -22,22 +22,18 @@ from clawd.engine.protocol import (
     GenerationDone,
     GenerationFailed,
     PromptEvaluated,
-    PromptProgress,
     Tokens,
 )
 from clawd.engine.protocol import TokenLogprob as EngineLogprob
 from clawd.errors import ProviderError
 from clawd.providers.base import (
     CallDelta,
-    CallDraft,
     ChatRequest,
     Delta,
     Evaluated,
     Failed,
     Finished,
     LikelyToken,
-    Progress,
-    Reasoning,
     StopReason,
     Text,
     TokenLogprob,
@@ -46,6 +42,7 @@ from clawd.providers.base import (
 from clawd.providers.local_request import Fitted, fitted
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import also_in_tags, end_of_thought
+from clawd.wire.events import PromptProgress, ReasoningDelta, ToolDraft
 
 _LOOPED = "the answer was ended as it did nothing but repeat itself (stop_loops in [engine])"
 _OPENED, _CLOSED, _RESULT = "<tool_call>", "</tool_call>", "<tool_response>"
@@ -93,13 +90,13 @@ class LocalAnswer:
         left = self.parser.finish(is_cut=True) if self.parser else []
         self.parser, self.parser_after = fit.parser, None
         self._begins_anew = True
-        return self._deltas([each for each in left if isinstance(each, Reasoning)])
+        return self._deltas([each for each in left if isinstance(each, ReasoningDelta)])
 
     def take(self, event: GenerationEvent) -> list[Delta]:
         """Return what an event of the engine is to who asked."""
         match event:
             case PromptProgress():
-                return [Progress(processed=event.processed, cached=event.cached, total=event.total)]
+                return [event]
             case PromptEvaluated():
                 if self.parser_after is not None and event.prompt_end:
                     self.parser = self.parser_after(event.prompt_end)
@@ -141,7 +138,7 @@ class LocalAnswer:
     def _deltas(self, parsed: list[ParsedDelta]) -> list[Delta]:
         deltas: list[Delta] = []
         for delta in parsed:
-            self.has_content = self.has_content or not isinstance(delta, CallDraft)
+            self.has_content = self.has_content or not isinstance(delta, ToolDraft)
             match delta:
                 case Text():
                     text = delta.text if self._strays is None else self._strays.feed(delta.text)
@@ -151,7 +148,7 @@ class LocalAnswer:
                         self._begins_anew = not text
                     if text:
                         deltas.append(Text(text=text, logprobs=logprobs))
-                case Reasoning() | CallDraft():
+                case ReasoningDelta() | ToolDraft():
                     deltas.append(delta)
                 case CallDelta() if self._one_call and delta.index:
                     continue  # of a family whose calls no grammar can tell from text
@@ -282,7 +279,7 @@ class ThoughtLimit:
             self._evaluated, self._began = event, time.monotonic()
         if self._is_over or not isinstance(event, Tokens) or self._evaluated is None:
             return False
-        self._is_over = any(isinstance(each, Text | CallDelta | CallDraft) for each in deltas)
+        self._is_over = any(isinstance(each, Text | CallDelta | ToolDraft) for each in deltas)
         self._written.append(event.text)
         self._spent += event.count
         if self._is_over or self._spent < self._limit:

@@ -26,7 +26,6 @@ from clawd.providers.base import (
     Infill,
     Message,
     RawPrompt,
-    Reasoning,
     Sampling,
     StopReason,
     Text,
@@ -45,6 +44,7 @@ from clawd.providers.http import (
 )
 from clawd.providers.presets import SHARED, with_preset
 from clawd.providers.reliable import RetrySettings
+from clawd.wire.events import ReasoningDelta
 
 _FIELDS = (
     "temperature",
@@ -420,7 +420,7 @@ class OpenAIAnswer:
     def _take_message(self, message: _Message) -> list[Delta]:
         deltas: list[Delta] = []
         if reasoning := message.reasoning_content or message.reasoning:
-            deltas.append(Reasoning(text=reasoning))
+            deltas.append(ReasoningDelta(text=reasoning))
         if text := _text(message.content):
             deltas.append(Text(text=text))
         for piece in message.tool_calls or []:

@@ -24,9 +24,9 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Provider,
-    Reasoning,
     Text,
 )
+from clawd.wire.events import ReasoningDelta
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -343,7 +343,7 @@ class _Attempt:
                 if isinstance(delta, Failed) and not has_content and _passes_on(delta.error):
                     self.failure = delta.error
                     return
-                has_content = has_content or isinstance(delta, Text | Reasoning | CallDelta)
+                has_content = has_content or isinstance(delta, Text | ReasoningDelta | CallDelta)
                 yield delta
                 if isinstance(delta, Failed | Finished):
                     return

@@ -30,16 +30,9 @@ from clawd.errors import (
     ProviderError,
     ProviderErrorKind,
 )
-from clawd.providers.base import (
-    Capabilities,
-    ChatRequest,
-    Delta,
-    Failed,
-    Finished,
-    Loading,
-    Provider,
-)
+from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed, Finished, Provider
 from clawd.providers.reliable import Retrying
+from clawd.wire.events import ModelLoading
 
 # One prompt that a server answers with 500 must not take every backend down: these alone say that
 # the server itself cannot serve.
@@ -525,7 +518,7 @@ class _Attempt:
                     if not has_begun and moves_on(delta.error):
                         self.failure = _as_provider_error(delta.error)
                         return
-                elif not has_begun and not isinstance(delta, Loading):
+                elif not has_begun and not isinstance(delta, ModelLoading):
                     has_begun = True
                     member.note_success()
                     self._on_begin()

@@ -29,11 +29,11 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Infill,
-    Reasoning,
     Text,
     Usage,
     strip_context_block,
 )
+from clawd.wire.events import ReasoningDelta
 
 After = Literal["user", "tool", "any"]
 MAX_SCRIPT_BYTES = 16 * 1024 * 1024
@@ -254,7 +254,7 @@ class ScriptedProvider:
 
     def _deltas(self, reply: ScriptedReply, request: ChatRequest) -> list[Delta]:
         deltas: list[Delta] = [
-            Reasoning(text=piece) for piece in _pieces(_filled(reply.reasoning, request))
+            ReasoningDelta(text=piece) for piece in _pieces(_filled(reply.reasoning, request))
         ]
         deltas += [Text(text=piece) for piece in _pieces(_filled(reply.text, request))]
         calls = _offered(reply, request)

@@ -7,7 +7,7 @@ import msgspec
 
 from clawd.counts import SHORT_S, Histogram, Tally
 from clawd.errors import ClawError
-from clawd.providers.base import CallDelta, Evaluated, Failed, Finished, Reasoning, Text
+from clawd.providers.base import CallDelta, Evaluated, Failed, Finished, Text
 from clawd.runtime.hub import DaemonEvent
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallOutcome
@@ -232,7 +232,7 @@ class DeltaMeter:
     def note(self, delta: object) -> None:
         """Take what came of the answer."""
         counts = self._counts
-        if isinstance(delta, Text | Reasoning | CallDelta) and not self._has_begun:
+        if isinstance(delta, Text | ReasoningDelta | CallDelta) and not self._has_begun:
             self._has_begun = True
             counts.first_token.observe(time.monotonic() - self._began)
         match delta:

@@ -10,16 +10,12 @@ from clawd.errors import ClawError, ProviderError
 from clawd.providers.base import (
     CallAssembler,
     CallDelta,
-    CallDraft,
     ChatRequest,
     Delta,
     Evaluated,
     Failed,
     Finished,
-    Loading,
-    Progress,
     Provider,
-    Reasoning,
     Text,
     ToolCall,
 )
@@ -130,37 +126,23 @@ class _Collected:
         return self._result(failure=lost)
 
     def _take(self, delta: Delta) -> HopResult | None:
-        self._has_begun = self._has_begun or isinstance(delta, Text | Reasoning | CallDelta)
+        self._has_begun = self._has_begun or isinstance(delta, Text | ReasoningDelta | CallDelta)
         match delta:
             case Text():
                 text = self._within_limit(delta.text)
                 self._text.append(text)
                 self._emit(TextDelta(text=text))
-            case Reasoning():
+            case ReasoningDelta():
                 thought = self._within_limit(delta.text)
                 self._reasoning.append(thought)
-                self._emit(ReasoningDelta(text=thought))
-            case CallDraft():
-                self._emit(ToolDraft(tool=delta.name, text=delta.text, index=delta.index))
+                self._emit(delta if thought is delta.text else ReasoningDelta(text=thought))
+            case ToolDraft() | ModelLoading() | PromptProgress():
+                self._emit(delta)
             case CallDelta():
                 self._show_draft(delta)
                 self._calls.add(delta)
                 self._within_limit(delta.arguments)
                 self._count_call(delta)
-            case Loading():
-                self._emit(
-                    ModelLoading(
-                        model=delta.model,
-                        loaded_bytes=delta.loaded_bytes,
-                        total_bytes=delta.total_bytes,
-                    )
-                )
-            case Progress():
-                self._emit(
-                    PromptProgress(
-                        processed=delta.processed, cached=delta.cached, total=delta.total
-                    )
-                )
             case Evaluated():
                 self._take_evaluated(delta)
             case Failed():

@@ -14,11 +14,11 @@ from clawd.engine.protocol import (
     GenerationFailed,
     ModelConfig,
     PromptEvaluated,
-    PromptProgress,
     Tokens,
 )
 from clawd.engine.supervisor import Engine, LoadProgress, total_bytes
 from clawd.errors import BusyError, CancelledByUserError, EngineError, ModelLoadError, StoppedError
+from clawd.wire.events import PromptProgress
 from tests.support.engines import (
     FAST,
     HASTY,
@@ -37,9 +37,11 @@ from tests.support.rows import each_row
 async def test_a_generation_yields_its_events_in_order(tmp_path: Path) -> None:
     async with fake_engine(tmp_path) as (engine, _):
         events = await events_of(engine, "say hello")
-        number = events[0].id
+        evaluated = events[1]
+        assert isinstance(evaluated, PromptEvaluated)
+        number = evaluated.id
         assert events == [
-            PromptProgress(id=number, processed=5, cached=2, total=10),
+            PromptProgress(processed=5, cached=2, total=10),
             PromptEvaluated(id=number, tokens=10, cached=2, elapsed_ms=1.5, n_ctx=512),
             Tokens(id=number, text="hello", count=1),
             GenerationDone(

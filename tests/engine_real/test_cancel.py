@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clawd.engine.protocol import PromptProgress
+from clawd.engine.protocol import PromptStep
 from tests.engine_real.conftest import TEMPLATE
 from tests.support.cancelling import BEFORE_CANCEL, Place, Streams
 from tests.support.engine_worker import WorkerClient
@@ -49,7 +49,7 @@ def test_a_cancelled_generation_frees_its_place_within_one_step(
         assert exact.done.prompt_tokens >= PREFILL_TOKENS
         assert BEFORE_CANCEL < exact.processed < exact.done.prompt_tokens
         assert exact.done.completion_tokens == 0
-        assert not [e for e in exact.before if isinstance(e, PromptProgress)][1:]
+        assert not [e for e in exact.before if isinstance(e, PromptStep)][1:]
     timed = [streams.cancel(place, is_stopped=False) for _ in range(ROUNDS)]
     cancel_ms = statistics.median(each.elapsed_ms for each in timed)
     step_ms = statistics.median(each.step_ms for each in timed)

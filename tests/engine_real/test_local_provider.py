@@ -22,7 +22,6 @@ from clawd.engine.supervisor import Engine
 from clawd.errors import WorkerDiedError
 from clawd.providers.base import (
     CallDelta,
-    CallDraft,
     ChatRequest,
     Evaluated,
     Failed,
@@ -34,6 +33,7 @@ from clawd.providers.base import (
     collect,
 )
 from clawd.providers.local import LocalModel, LocalProvider
+from clawd.wire.events import ToolDraft
 from tests.support.engines import GREEDY
 
 pytestmark = pytest.mark.real_model
@@ -97,9 +97,9 @@ def ask(text: str, *after: Message, max_tokens: int = 100) -> ChatRequest:
 async def test_h4_a_call_is_shown_while_the_model_writes_it(provider: LocalProvider) -> None:
     deltas = [delta async for delta in provider.chat(ask("What is 12 times 7?"))]
     (call,) = [each for each in deltas if isinstance(each, CallDelta)]
-    drafts = [each for each in deltas if isinstance(each, CallDraft)]
+    drafts = [each for each in deltas if isinstance(each, ToolDraft)]
     # How many there are is up to the machine: a busy one hands on many tokens at once.
-    assert {each.name for each in drafts} == {call.name}
+    assert {each.tool for each in drafts} == {call.name}
     assert "".join(each.text for each in drafts) == call.arguments
     assert deltas.index(drafts[-1]) < deltas.index(call)
 

@@ -20,7 +20,7 @@ from clawd.engine.protocol import (
     ModelConfig,
     Ping,
     Pong,
-    PromptProgress,
+    PromptStep,
     Quit,
     SamplingConfig,
     TokenCounts,
@@ -130,7 +130,7 @@ def test_cancel_in_a_long_prompt_frees_the_slot(
     worker = start_worker(config)
     number = worker.start(LONG * 50, GREEDY)
     stream = worker.stream(number)
-    assert isinstance(next(stream).events[-1], PromptProgress)
+    assert isinstance(next(stream).events[-1], PromptStep)
     worker.send(CancelGeneration(id=number))
     last = list(stream)[-1]
     assert last.done.reason == "cancelled"
@@ -204,7 +204,7 @@ def test_a_long_prompt_leaves_a_running_stream_moving(
         for event, at in zip(got.events, got.times, strict=True)
         if isinstance(event, Tokens) and begun <= at <= evaluated
     ]
-    steps = sum(1 for event in newcomer.events if isinstance(event, PromptProgress)) - 1
+    steps = sum(1 for event in newcomer.events if isinstance(event, PromptStep)) - 1
     assert steps > 10
     assert len(during) >= steps - 1
 

@@ -31,7 +31,6 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Reasoning,
     Text,
     ToolCall,
     ToolSpec,
@@ -42,6 +41,7 @@ from clawd.providers.http import SseParser
 from clawd.providers.reliable import ReliableProvider, RetrySettings
 from clawd.providers.router import Backend, RouterProvider
 from clawd.providers.scripted import ScriptedProvider
+from clawd.wire.events import ReasoningDelta
 from tests.support.chat_server import Answer, ChatServer
 from tests.support.message_server import (
     HELLO,
@@ -168,7 +168,7 @@ def test_wherever_a_stream_is_cut_the_deltas_add_up_to_the_same(cuts: list[int])
             for found in parser.feed(piece):
                 deltas += answer.take(found.data)
         deltas += answer.finish()
-        thoughts = "".join(d.text for d in deltas if isinstance(d, Reasoning))
+        thoughts = "".join(d.text for d in deltas if isinstance(d, ReasoningDelta))
         return text_of(deltas), thoughts, calls_of(deltas)
 
     borders = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
@@ -185,7 +185,7 @@ async def test_a_whole_message_is_read_as_well() -> None:
     )
     server = ChatServer(Answer(pieces=(body[:9], body[9:])))
     deltas = await deltas_of(server, dialect=Dialect(stream=False))
-    assert deltas[:2] == [Reasoning(text="hm"), Text(text="Noon.")]
+    assert deltas[:2] == [ReasoningDelta(text="hm"), Text(text="Noon.")]
     assert calls_of(deltas) == [("t", "time", '{"zone": "UTC"}')]
     assert end_of(deltas).usage == Usage(prompt_tokens=4, completion_tokens=2)
     assert server.requests[0]["stream"] is False

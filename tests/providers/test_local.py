@@ -36,8 +36,6 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Progress,
-    Reasoning,
     Sampling,
     Text,
     ToolCall,
@@ -51,6 +49,7 @@ from clawd.providers.local_request import LocalOptions, fitted, generate_for, re
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import end_of_thought, habits_of, parser_of
 from clawd.runtime.counting import ModelBook
+from clawd.wire.events import PromptProgress, ReasoningDelta
 from tests.support.engines import GREEDY, LIMIT_S, Journal, eventually, fake_engine
 from tests.support.rows import each_row
 
@@ -90,7 +89,7 @@ async def failure_of(provider: LocalProvider, request: ChatRequest) -> ClawError
 async def test_an_answer_is_progress_evaluation_text_and_an_end(tmp_path: Path) -> None:
     async with local(tmp_path) as (provider, _):
         assert await deltas_of(provider, ask("say hello")) == [
-            Progress(processed=5, cached=2, total=10),
+            PromptProgress(processed=5, cached=2, total=10),
             Evaluated(tokens=10, cached=2, elapsed_ms=1.5, context_used=10, context_size=512),
             Text(text="hello"),
             Finished(
@@ -547,7 +546,7 @@ def test_r5_whether_an_answer_begins_in_reasoning_is_told_by_the_prompt_as_rende
     )
     generate = generate_for(request, GREEDY, LocalOptions())
     assert generate.template_kwargs == variables
-    for end, expected in (("<think>", Reasoning), ("<think></think>", Text)):
+    for end, expected in (("<think>", ReasoningDelta), ("<think></think>", Text)):
         answer = LocalAnswer("local", "m", request, LooseSchemas())
         held, answer.parser, answer.parser_after = fitted(generate, request, template)
         assert not held.grammar.in_reasoning  # the worker sees where the prompt ends
@@ -566,7 +565,7 @@ async def test_r5_reasoning_that_passes_its_limit_is_ended_and_the_answer_goes_o
         wishes = Sampling(reasoning_tokens=5, max_tokens=500)
         deltas = await deltas_of(provider, ask("ponder", sampling=wishes))
         started = journal.having("generate")
-    thought = "".join(each.text for each in deltas if isinstance(each, Reasoning))
+    thought = "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
     text = "".join(each.text for each in deltas if isinstance(each, Text))
     assert set(thought.split()) == {"on"}
     assert text == f"[<think>{thought} </think>\n\n]"

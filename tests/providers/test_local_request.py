@@ -4,8 +4,9 @@ import pytest
 
 from clawd.engine.protocol import ChatMessage, Generate, Grammar, SamplingConfig
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import ChatRequest, Message, Reasoning, Text, ToolSpec
+from clawd.providers.base import ChatRequest, Message, Text, ToolSpec
 from clawd.providers.local_request import Fitted, LocalOptions, fitted, generate_for
+from clawd.wire.events import ReasoningDelta
 from tests.support.rows import each_row
 
 PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>assistant\n<tool_call>"
@@ -62,13 +63,13 @@ def test_a_beginning_may_itself_end_the_reasoning() -> None:
 
 def test_a_beginning_that_leaves_reasoning_open_is_gone_on_with_in_it() -> None:
     got = made(begun("<think>hm"), PLAIN)
-    assert got.parser.feed("so</think>yes") == [Reasoning(text="so"), Text(text="yes")]
+    assert got.parser.feed("so</think>yes") == [ReasoningDelta(text="so"), Text(text="yes")]
 
 
 def test_an_empty_beginning_is_none() -> None:
     got = made(begun(""), THINKING)
     assert got.generate.messages[-1].content == ""
-    assert got.parser.feed("hm</think>yes") == [Reasoning(text="hm"), Text(text="yes")]
+    assert got.parser.feed("hm</think>yes") == [ReasoningDelta(text="hm"), Text(text="yes")]
 
 
 @each_row("fields", [{"system": "s"}, {"messages": begun("a").messages}])

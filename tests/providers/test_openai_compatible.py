@@ -19,7 +19,6 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Reasoning,
     Sampling,
     Text,
     ToolCall,
@@ -29,6 +28,7 @@ from clawd.providers.base import (
 )
 from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.reliable import RetrySettings, parse_retry_after
+from clawd.wire.events import ReasoningDelta
 from tests.support.chat_server import (
     DONE,
     HELLO,
@@ -249,7 +249,7 @@ async def test_reasoning_is_apart_and_length_is_kept() -> None:
         )
     )
     deltas = await deltas_of(server)
-    assert deltas[:3] == [Reasoning(text="hm"), Reasoning(text=" ok"), Text(text="so")]
+    assert deltas[:3] == [ReasoningDelta(text="hm"), ReasoningDelta(text=" ok"), Text(text="so")]
     assert end_of(deltas).reason == "length"
 
 

@@ -16,15 +16,14 @@ from clawd.providers.base import (
     Delta,
     Failed,
     Finished,
-    Loading,
     Message,
-    Progress,
     Text,
     collect,
 )
 from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.reliable import ReliableProvider, RetrySettings
 from clawd.providers.scripted import ScriptedProvider, parse_script
+from clawd.wire.events import ModelLoading, PromptProgress
 from tests.support.chat_server import HELLO, Answer, ChatServer, serving, streamed
 from tests.support.rows import each_row
 
@@ -161,8 +160,8 @@ async def test_after_content_nobody_else_is_asked() -> None:
 
 async def test_progress_is_no_content() -> None:
     lost = Failed(error=ProviderError("lost", kind="network"))
-    loading = Loading(model="m", loaded_bytes=1, total_bytes=2)
-    first = GivenProvider("a", loading, Progress(processed=1, cached=0, total=2), lost)
+    loading = ModelLoading(model="m", loaded_bytes=1, total_bytes=2)
+    first = GivenProvider("a", loading, PromptProgress(processed=1, cached=0, total=2), lost)
     chain = ReliableProvider("chain", [first, scripted("b", {"text": "ok"})])
     assert (await collect(chain.chat(ASK))).final_text == "ok"
 

@@ -15,7 +15,6 @@ from clawd.providers.base import (
     Delta,
     Failed,
     Finished,
-    Loading,
     Message,
     Provider,
     Text,
@@ -24,6 +23,7 @@ from clawd.providers.base import (
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import Backend, Labels, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider
+from clawd.wire.events import ModelLoading
 
 LIMIT_S = 60.0
 LOST = ProviderError("lost", kind="network")
@@ -82,7 +82,7 @@ class Server:
         self.asked.append(request)
         try:
             if self.loads:
-                yield Loading(model="m", loaded_bytes=1, total_bytes=2)
+                yield ModelLoading(model="m", loaded_bytes=1, total_bytes=2)
             if self.failure is not None and not self.fails_late:
                 yield Failed(error=self.failure)
                 return

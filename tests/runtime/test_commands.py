@@ -7,15 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.providers.base import (
-    Capabilities,
-    Finished,
-    Message,
-    Reasoning,
-    StopReason,
-    Text,
-    ToolCall,
-)
+from clawd.providers.base import Capabilities, Finished, Message, StopReason, Text, ToolCall
 from clawd.runtime.commands import (
     INSTRUCTIONS,
     MAX_COMMAND_CHARS,
@@ -25,7 +17,7 @@ from clawd.runtime.commands import (
     with_instructions,
 )
 from clawd.tools.base import Tool
-from clawd.wire.events import Notice, ToolRequested
+from clawd.wire.events import Notice, ReasoningDelta, ToolRequested
 from tests.runtime.inboxes import House
 from tests.runtime.models import DONE, Hop, PlannedModel, says
 from tests.runtime.test_turn import Table
@@ -187,7 +179,7 @@ async def test_commands_of_an_answer_that_was_cut_are_not_run(bench: Bench) -> N
 
 async def test_commands_that_were_only_thought_of_are_not_run(bench: Bench) -> None:
     shell = Shell()
-    table = PlainTable(bench, [Reasoning(text="CMD: rm x"), DONE], tools=[shell])
+    table = PlainTable(bench, [ReasoningDelta(text="CMD: rm x"), DONE], tools=[shell])
     assert (await table.turn().run()).text == "CMD: rm x"
     assert shell.calls == 0
 

@@ -6,14 +6,11 @@ from typing import Any
 from clawd.errors import ProviderError
 from clawd.providers.base import (
     CallDelta,
-    CallDraft,
     ChatRequest,
     Evaluated,
     Failed,
     Finished,
-    Loading,
     Message,
-    Reasoning,
     Text,
     Usage,
 )
@@ -25,6 +22,7 @@ from clawd.wire.events import (
     ModelLoading,
     Notice,
     PromptEvaluated,
+    ReasoningDelta,
     ToolDraft,
 )
 from tests.runtime.inboxes import House
@@ -57,7 +55,7 @@ async def test_calls_without_end_are_cut_though_they_have_no_arguments() -> None
 
 async def test_h4_a_call_is_shown_while_it_is_written_and_counts_when_it_is_whole() -> None:
     pieces = [CallDelta(index=0, arguments=piece) for piece in ('{"a":', " 1}")]
-    drafts = [CallDraft(index=1, name="look", text=piece) for piece in ("{", "}")]
+    drafts = [ToolDraft(index=1, tool="look", text=piece) for piece in ("{", "}")]
     whole = CallDelta(index=1, id="c2", name="look", arguments="{}")
     begun = CallDelta(index=0, id="c1", name="time")
     result, events = await hop(begun, *pieces, *drafts, whole, END)
@@ -77,7 +75,7 @@ async def test_h4_a_call_is_shown_while_it_is_written_and_counts_when_it_is_whol
 
 
 async def test_the_load_of_a_model_is_told() -> None:
-    _, events = await hop(Loading(model="m", loaded_bytes=1, total_bytes=2), END)
+    _, events = await hop(ModelLoading(model="m", loaded_bytes=1, total_bytes=2), END)
     assert events[0] == ModelLoading(model="m", loaded_bytes=1, total_bytes=2)
 
 
@@ -135,7 +133,7 @@ async def test_a_provider_that_only_counts_at_the_end_is_reported_too() -> None:
 async def test_the_next_prompt_begins_with_this_one_and_its_answer() -> None:
     result, _ = await hop(READ, Text(text="ok"), END)
     assert result.sequence_tokens == 109
-    thought, _ = await hop(READ, Reasoning(text="hm"), Text(text="ok"), END)
+    thought, _ = await hop(READ, ReasoningDelta(text="hm"), Text(text="ok"), END)
     assert thought.sequence_tokens == 100
     lost = Failed(error=ProviderError("gone", kind="network"))
     broken, events = await hop(READ, Text(text="o"), lost)

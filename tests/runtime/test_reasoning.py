@@ -3,10 +3,10 @@
 import msgspec
 
 from clawd.memory.rows import StoredMessage
-from clawd.providers.base import Finished, Message, Reasoning, Sampling, Text, Usage
+from clawd.providers.base import Finished, Message, Sampling, Text, Usage
 from clawd.runtime.export import message_text
 from clawd.runtime.message_rows import unreadable
-from clawd.wire.events import Notice
+from clawd.wire.events import Notice, ReasoningDelta
 from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.security.fakes import ADA
@@ -16,7 +16,7 @@ HALF_A_CALL = '<tool_call>\n{"name": "probe"'
 
 
 def thinks(thought: str, hop: Hop) -> Hop:
-    return [Reasoning(text=thought), *hop]
+    return [ReasoningDelta(text=thought), *hop]
 
 
 def thoughts(messages: tuple[Message, ...]) -> list[str]:
@@ -46,7 +46,7 @@ async def test_r5_what_was_thought_before_a_call_is_there_at_the_next_hop_and_af
 
 
 async def test_r5_thoughts_that_became_the_answer_are_no_reasoning_as_well(bench: Bench) -> None:
-    only: Hop = [Reasoning(text="hm"), Finished(reason="stop", usage=Usage())]
+    only: Hop = [ReasoningDelta(text="hm"), Finished(reason="stop", usage=Usage())]
     house = House(bench, only)
     finished = await house.say("go")
     assert finished.text == "hm"

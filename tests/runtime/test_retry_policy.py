@@ -10,7 +10,6 @@ from clawd.providers.base import (
     ChatRequest,
     Finished,
     Message,
-    Reasoning,
     Text,
     ToolCall,
     ToolSpec,
@@ -25,13 +24,13 @@ from clawd.runtime.retry_policy import (
     flaw_of,
     was_to_be_a_call,
 )
-from clawd.wire.events import HopFinished, HopReset, Notice, TextDelta
+from clawd.wire.events import HopFinished, HopReset, Notice, ReasoningDelta, TextDelta
 from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
 from tests.runtime.test_turn import USER, Table, roles, run_cancelled, texts
 from tests.support.dispatching import Bench, Probe
 from tests.support.rows import each_row
 
-THOUGHT: Hop = [Reasoning(text="hm, "), Reasoning(text="yes"), DONE]
+THOUGHT: Hop = [ReasoningDelta(text="hm, "), ReasoningDelta(text="yes"), DONE]
 EMPTY: Hop = [DONE]
 LOST = ProviderError("gone", kind="network")
 HALF_A_CALL: Hop = [Text(text='I look. <tool_call>\n{"name": "probe", "argum'), DONE]
@@ -69,11 +68,11 @@ async def test_the_third_time_its_thoughts_are_the_answer_and_that_is_said(bench
 
 
 async def test_thoughts_that_ran_into_a_limit_are_not_asked_for_again(bench: Bench) -> None:
-    table = Table(bench, [Reasoning(text="and so on"), Finished(reason="length")])
+    table = Table(bench, [ReasoningDelta(text="and so on"), Finished(reason="length")])
     finished = await table.turn().run()
     assert (finished.text, finished.stop_reason) == ("and so on", "length")
     assert len(table.model.requests) == 1
-    endless: Hop = [Reasoning(text="x" * 50)] * 9
+    endless: Hop = [ReasoningDelta(text="x" * 50)] * 9
     table = Table(bench, endless)
     finished = await table.turn(max_response_bytes=100).run()
     assert (finished.text, finished.stop_reason) == ("x" * 100, "length")
@@ -81,7 +80,7 @@ async def test_thoughts_that_ran_into_a_limit_are_not_asked_for_again(bench: Ben
 
 
 async def test_thoughts_beside_calls_are_no_thoughts_alone(bench: Bench) -> None:
-    acting: Hop = [Reasoning(text="hm"), *calls(("probe", '{"text":"a"}'))]
+    acting: Hop = [ReasoningDelta(text="hm"), *calls(("probe", '{"text":"a"}'))]
     table = Table(bench, acting, says("done"))
     assert (await table.turn().run()).text == "done"
     assert resets(bench) == []
@@ -331,7 +330,7 @@ async def test_discarded_attempts_are_counted_as_spent_and_their_answers_not_as_
 ) -> None:
     usage = Usage(prompt_tokens=10, cached_tokens=4, completion_tokens=5)
     end = Finished(reason="stop", usage=usage)
-    table = Table(bench, [Reasoning(text="hm"), end], [end], [Text(text="ok"), end])
+    table = Table(bench, [ReasoningDelta(text="hm"), end], [end], [Text(text="ok"), end])
     finished = await table.turn().run()
     assert (finished.usage.prompt_tokens, finished.usage.completion_tokens) == (30, 15)
     told = [event.usage for event in bench.events if isinstance(event, HopFinished)]

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from clawd.errors import ProviderError, StoppedError, StorageError
-from clawd.providers.base import CallDelta, Finished, Message, Reasoning, Text, ToolCall
+from clawd.providers.base import CallDelta, Finished, Message, Text, ToolCall
 from clawd.runtime.context import UNSAID, Context
 from clawd.runtime.turn import Turn
 from clawd.runtime.turn_plan import GoOn, TurnLimits, TurnPlan
@@ -90,7 +90,9 @@ def roles(context: Context) -> list[str]:
 
 
 async def test_a_text_is_the_answer(bench: Bench) -> None:
-    table = Table(bench, [Reasoning(text="hm"), EVALUATED, Text(text="he"), Text(text="llo"), DONE])
+    table = Table(
+        bench, [ReasoningDelta(text="hm"), EVALUATED, Text(text="he"), Text(text="llo"), DONE]
+    )
     finished = await table.turn().run()
     assert (finished.text, finished.stop_reason, finished.provider, finished.model) == (
         "hello", "stop", "planned", "m",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
-from clawd.providers.base import CallDelta, Finished, Message, Reasoning, Text
+from clawd.providers.base import CallDelta, Finished, Message, Text
 from clawd.runtime.context import UNSAID, open_calls, told_text
 from clawd.runtime.retry_policy import STOPPED
 from clawd.runtime.turn import Turn
@@ -16,7 +16,14 @@ from clawd.security.approvals import Approvals
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
-from clawd.wire.events import HopReset, Notice, TextDelta, ToolRequested, TurnFinished
+from clawd.wire.events import (
+    HopReset,
+    Notice,
+    ReasoningDelta,
+    TextDelta,
+    ToolRequested,
+    TurnFinished,
+)
 from tests.runtime.inboxes import House
 from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
 from tests.runtime.test_turn import USER, Table, roles, texts
@@ -86,7 +93,7 @@ async def test_time_that_is_up_in_mid_answer_keeps_what_was_said(bench: Bench) -
 
 async def test_time_that_is_up_before_any_text_says_so(bench: Bench) -> None:
     pause = Pause()
-    table = Table(bench, [Reasoning(text="hm"), pause, DONE])
+    table = Table(bench, [ReasoningDelta(text="hm"), pause, DONE])
     finished = await out_of_time(table, pause.reached)
     assert (finished.text, finished.stop_reason) == (SPENT, "cap")
 
@@ -96,7 +103,7 @@ async def test_time_that_is_up_in_another_attempt_keeps_what_the_one_before_said
 ) -> None:
     lost = fails(ProviderError("gone", kind="network"), "half an answer")
     pause = Pause()
-    table = Table(bench, lost, [Reasoning(text="hm"), pause, DONE])
+    table = Table(bench, lost, [ReasoningDelta(text="hm"), pause, DONE])
     finished = await out_of_time(table, pause.reached)
     assert (finished.text, finished.stop_reason) == (f"half an answer\n{SPENT}", "cap")
     assert whole(table)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.errors import ProviderError, StorageError
-from clawd.providers.base import Message, Reasoning, Text
+from clawd.providers.base import Message, Text
 from clawd.runtime.context import Context, open_calls
 from clawd.runtime.retry_policy import REMARK
 from clawd.runtime.turn import Turn
@@ -16,7 +16,7 @@ from clawd.runtime.turn_plan import TurnLimits, TurnPlan
 from clawd.tools.offer import RequestTools
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry
-from clawd.wire.events import Event
+from clawd.wire.events import Event, ReasoningDelta
 from tests.runtime.models import DONE, Hop, PlannedModel, calls, fails, says
 from tests.security.fakes import ADA
 from tests.support.dispatching import Probe
@@ -26,7 +26,7 @@ A, B = ("probe", '{"text":"a"}'), ("probe", "{oops")
 HOPS: dict[str, Hop] = {
     "text": says("an answer"),
     "empty": [DONE],
-    "thought": [Reasoning(text="hm"), DONE],
+    "thought": [ReasoningDelta(text="hm"), DONE],
     "call": calls(A),
     "calls": calls(A, B, A, text="I act."),
     "unreadable": says('Well. <tool_call>{"name": "probe"'),

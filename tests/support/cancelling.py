@@ -22,7 +22,7 @@ from clawd.engine.protocol import (
     ModelConfig,
     Ping,
     Pong,
-    PromptProgress,
+    PromptStep,
     SamplingConfig,
     Tokens,
 )
@@ -215,7 +215,9 @@ def _ends(event: FromWorker, number: int) -> bool:
 
 
 def _processed(event: FromWorker, number: int) -> int:
-    return event.processed if isinstance(event, PromptProgress) and event.id == number else 0
+    if isinstance(event, PromptStep) and event.id == number:
+        return event.progress.processed
+    return 0
 
 
 def _stop(pid: int) -> None:

@@ -45,7 +45,7 @@ from clawd.engine.protocol import (
     Ping,
     Pong,
     PromptEvaluated,
-    PromptProgress,
+    PromptStep,
     QuestionFailed,
     Quit,
     Rendered,
@@ -60,6 +60,7 @@ from clawd.engine.protocol import (
     decode_to_worker,
     encode,
 )
+from clawd.wire.events import PromptProgress
 
 
 class FakeWorker:
@@ -247,7 +248,8 @@ class FakeWorker:
         os._exit(3)
 
     def prefill(self, generation: int) -> None:
-        self.send(PromptProgress(id=generation, processed=5, cached=2, total=10))
+        progress = PromptProgress(processed=5, cached=2, total=10)
+        self.send(PromptStep(id=generation, progress=progress))
         self.send(PromptEvaluated(id=generation, tokens=10, cached=2, elapsed_ms=1.5, n_ctx=512))
 
     def answer(self, frame: Generate, word: str, rest: str) -> None:

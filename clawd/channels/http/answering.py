@@ -30,14 +30,16 @@ from clawd.channels.http.model_api import (
     ModelRequest,
 )
 from clawd.errors import ClawError, InvalidRequestError, ProviderError
-from clawd.providers.base import CallDelta, Failed, Finished, Loading, Reasoning, Text
+from clawd.providers.base import CallDelta, Failed, Finished, Text
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
     HopReset,
+    ModelLoading,
     Notice,
     PlanChanged,
     QuestionAsked,
+    ReasoningDelta,
     ToolRequested,
 )
 
@@ -366,8 +368,8 @@ CONVERSATION_HEADER = "X-Clawd-Conversation"
 _log = logging.getLogger(__name__)
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # After these alone, an error is still one of a request that nothing came of.
-_BEFORE_ANSWER = (Loading, Notice, PlanChanged, HopReset)
-_CONTENT = (Text, Reasoning, CallDelta)
+_BEFORE_ANSWER = (ModelLoading, Notice, PlanChanged, HopReset)
+_CONTENT = (Text, ReasoningDelta, CallDelta)
 
 
 class StreamTimes(msgspec.Struct, frozen=True, kw_only=True):

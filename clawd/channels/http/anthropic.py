@@ -61,7 +61,6 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Reasoning,
     Role,
     Sampling,
     Text,
@@ -70,9 +69,10 @@ from clawd.providers.base import (
     Usage,
     thinking,
 )
+from clawd.wire.events import ReasoningDelta
 
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
-_Content = Text | Reasoning | CallDelta
+_Content = Text | ReasoningDelta | CallDelta
 _STARTS: dict[str, dict[str, Any]] = {
     "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
@@ -108,8 +108,8 @@ class AnthropicAnswer:
             case Evaluated():
                 self._evaluated = self._evaluated or event
                 return [*self._started(), *self._told(event)]
-            case Text() | Reasoning() | CallDelta():
-                is_hidden = isinstance(event, Reasoning) and not self._shows_thoughts
+            case Text() | ReasoningDelta() | CallDelta():
+                is_hidden = isinstance(event, ReasoningDelta) and not self._shows_thoughts
                 return [*self._started(), *([] if is_hidden else self._blocks.take(event))]
             case Finished():
                 return [*self._started(), *self._blocks.end(), *self._ended(event)]
@@ -234,7 +234,7 @@ class _Blocks:
         match event:
             case Text():
                 return self._kind == "text"
-            case Reasoning():
+            case ReasoningDelta():
                 return self._kind == "thinking"
             case CallDelta():
                 return self._kind == "tool_use" and self._call == event.index
@@ -255,7 +255,7 @@ class _Blocks:
         match event:
             case Text():
                 return [self._delta("text_delta", text=event.text)]
-            case Reasoning():
+            case ReasoningDelta():
                 return [self._delta("thinking_delta", thinking=event.text)]
             case CallDelta():
                 if not event.arguments:

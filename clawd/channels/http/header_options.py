@@ -18,24 +18,18 @@ from clawd.channels.http.answering import CONVERSATION_HEADER
 from clawd.channels.http.body import invalid
 from clawd.channels.http.model_api import PRESET_WORDS, GatewayEvent, ModelRequest
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import (
-    CallDelta,
-    Evaluated,
-    Failed,
-    Finished,
-    Loading,
-    Progress,
-    Reasoning,
-    Text,
-)
+from clawd.providers.base import CallDelta, Evaluated, Failed, Finished, Text
 from clawd.providers.presets import check_preset
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
     HopReset,
+    ModelLoading,
     Notice,
     PlanChanged,
+    PromptProgress,
     QuestionAsked,
+    ReasoningDelta,
     ToolFinished,
     ToolProgress,
     ToolRequested,
@@ -58,8 +52,8 @@ from clawd.wire.turns import MAX_ROUNDS
 _EVENTS_HEADER = "X-Clawd-Events"
 
 _NAMES: dict[type, str] = {
-    Loading: "clawd.model_loading",
-    Progress: "clawd.prompt_progress",
+    ModelLoading: "clawd.model_loading",
+    PromptProgress: "clawd.prompt_progress",
     Evaluated: "clawd.prompt_eval",
     ToolRequested: "clawd.tool_call",
     ToolStarted: "clawd.tool_started",
@@ -81,7 +75,7 @@ def wants_events(request: web.Request) -> bool:
 
 def shown(event: GatewayEvent) -> tuple[str, dict[str, Any]] | None:
     """Return an event's name and its fields; None for what is part of the answer itself."""
-    if isinstance(event, Text | Reasoning | CallDelta | Finished | Failed):
+    if isinstance(event, Text | ReasoningDelta | CallDelta | Finished | Failed):
         return None
     fields = msgspec.to_builtins(event)
     fields.pop("type", None)

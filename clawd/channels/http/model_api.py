@@ -12,17 +12,13 @@ import msgspec
 from clawd.providers.base import (
     CallAssembler,
     CallDelta,
-    CallDraft,
     Delta,
     Evaluated,
     Failed,
     Finished,
     Infill,
-    Loading,
     Message,
-    Progress,
     RawPrompt,
-    Reasoning,
     Sampling,
     Text,
     TokenLogprob,
@@ -35,9 +31,13 @@ from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
     HopReset,
+    ModelLoading,
     Notice,
     PlanChanged,
+    PromptProgress,
     QuestionAsked,
+    ReasoningDelta,
+    ToolDraft,
     ToolFinished,
     ToolProgress,
     ToolRequested,
@@ -207,13 +207,13 @@ class Folding:
         match event:
             case Text():
                 self._text.append(event.text)
-            case Reasoning():
+            case ReasoningDelta():
                 self._reasoning.append(event.text)
             case CallDelta():
                 self._calls.add(event)
             case Evaluated():
                 self._evaluated = event
-            case Loading() | Progress() | CallDraft():
+            case ModelLoading() | PromptProgress() | ToolDraft():
                 pass
             case Failed():
                 raise event.error

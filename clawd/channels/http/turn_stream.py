@@ -14,17 +14,7 @@ import msgspec
 
 from clawd.channels.http.model_api import GatewayEvent, SideEvent
 from clawd.errors import BusyError, ClawError
-from clawd.providers.base import (
-    Delta,
-    Evaluated,
-    Failed,
-    Finished,
-    Loading,
-    Progress,
-    Reasoning,
-    Text,
-    Usage,
-)
+from clawd.providers.base import Delta, Evaluated, Failed, Finished, Text, Usage
 from clawd.providers.toolcalls.detect import CALL_MARKERS, looks_like_call
 from clawd.runtime.inbox import CANCEL_LIMIT_S, Ticket
 from clawd.wire.events import (
@@ -156,17 +146,9 @@ class Telling:
         match event:
             case TextDelta():
                 told = self._say(event.text)
-            case ReasoningDelta():
-                told = [Reasoning(text=event.text)]
-            case ModelLoading():
-                told = [
-                    Loading(
-                        model=event.model,
-                        loaded_bytes=event.loaded_bytes,
-                        total_bytes=event.total_bytes,
-                    )
-                ]
-            case PromptProgress() | PromptEvaluated():
+            case ReasoningDelta() | ModelLoading() | PromptProgress():
+                told = [event]
+            case PromptEvaluated():
                 told = [_evaluation(event)]
             case HopFinished():
                 self._usage = _sum(self._usage, event)
@@ -274,9 +256,7 @@ def _begun_marker(text: str) -> int:
     return 0
 
 
-def _evaluation(event: PromptProgress | PromptEvaluated) -> Delta:
-    if isinstance(event, PromptProgress):
-        return Progress(processed=event.processed, cached=event.cached, total=event.total)
+def _evaluation(event: PromptEvaluated) -> Delta:
     return Evaluated(
         tokens=event.tokens,
         cached=event.cached,

@@ -8,7 +8,7 @@ from clawd.engine.protocol import (
     DoneReason,
     GenerationDone,
     PromptEvaluated,
-    PromptProgress,
+    PromptStep,
     SamplingConfig,
     TokenLogprob,
     Tokens,
@@ -17,6 +17,7 @@ from clawd.engine.worker.backend import Sampler
 from clawd.engine.worker.drafts import Drafter
 from clawd.engine.worker.prompt import Part, tokens_of
 from clawd.engine.worker.slots import Slot
+from clawd.wire.events import PromptProgress
 
 # Bytes of tokens to text that may be shown: whole characters, nothing of a stop string.
 #
@@ -200,15 +201,13 @@ class Generation:
         """Return whether the whole prompt was evaluated once."""
         return self._is_evaluated
 
-    def progress(self) -> PromptProgress:
+    def progress(self) -> PromptStep:
         """Return how far the prompt is."""
         processed = len(self.slot.tokens) if self.slot else 0
-        return PromptProgress(
-            id=self.number,
-            processed=processed,
-            cached=self.cached_tokens,
-            total=self.prompt_tokens,
+        progress = PromptProgress(
+            processed=processed, cached=self.cached_tokens, total=self.prompt_tokens
         )
+        return PromptStep(id=self.number, progress=progress)
 
     def mark_evaluated(self, now: float, n_ctx: int) -> PromptEvaluated:
         """Note that the prompt is evaluated and return the event."""

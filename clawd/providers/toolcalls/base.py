@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from clawd.engine.call_frame import CallFrame
-from clawd.providers.base import CallDelta, CallDraft, Reasoning, Text
+from clawd.providers.base import CallDelta, Text
+from clawd.wire.events import ReasoningDelta, ToolDraft
 
 THINK = ("<think>", "</think>")
-ParsedDelta = Text | Reasoning | CallDelta | CallDraft
+ParsedDelta = Text | ReasoningDelta | CallDelta | ToolDraft
 Frames = tuple[CallFrame, ...]
 
 

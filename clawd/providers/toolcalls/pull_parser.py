@@ -20,9 +20,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from clawd.providers.base import CallDelta, CallDraft, Reasoning, Text
+from clawd.providers.base import CallDelta, Text
 from clawd.providers.toolcalls.base import THINK, ParsedDelta, ParserOptions
 from clawd.providers.toolcalls.scanners import BodyScanner, CallWatch, JsonBody, ObjectScanner
+from clawd.wire.events import ReasoningDelta, ToolDraft
 
 _T = TypeVar("_T")
 Reading = Generator[None, None, _T]
@@ -92,7 +93,7 @@ class Output:
     def add_reasoning(self, text: str) -> None:
         """Append reasoning."""
         if text := self._reasoning.take(text):
-            self._deltas.append(Reasoning(text=text))
+            self._deltas.append(ReasoningDelta(text=text))
 
     def add_call(self, name: str, arguments: str, call_id: str = "") -> None:
         """Append a whole call; an id that was there before is left out.
@@ -118,7 +119,7 @@ class Output:
     def write_call(self, name: str, arguments: str) -> None:
         """Tell more of the arguments of the call that is being written; its name comes first."""
         if self.drafts:
-            self._deltas.append(CallDraft(index=self._calls, name=name, text=arguments))
+            self._deltas.append(ToolDraft(index=self._calls, tool=name, text=arguments))
             return
         if self._written is None:
             self.part()

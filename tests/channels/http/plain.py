@@ -21,8 +21,8 @@ from clawd.channels.http.model_api import (
     Generation,
     ModelRequest,
 )
-from clawd.providers.base import Finished, Message, Progress, Sampling, Text, ToolCall, ToolSpec
-from clawd.wire.events import ApprovalRequested, ToolFinished, ToolRequested
+from clawd.providers.base import Finished, Message, Sampling, Text, ToolCall, ToolSpec
+from clawd.wire.events import ApprovalRequested, PromptProgress, ToolFinished, ToolRequested
 from tests.channels.http.rig import LIMIT_S, Served
 
 # The first event is waited for however slow the machine is, so that a refusal is always a status.
@@ -47,7 +47,7 @@ class Plain:
         match event:
             case Text():
                 return (line(text=event.text),)
-            case Progress():
+            case PromptProgress():
                 return (line(progress=event.processed),)
             case ToolRequested():
                 return (line(tool=event.tool),)

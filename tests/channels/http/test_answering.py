@@ -12,8 +12,8 @@ from clawd.channels.http.answering import ReplayGuard, StreamTimes, answer
 from clawd.channels.http.app import tell_errors
 from clawd.channels.http.model_api import Folding, GatewayEvent
 from clawd.errors import BusyError, ProviderError
-from clawd.providers.base import Failed, Finished, Loading, Progress, Text
-from clawd.wire.events import HopReset, Notice, ToolRequested
+from clawd.providers.base import Failed, Finished, Text
+from clawd.wire.events import HopReset, ModelLoading, Notice, PromptProgress, ToolRequested
 from tests.channels.http.plain import ROUTES, Plain, lines_of
 from tests.channels.http.rig import LIMIT_S, served
 from tests.support.rows import each_row
@@ -147,7 +147,7 @@ async def test_a_late_error_is_an_event_and_an_early_one_a_status() -> None:
     async with saying(Made(after(0.5, failed)), QUICK) as address:
         text = await raw(address)
         assert text.startswith("HTTP/1.1 200") and '{"error": "no place"}' in text
-    loading = Loading(model="m", loaded_bytes=1, total_bytes=2)
+    loading = ModelLoading(model="m", loaded_bytes=1, total_bytes=2)
     for events in ((failed,), (notice, failed), (loading, failed)):
         async with saying(Made(after(0.2, *events)), PATIENT) as address:
             text = await raw(address)
@@ -285,8 +285,8 @@ async def test_r4_a_stream_says_within_a_third_of_a_second_that_it_is_there() ->
         yield END
 
     for first in (
-        Progress(processed=0, cached=0, total=1_000),
-        Loading(model="m", loaded_bytes=1, total_bytes=2),
+        PromptProgress(processed=0, cached=0, total=1_000),
+        ModelLoading(model="m", loaded_bytes=1, total_bytes=2),
         Notice(level="info", text="a model is loaded"),
     ):
         release.clear()

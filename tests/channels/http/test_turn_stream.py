@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from clawd.channels.http.answering import ReplayGuard, WholeEmoji
 from clawd.channels.http.model_api import Folding, GatewayEvent
 from clawd.channels.http.turn_stream import Telling, may_be_call
-from clawd.providers.base import Failed, Finished, Reasoning, Text, Usage
+from clawd.providers.base import Failed, Finished, Text, Usage
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -90,7 +90,7 @@ def test_usage_is_the_sum_of_the_hops_and_what_is_no_answer_is_beside_it() -> No
     started = TurnStarted(conversation_id="c", turn_id="t", provider="p")
     events, _ = told(started, ReasoningDelta(text="hm"), hop, TOOL, notice, hop)
     assert events == [
-        Reasoning(text="hm"),
+        ReasoningDelta(text="hm"),
         TOOL,
         notice,
         Finished(

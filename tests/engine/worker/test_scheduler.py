@@ -10,7 +10,7 @@ from clawd.engine.protocol import (
     GenerationDone,
     GenerationFailed,
     PromptEvaluated,
-    PromptProgress,
+    PromptStep,
     SamplingConfig,
     Tokens,
 )
@@ -98,16 +98,16 @@ def test_events_come_in_the_order_of_the_protocol() -> None:
     run.submit(1, prompt(1, 20), max_tokens=2)
     run.finish()
     assert [type(event) for event in run.events] == [
-        PromptProgress,
-        PromptProgress,
-        PromptProgress,
-        PromptProgress,
+        PromptStep,
+        PromptStep,
+        PromptStep,
+        PromptStep,
         PromptEvaluated,
         Tokens,
         Tokens,
         GenerationDone,
     ]
-    progress = [e.processed for e in run.events if isinstance(e, PromptProgress)]
+    progress = [e.progress.processed for e in run.events if isinstance(e, PromptStep)]
     assert progress == [0, 8, 16, 20]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clawd.providers.base import CallAssembler, CallDelta, Reasoning, Text
+from clawd.providers.base import CallAssembler, CallDelta, Text
 from clawd.providers.toolcalls import (
     harmony,
     json_families,
@@ -21,6 +21,7 @@ from clawd.providers.toolcalls.base import (
     ToolCallParser,
 )
 from clawd.providers.toolcalls.detect import FAMILIES
+from clawd.wire.events import ReasoningDelta
 from tests.support.rows import thorough
 
 MAKE: dict[str, ParserFactory] = {family.name: family.make for family in FAMILIES}
@@ -73,7 +74,7 @@ def fold(deltas: list[ParsedDelta]) -> Folded:
             calls.add(delta)
     return (
         "".join(delta.text for delta in deltas if isinstance(delta, Text)),
-        "".join(delta.text for delta in deltas if isinstance(delta, Reasoning)),
+        "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
         [[call.name, call.arguments] for call in calls.calls()],
     )
 
@@ -82,7 +83,7 @@ def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
     deltas: list[ParsedDelta] = []
     for piece in pieces:
         new = parser.feed(piece)
-        assert all(delta.text for delta in new if isinstance(delta, Text | Reasoning))
+        assert all(delta.text for delta in new if isinstance(delta, Text | ReasoningDelta))
         deltas += new
     return fold(deltas + parser.finish())
 

@@ -3,7 +3,7 @@
 import time
 
 from clawd.engine.embedded import embedded_model_path
-from clawd.providers.base import Reasoning, Text
+from clawd.providers.base import Text
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import (
     FAMILIES,
@@ -14,6 +14,7 @@ from clawd.providers.toolcalls.detect import (
     thinking_variables,
 )
 from clawd.providers.toolcalls.prompt_end import prompt_end
+from clawd.wire.events import ReasoningDelta
 from tests.providers.toolcalls.feeding import parse
 from tests.support.rows import each_row
 
@@ -76,7 +77,7 @@ def test_an_answer_begins_in_reasoning_only_where_the_prompt_opens_it(
     make = detect(f"<tool_call>{GENERATION}{end}{{% endif %}}")
     parser = make(ParserOptions(calls=True))
     (first, *_) = [*parser.feed("so</think>yes"), *parser.finish()]
-    assert isinstance(first, Reasoning if begins_in_reasoning else Text)
+    assert isinstance(first, ReasoningDelta if begins_in_reasoning else Text)
 
 
 @each_row(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.providers.base import CallDelta, Reasoning, Text
+from clawd.providers.base import CallDelta, Text
 from clawd.providers.toolcalls.base import ParsedDelta, ParserFactory, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import CALL_MARKERS, FAMILIES
+from clawd.wire.events import ReasoningDelta
 from tests.providers.toolcalls.feeding import expect_linear
 from tests.support.rows import each_row, thorough
 
@@ -46,7 +47,7 @@ TEXTS = {name: [row["text"] for one, row in TRANSCRIPTS if one == name] for name
 def fold(deltas: list[ParsedDelta]) -> Folded:
     return (
         "".join(delta.text for delta in deltas if isinstance(delta, Text)),
-        "".join(delta.text for delta in deltas if isinstance(delta, Reasoning)),
+        "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
         [
             [delta.name, delta.arguments, delta.id]
             for delta in deltas
@@ -59,7 +60,7 @@ def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
     deltas: list[ParsedDelta] = []
     for piece in pieces:
         new = parser.feed(piece)
-        assert all(delta.text for delta in new if isinstance(delta, Text | Reasoning))
+        assert all(delta.text for delta in new if isinstance(delta, Text | ReasoningDelta))
         deltas += new
     deltas += parser.finish()
     calls = [delta for delta in deltas if isinstance(delta, CallDelta)]

@@ -3,10 +3,11 @@
 import json
 from typing import Any
 
-from clawd.providers.base import CallDelta, Reasoning, Text
+from clawd.providers.base import CallDelta, Text
 from clawd.providers.toolcalls import harmony, json_families
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
 from clawd.providers.toolcalls.detect import CALL_MARKERS, FAMILIES
+from clawd.wire.events import ReasoningDelta
 from tests.providers.toolcalls.feeding import EVERY_PARSER, FOLDER, MAKE, PARSERS, options, parse
 from tests.support.rows import each_row, thorough
 
@@ -58,7 +59,7 @@ def test_text_is_not_held_back_longer_than_a_marker_may_begin(make: ParserFactor
         delta.text
         for piece in ("Hello wor", "ld, it is <", "b>noon")
         for delta in parser.feed(piece)
-        if isinstance(delta, Text | Reasoning)
+        if isinstance(delta, Text | ReasoningDelta)
     )
     assert told == "Hello world, it is <b>noon"
 

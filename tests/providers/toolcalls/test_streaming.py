@@ -5,14 +5,7 @@ from typing import Any
 
 from clawd.engine.protocol import ChatCall
 from clawd.engine.worker.plainchat import calls_in_frame
-from clawd.providers.base import (
-    CallAssembler,
-    CallDelta,
-    CallDraft,
-    Reasoning,
-    Text,
-    ToolCall,
-)
+from clawd.providers.base import CallAssembler, CallDelta, Text, ToolCall
 from clawd.providers.toolcalls import (
     dialect_families,
     harmony,
@@ -21,6 +14,7 @@ from clawd.providers.toolcalls import (
 )
 from clawd.providers.toolcalls.base import ParsedDelta, ParserFactory, ParserOptions
 from clawd.providers.toolcalls.detect import detect, habits_of
+from clawd.wire.events import ReasoningDelta, ToolDraft
 from tests.providers.toolcalls.test_frames import SINGLE, TEMPLATES
 
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -62,7 +56,7 @@ def folded(deltas: list[ParsedDelta]) -> tuple[str, str, tuple[ToolCall, ...]]:
         if isinstance(delta, CallDelta):
             calls.add(delta)
     text = "".join(each.text for each in deltas if isinstance(each, Text))
-    thought = "".join(each.text for each in deltas if isinstance(each, Reasoning))
+    thought = "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
     return (
         text,
         thought,
@@ -308,10 +302,10 @@ def test_h4_drafts_show_what_is_written_and_change_nothing_of_what_comes_of_it()
             expected = [*(each for char in given for each in plain.feed(char)), *plain.finish()]
             deltas = [*(each for char in given for each in drafting.feed(char))]
             deltas += drafting.finish()
-            shown = [each for each in deltas if isinstance(each, CallDraft)]
-            assert [each for each in deltas if not isinstance(each, CallDraft)] == expected, name
+            shown = [each for each in deltas if isinstance(each, ToolDraft)]
+            assert [each for each in deltas if not isinstance(each, ToolDraft)] == expected, name
             assert given != text or shown, name
-            assert {each.name for each in shown} <= {"look", "write"}, name
+            assert {each.tool for each in shown} <= {"look", "write"}, name
             first = "".join(each.text for each in shown if not each.index)
             calls = folded(expected)[2]
             assert not calls or calls[0].arguments.startswith(first), name

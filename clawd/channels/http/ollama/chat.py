@@ -59,7 +59,6 @@ from clawd.providers.base import (
     Finished,
     Infill,
     Message,
-    Reasoning,
     Sampling,
     Text,
     ToolCall,
@@ -67,6 +66,7 @@ from clawd.providers.base import (
     thinking,
 )
 from clawd.providers.local import LocalProvider
+from clawd.wire.events import ReasoningDelta
 from clawd.wire.models import LoadModel, UnloadModel
 
 Form = Literal["chat", "generate"]
@@ -100,7 +100,7 @@ class OllamaAnswer:
         match event:
             case Text():
                 return self._piece(text=event.text)
-            case Reasoning():
+            case ReasoningDelta():
                 return self._piece(thoughts=event.text) if self._shows_thoughts else ()
             case CallDelta():
                 self._calls.add(event)

@@ -57,14 +57,13 @@ from clawd.providers.base import (
     Evaluated,
     Failed,
     Finished,
-    Progress,
-    Reasoning,
     Sampling,
     StopReason,
     Text,
     TokenLogprob,
     Usage,
 )
+from clawd.wire.events import PromptProgress, ReasoningDelta
 
 # The body of /v1/chat/completions as clawd's own request, and how the client wants it told.
 
@@ -291,14 +290,14 @@ class ChatAnswer:
                 choice.text.append(event.text)
                 choice.told_logprobs += len(event.logprobs)
                 yield self._chunk(index, {"content": event.text}, logprobs=event.logprobs)
-            case Reasoning():
+            case ReasoningDelta():
                 yield self._chunk(index, {"reasoning_content": event.text})
             case CallDelta():
                 for piece in choice.take_call(event):
                     yield self._chunk(index, {"tool_calls": [piece]})
             case Failed() | Finished():
                 pass
-            case Progress() | Evaluated():
+            case PromptProgress() | Evaluated():
                 choice.evaluated = event if isinstance(event, Evaluated) else choice.evaluated
                 if index == 0:
                     yield from self._prompt(event)
@@ -306,7 +305,7 @@ class ChatAnswer:
                 if self._telling.events:
                     yield self._beside(event)
 
-    def _prompt(self, event: Progress | Evaluated) -> Iterable[bytes]:
+    def _prompt(self, event: PromptProgress | Evaluated) -> Iterable[bytes]:
         told = self._progress
         steps = told.finish(event) if isinstance(event, Evaluated) else told.take(event)
         for step in steps:

@@ -50,13 +50,13 @@ from clawd.providers.base import (
     Evaluated,
     Finished,
     Infill,
-    Progress,
     RawPrompt,
     Sampling,
     Text,
     TokenLogprob,
     Usage,
 )
+from clawd.wire.events import PromptProgress
 
 # The body of /v1/completions as clawd's own requests: one for each prompt and choice.
 
@@ -184,7 +184,7 @@ class CompletionAnswer:
             case Evaluated():
                 self._evaluated[number] = event
                 return self._progressed(self._progress.finish(event)) if number == 0 else ()
-            case Progress():
+            case PromptProgress():
                 return self._progressed(self._progress.take(event)) if number == 0 else ()
             case _:
                 return ()
@@ -218,7 +218,7 @@ class CompletionAnswer:
             return []
         return [self._chunk(index, event.text, _logprobs(event.logprobs, offset))]
 
-    def _progressed(self, events: Iterable[Progress]) -> list[bytes]:
+    def _progressed(self, events: Iterable[PromptProgress]) -> list[bytes]:
         if not self._telling.llama_progress:
             return []
         return [

@@ -61,14 +61,13 @@ from clawd.providers.base import (
     Evaluated,
     Failed,
     Finished,
-    Progress,
-    Reasoning,
     Sampling,
     Text,
     TokenLogprob,
     ToolCall,
     Usage,
 )
+from clawd.wire.events import PromptProgress, ReasoningDelta
 
 # The body of /v1/responses as clawd's own request. Nothing is kept between requests here.
 #
@@ -491,13 +490,13 @@ class ResponseAnswer:
     def take(self, event: GatewayEvent) -> Iterable[bytes]:
         """Return the events that tell one of clawd's."""
         match event:
-            case Text() | Reasoning() | CallDelta():
+            case Text() | ReasoningDelta() | CallDelta():
                 return self._written(self._content(event))
             case Finished():
                 return self._finish(event)
             case Failed():
                 return ()
-            case Progress() | Evaluated():
+            case PromptProgress() | Evaluated():
                 return self._prompt(event) if self._asked.progress else ()
             case _:
                 return self._beside(event) if self._asked.events else ()
@@ -517,7 +516,7 @@ class ResponseAnswer:
         """Return a whole response."""
         self._model = generation.model
         if answered.reasoning:
-            self._content(Reasoning(text=answered.reasoning))
+            self._content(ReasoningDelta(text=answered.reasoning))
         if answered.text:
             tokens = of_content(answered.logprobs, answered.text)
             self._content(Text(text=answered.text, logprobs=tokens))
@@ -529,11 +528,11 @@ class ResponseAnswer:
         response = self._ended(answered.finished)
         return response | ({"clawd": told} if told is not None else {})
 
-    def _content(self, event: Text | Reasoning | CallDelta) -> list[_Told]:
+    def _content(self, event: Text | ReasoningDelta | CallDelta) -> list[_Told]:
         match event:
             case Text():
                 return self._say(event.text, event.logprobs)
-            case Reasoning():
+            case ReasoningDelta():
                 return self._think(event.text)
             case CallDelta():
                 return self._call(event)
@@ -612,7 +611,7 @@ class ResponseAnswer:
         response = self._ended(finished)
         yield self._event(f"response.{response['status']}", {"response": response})
 
-    def _prompt(self, event: Progress | Evaluated) -> Iterable[bytes]:
+    def _prompt(self, event: PromptProgress | Evaluated) -> Iterable[bytes]:
         told = self._progress
         steps = told.finish(event) if isinstance(event, Evaluated) else told.take(event)
         for step in steps:

@@ -11,8 +11,8 @@ import msgspec
 from clawd import __version__
 from clawd.channels.http.errors import body_of, status_of
 from clawd.channels.http.model_api import Answered
-from clawd.providers.base import Evaluated, Finished, LikelyToken, Progress, TokenLogprob, Usage
-from clawd.wire.events import Notice, ToolFinished, ToolRequested
+from clawd.providers.base import Evaluated, Finished, LikelyToken, TokenLogprob, Usage
+from clawd.wire.events import Notice, PromptProgress, ToolFinished, ToolRequested
 
 STREAM_TYPE = "text/event-stream"
 PING = b":\n\n"
@@ -156,28 +156,30 @@ class ProgressTold:
     """What was told of the evaluation so far; an agent's later prompts are told anew."""
 
     def __init__(self) -> None:
-        self._last: Progress | None = None
+        self._last: PromptProgress | None = None
         self._started = time.monotonic()
 
-    def take(self, event: Progress) -> list[Progress]:
+    def take(self, event: PromptProgress) -> list[PromptProgress]:
         """Return the steps up to an event; the first has what was cached, and no more."""
-        told: list[Progress] = []
+        told: list[PromptProgress] = []
         if self._last is None and event.processed > event.cached:
-            told.append(Progress(processed=event.cached, cached=event.cached, total=event.total))
+            told.append(
+                PromptProgress(processed=event.cached, cached=event.cached, total=event.total)
+            )
         if self._last is None or event.processed > self._last.processed:
             told.append(event)
         if told:
             self._last = told[-1]
         return told
 
-    def finish(self, event: Evaluated) -> list[Progress]:
+    def finish(self, event: Evaluated) -> list[PromptProgress]:
         """Return the steps that are missing up to the whole prompt; the next begins anew."""
-        whole = Progress(processed=event.tokens, cached=event.cached, total=event.tokens)
+        whole = PromptProgress(processed=event.tokens, cached=event.cached, total=event.tokens)
         told = self.take(whole)
         self._last = None
         return told
 
-    def value(self, event: Progress) -> dict[str, Any]:
+    def value(self, event: PromptProgress) -> dict[str, Any]:
         """Return a step in llama.cpp's words."""
         return {
             "total": event.total,

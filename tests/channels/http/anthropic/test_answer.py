@@ -7,8 +7,8 @@ from hypothesis import given
 from clawd.channels.http.anthropic import AnthropicAnswer
 from clawd.channels.http.model_api import GatewayEvent
 from clawd.errors import ContextFullError
-from clawd.providers.base import CallDelta, Failed, Finished, Reasoning, Text
-from clawd.wire.events import ToolFinished, ToolRequested
+from clawd.providers.base import CallDelta, Failed, Finished, Text
+from clawd.wire.events import ReasoningDelta, ToolFinished, ToolRequested
 from tests.channels.http.answers import CUTS, Named, answers, folded
 from tests.channels.http.anthropic.reading import message_of
 from tests.channels.http.told import EVALUATED, finished, reread_sse
@@ -53,7 +53,7 @@ def test_a_stream_in_any_pieces_tells_the_whole_answer(
 def test_a_stream_is_just_these_events() -> None:
     events: list[GatewayEvent] = [
         EVALUATED,
-        Reasoning(text="hm"),
+        ReasoningDelta(text="hm"),
         Text(text="He"),
         Text(text="llo"),
         CallDelta(index=0, id="call_1", name="look"),
@@ -136,7 +136,12 @@ def test_why_an_answer_ended_is_told_in_the_words_of_the_dialect() -> None:
 
 
 def test_thoughts_are_left_out_where_nobody_wants_them() -> None:
-    events: list[GatewayEvent] = [EVALUATED, Reasoning(text="hm"), Text(text="yes"), finished()]
+    events: list[GatewayEvent] = [
+        EVALUATED,
+        ReasoningDelta(text="hm"),
+        Text(text="yes"),
+        finished(),
+    ]
     for message in (
         message_of(reread_sse(streamed(events, shows_thoughts=False))),
         whole(events, shows_thoughts=False),

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from clawd.errors import ContextFullError, ProviderError
-from clawd.providers.base import CallDelta, Failed, Message, Progress, Reasoning, Text
+from clawd.providers.base import CallDelta, Failed, Message, Text
+from clawd.wire.events import PromptProgress, ReasoningDelta
 from tests.channels.http.anthropic.claude_code import HEADERS, QUERY, first_request, second_request
 from tests.channels.http.anthropic.reading import message_of
 from tests.channels.http.rig import served
@@ -18,7 +19,7 @@ CALL = (
     CallDelta(index=0, arguments='{"path": "a b'),
     CallDelta(index=0, arguments='"}'),
 )
-ANSWER = (EVALUATED, Reasoning(text="hm"), Text(text="Grüße "), Text(text="🙂"), finished())
+ANSWER = (EVALUATED, ReasoningDelta(text="hm"), Text(text="Grüße "), Text(text="🙂"), finished())
 HI = {"role": "user", "content": "hi"}
 
 
@@ -99,7 +100,7 @@ async def test_a_whole_answer_is_what_its_stream_tells_and_leaks_no_times(tmp_pa
 
 
 async def test_an_agents_first_requests_are_understood(tmp_path: Path) -> None:
-    told = Told(EVALUATED, Reasoning(text="I look."), *CALL, finished("tool_calls"))
+    told = Told(EVALUATED, ReasoningDelta(text="I look."), *CALL, finished("tool_calls"))
     async with served(tmp_path, generations=told) as door:
         answer = await raw(door.url, PATH + QUERY, first_request(), headers=HEADERS)
         message = message_of(reread_sse(answer.body))
@@ -126,7 +127,7 @@ async def test_an_agents_first_requests_are_understood(tmp_path: Path) -> None:
 
 async def test_the_start_waits_for_the_count_and_pings_until_then(tmp_path: Path) -> None:
     ready = asyncio.Event()
-    told = Told(Progress(processed=1, cached=0, total=30), ready, *ANSWER)
+    told = Told(PromptProgress(processed=1, cached=0, total=30), ready, *ANSWER)
     async with served(tmp_path, generations=told) as door:
         body = asked(stream=True)
         async with door.session.post(door.url + PATH, json=body) as response:

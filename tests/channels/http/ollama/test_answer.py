@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from clawd.channels.http.model_api import GatewayEvent
 from clawd.channels.http.ollama.chat import Form, OllamaAnswer
 from clawd.errors import ProviderError
-from clawd.providers.base import CallDelta, Failed, Finished, Progress, Reasoning, Text
-from clawd.wire.events import ToolRequested
+from clawd.providers.base import CallDelta, Failed, Finished, Text
+from clawd.wire.events import PromptProgress, ReasoningDelta, ToolRequested
 from tests.channels.http.answers import CUTS, Named, answers, folded
 from tests.channels.http.told import EVALUATED, finished, reread_lines
 
@@ -68,9 +68,9 @@ def test_a_stream_in_any_pieces_tells_the_whole_answer(
 
 def test_a_stream_is_just_these_lines() -> None:
     events: list[GatewayEvent] = [
-        Progress(processed=1, cached=0, total=30),
+        PromptProgress(processed=1, cached=0, total=30),
         EVALUATED,
-        Reasoning(text="hm"),
+        ReasoningDelta(text="hm"),
         Text(text="Good\u2028day"),
         CallDelta(index=0, id="call_1", name="look"),
         CallDelta(index=0, arguments='{"at": 1}'),
@@ -103,7 +103,7 @@ def test_a_stream_is_just_these_lines() -> None:
 
 
 def test_generate_has_text_and_thoughts_beside_each_other() -> None:
-    events: list[GatewayEvent] = [Reasoning(text="hm"), Text(text="yes"), finished("length")]
+    events: list[GatewayEvent] = [ReasoningDelta(text="hm"), Text(text="yes"), finished("length")]
     value = whole("generate", events)
     assert (value["response"], value["thinking"]) == ("yes", "hm")
     assert (value["done"], value["done_reason"]) == (True, "length")
@@ -111,7 +111,7 @@ def test_generate_has_text_and_thoughts_beside_each_other() -> None:
 
 
 def test_thoughts_are_left_out_where_nobody_wants_them() -> None:
-    events: list[GatewayEvent] = [Reasoning(text="hm"), Text(text="yes"), finished()]
+    events: list[GatewayEvent] = [ReasoningDelta(text="hm"), Text(text="yes"), finished()]
     for form in ("chat", "generate"):
         assert b"hm" not in streamed(form, events, shows_thoughts=False)
         assert "hm" not in str(whole(form, events, shows_thoughts=False))

@@ -6,11 +6,12 @@ from typing import Any
 
 from clawd import __version__
 from clawd.errors import ContextFullError, ProviderError
-from clawd.providers.base import CallDelta, Failed, Message, Reasoning, Text
+from clawd.providers.base import CallDelta, Failed, Message, Text
+from clawd.wire.events import ReasoningDelta
 from tests.channels.http.rig import served
 from tests.channels.http.told import EVALUATED, Told, finished, raw, reread_lines
 
-ANSWER = (EVALUATED, Reasoning(text="hm"), Text(text="Grüße "), Text(text="🙂"), finished())
+ANSWER = (EVALUATED, ReasoningDelta(text="hm"), Text(text="Grüße "), Text(text="🙂"), finished())
 CALL = (
     CallDelta(index=0, id="call_9", name="look"),
     CallDelta(index=0, arguments='{"at": "a'),

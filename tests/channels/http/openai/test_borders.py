@@ -25,15 +25,13 @@ from clawd.providers.base import (
     Evaluated,
     Finished,
     Message,
-    Progress,
-    Reasoning,
     Text,
     TokenLogprob,
     Usage,
 )
 from clawd.providers.http import SseParser
 from clawd.providers.openai import OpenAIAnswer
-from clawd.wire.events import Notice
+from clawd.wire.events import Notice, PromptProgress, ReasoningDelta
 from tests.channels.http.openai.rig import Fixed
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -55,11 +53,11 @@ def transcripts(draw: st.DrawFn) -> list[GatewayEvent]:
     events: list[GatewayEvent] = []
     if draw(st.booleans()):
         total = draw(st.integers(1, 50))
-        events.append(Progress(processed=draw(st.integers(0, total)), cached=0, total=total))
+        events.append(PromptProgress(processed=draw(st.integers(0, total)), cached=0, total=total))
         events.append(
             Evaluated(tokens=total, cached=0, elapsed_ms=1, context_used=total, context_size=99)
         )
-    events += [Reasoning(text=text) for text in draw(st.lists(TEXTS, max_size=3))]
+    events += [ReasoningDelta(text=text) for text in draw(st.lists(TEXTS, max_size=3))]
     for text in draw(st.lists(TEXTS, max_size=4)):
         token = TokenLogprob(text=text, piece=text.encode(), logprob=-1.0)
         events.append(Text(text=text, logprobs=(token,)))

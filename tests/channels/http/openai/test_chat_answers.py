@@ -14,13 +14,11 @@ from clawd.providers.base import (
     Failed,
     Finished,
     LikelyToken,
-    Progress,
-    Reasoning,
     Text,
     TokenLogprob,
     Usage,
 )
-from clawd.wire.events import Notice, ToolFinished, ToolRequested
+from clawd.wire.events import Notice, PromptProgress, ReasoningDelta, ToolFinished, ToolRequested
 from tests.channels.http.openai.recorded import OPENCODE_FIRST, WEATHER
 from tests.channels.http.openai.rig import DONE, HELLO, USAGE, Answer, door
 from tests.support.rows import each_row
@@ -67,7 +65,7 @@ def said(answer: Answer, index: int = 0) -> str:
 
 
 async def test_a_whole_answer_has_every_field() -> None:
-    async with door((Reasoning(text="Hm."), *HELLO)) as at:
+    async with door((ReasoningDelta(text="Hm."), *HELLO)) as at:
         told = (await at.chat({"model": "some/model"})).json()
     created, made = told.pop("created"), told.pop("id")
     assert isinstance(created, int) and made.startswith("chatcmpl-")
@@ -186,7 +184,7 @@ async def test_an_answer_that_was_cut_says_length_also_with_calls(stream: bool) 
 
 
 async def test_reasoning_travels_beside_the_content() -> None:
-    async with door((Reasoning(text="I "), Reasoning(text="think."), *HELLO)) as at:
+    async with door((ReasoningDelta(text="I "), ReasoningDelta(text="think."), *HELLO)) as at:
         answer = await at.chat({"stream": True})
     thought = "".join(delta.get("reasoning_content", "") for delta in deltas(answer))
     assert (thought, said(answer)) == ("I think.", "Hello")
@@ -280,8 +278,8 @@ async def test_timings_are_told_as_llama_cpp_tells_them() -> None:
 
 async def test_prompt_progress_goes_from_the_cache_to_the_whole_in_llama_cpps_words() -> None:
     events = (
-        Progress(processed=40, cached=10, total=100),
-        Progress(processed=80, cached=10, total=100),
+        PromptProgress(processed=40, cached=10, total=100),
+        PromptProgress(processed=80, cached=10, total=100),
         Evaluated(tokens=100, cached=10, elapsed_ms=5, context_used=100, context_size=200),
         *HELLO,
     )

@@ -4,7 +4,8 @@ from typing import Any
 
 from clawd import __version__
 from clawd.errors import ProviderError
-from clawd.providers.base import Failed, Finished, Progress, Sampling, Text, TokenLogprob
+from clawd.providers.base import Failed, Finished, Sampling, Text, TokenLogprob
+from clawd.wire.events import PromptProgress
 from tests.channels.http.openai.rig import HELLO, USAGE, Answer, Door, door
 from tests.support.rows import each_row
 
@@ -136,7 +137,7 @@ async def test_offsets_of_tokens_go_on_from_piece_to_piece() -> None:
 
 
 async def test_progress_is_told_in_llama_cpps_words() -> None:
-    events = (Progress(processed=5, cached=0, total=5), *HELLO)
+    events = (PromptProgress(processed=5, cached=0, total=5), *HELLO)
     async with door(events) as at:
         chunks = (await complete(at, stream=True, return_progress=True)).data()
     told = [chunk["prompt_progress"]["processed"] for chunk in chunks if "prompt_progress" in chunk]

@@ -12,21 +12,20 @@ from clawd.providers.base import (
     Finished,
     LikelyToken,
     Message,
-    Reasoning,
     Sampling,
     Text,
     TokenLogprob,
     ToolCall,
 )
-from clawd.wire.events import ToolRequested
+from clawd.wire.events import ReasoningDelta, ToolRequested
 from tests.channels.http.openai.recorded import CODEX_FIRST, CODEX_SECOND, WEATHER
 from tests.channels.http.openai.rig import DONE, HELLO, USAGE, Answer, Door, door
 from tests.support.rows import each_row
 
 FLAT = {"type": "function", **WEATHER["function"]}
 EVERYTHING: tuple[GatewayEvent, ...] = (
-    Reasoning(text="I "),
-    Reasoning(text="think."),
+    ReasoningDelta(text="I "),
+    ReasoningDelta(text="think."),
     Text(text="Let me "),
     Text(text="see."),
     CallDelta(index=0, id="call_x", name="get_weather"),
