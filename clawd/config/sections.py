@@ -122,6 +122,11 @@ class CompressionSection(Section):
         "only the number of messages counts.",
     )
 
+    @property
+    def most(self) -> int:
+        """The newest messages that stay, at most."""
+        return max(min(self.keep_most, self.at_messages // 2), 2)
+
 
 class ExternalToolsSection(Section):
     """Programs of this machine as tools, each named by a manifest CLAWD-<name>.tools."""

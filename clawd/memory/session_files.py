@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from clawd.config.sections import SessionFilesSection
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.conversations import find_conversation
 from clawd.memory.rows import Conversation, timestamp_now
@@ -27,14 +28,6 @@ _ONE = "conversation_id = ? AND name = ?"
 
 # Every f-string of SQL here is made of constants; values go in as parameters.
 # ruff: noqa: S608
-
-
-class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is kept: bytes of one file, bytes and files of one conversation."""
-
-    max_file_bytes: int = 8 << 20
-    max_conversation_bytes: int = 64 << 20
-    max_files: int = 200
 
 
 class FileNews(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +68,7 @@ class SessionFiles:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.limits = SessionLimits()
+        self.limits = SessionFilesSection()
         self.tell: Callable[[FileNews], None] = _tell_nobody
 
     async def list(self, conversation_id: str, *, owner: int | None) -> tuple[SessionFile, ...]:

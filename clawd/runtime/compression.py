@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from clawd.config.sections import CompressionSection
 from clawd.memory.checkpoints import Checkpoint, Shown
 from clawd.providers.base import Message
 
@@ -20,23 +21,6 @@ MIN_ROOM_TOKENS = 512
 MIN_SHOWN_TOKENS = 128  # of a message that is cut, at least
 CUT_RESULT_TOKENS = 64  # a shortened result keeps that much, at least
 ROOM_TO_GROW = 0.7
-
-
-class CompressionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of the configuration; see its section for what they mean."""
-
-    at_messages: int = 80
-    at_context_percent: int = 75
-    keep_least: int = 20
-    keep_most: int = 30
-    summary_tokens: int = 600
-    summary_timeout_s: float = 180.0
-    context_tokens: int = 0
-
-    @property
-    def most(self) -> int:
-        """The newest messages that stay, at most."""
-        return max(min(self.keep_most, self.at_messages // 2), 2)
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +69,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return self.start - (self.anchor is not None)
 
 
-def budget_tokens(settings: CompressionSettings, load: Load) -> int | None:
+def budget_tokens(settings: CompressionSection, load: Load) -> int | None:
     """Return how many tokens a request may have; None where the context's size is unknown.
 
     It is the configured share, or more where the system prompt and the tools fill most of that.
@@ -99,7 +83,7 @@ def budget_tokens(settings: CompressionSettings, load: Load) -> int | None:
     )
 
 
-def is_too_long(settings: CompressionSettings, load: Load) -> bool:
+def is_too_long(settings: CompressionSection, load: Load) -> bool:
     """Tell whether a request would have more tokens than it may."""
     budget = budget_tokens(settings, load)
     return budget is not None and load.tokens > budget
@@ -110,7 +94,7 @@ def can_never_fit(load: Load) -> bool:
     return 0 < load.context_tokens < load.fixed_tokens + load.pending_tokens
 
 
-def is_due(settings: CompressionSettings, load: Load, *, uncompressed: int = 0) -> bool:
+def is_due(settings: CompressionSection, load: Load, *, uncompressed: int = 0) -> bool:
     """Tell whether a conversation is to be compressed before a request is sent.
 
     `uncompressed` messages came back by undoing: they do not count.
@@ -119,7 +103,7 @@ def is_due(settings: CompressionSettings, load: Load, *, uncompressed: int = 0) 
     return too_many or is_too_long(settings, load)
 
 
-def room_for_kept(settings: CompressionSettings, load: Load, *, summary_tokens: int) -> int | None:
+def room_for_kept(settings: CompressionSection, load: Load, *, summary_tokens: int) -> int | None:
     """Return how many tokens may stay beside the summary, with room to grow."""
     budget = budget_tokens(settings, load)
     if budget is None:
@@ -136,7 +120,7 @@ class MessageRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def room_for_message(
-    settings: CompressionSettings, context_tokens: int, *, fixed_tokens: int
+    settings: CompressionSection, context_tokens: int, *, fixed_tokens: int
 ) -> MessageRoom:
     """Return how long a new message may be where nothing but the system prompt stands before it.
 
@@ -149,7 +133,7 @@ def room_for_message(
     )
 
 
-def summary_room(settings: CompressionSettings, load: Load) -> int:
+def summary_room(settings: CompressionSection, load: Load) -> int:
     """Return how long a summary may be, in tokens: a quarter of what is not fixed, at most."""
     budget = budget_tokens(settings, load)
     if budget is None:

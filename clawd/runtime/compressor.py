@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from clawd.config.sections import CompressionSection
 from clawd.errors import ContextFullError, InvalidRequestError
 from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, Shown
 from clawd.memory.conversations import Conversations
@@ -19,7 +20,6 @@ from clawd.providers.base import ChatRequest, Message, Provider, Sampling
 from clawd.providers.ledger import estimate_tokens
 from clawd.runtime.compression import (
     TEMPLATE_TOKENS,
-    CompressionSettings,
     Cut,
     Load,
     Wish,
@@ -75,7 +75,7 @@ class Compressor:
         conversations: Conversations,
         *,
         summariser: Summariser,
-        settings: Callable[[], CompressionSettings],
+        settings: Callable[[], CompressionSection],
         models: ModelBook | None = None,
     ) -> None:
         self.summariser = summariser

@@ -5,8 +5,8 @@ from typing import Literal
 
 import msgspec
 
+from clawd.config.sections import CompressionSection
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.turn_plan import TurnLimits
 from clawd.tools.offer import OfferRules
@@ -70,7 +70,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     home: Path | None = None
     agents_md: bool = True
     workspace_message: str = ""
-    compression: CompressionSettings = CompressionSettings()
+    compression: CompressionSection = CompressionSection()
     titles: Titles = "first-words"
     show_results: Literal["auto", "always", "never"] = "auto"
 

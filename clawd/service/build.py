@@ -74,7 +74,6 @@ from clawd.service.state import (
     LocalModels,
     State,
     engine_of,
-    knowledge_of,
 )
 from clawd.service.status import Began, DaemonStatus
 from clawd.service.toolset import Additions, Toolset
@@ -251,7 +250,7 @@ class Daemon:
             left_out=lambda: hidden_paths_of(self.state.loaded),
         )
         self._stack.push_async_callback(self.snapshots.close)
-        self.knowledge = Knowledge(lambda: knowledge_of(self.state.loaded))
+        self.knowledge = Knowledge(lambda: self.state.loaded.config.knowledge)
         self._stack.callback(self.knowledge.close)
         cgroup = await asyncio.to_thread(tools_cgroup) if self._owns_process else None
         if isinstance(cgroup, ToolsCgroup):

@@ -18,8 +18,6 @@ from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, size_bytes
 from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ModelNotFoundError
-from clawd.memory.knowledge.entries import KnowledgeSettings
-from clawd.memory.session_files import SessionLimits
 from clawd.providers.base import Provider
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions
@@ -27,7 +25,6 @@ from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider, RetrySettings, UnavailableProvider
 from clawd.providers.router import Backend, Labels, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider, load_script
-from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.prompt import PreambleOptions, PromptSettings, RuleOptions
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
 from clawd.runtime.turn_plan import TurnLimits
@@ -362,27 +359,6 @@ class LocalModels:
         )
 
 
-def knowledge_of(loaded: Loaded) -> KnowledgeSettings:
-    """Return the part of a configuration about knowledge."""
-    knowledge = loaded.config.knowledge
-    return KnowledgeSettings(
-        folder=knowledge.path,
-        max_body_bytes=knowledge.max_entry_bytes,
-        max_entries=knowledge.max_entries,
-        trash_bytes=knowledge.trash_mb << 20,
-    )
-
-
-def session_limits_of(loaded: Loaded) -> SessionLimits:
-    """Return how much conversations may keep beside their messages."""
-    section = loaded.config.session_files
-    return SessionLimits(
-        max_file_bytes=section.max_file_bytes,
-        max_conversation_bytes=section.max_conversation_bytes,
-        max_files=section.max_files,
-    )
-
-
 def forbidden_paths_of(loaded: Loaded) -> tuple[Path, ...]:
     """Return what no tool may touch: of the config, and the knowledge where the home is not.
 
@@ -443,7 +419,7 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
             retry_on_incomplete=config.agent.retry_on_incomplete,
         ),
         attended_rounds=config.agent.max_tool_rounds_attended,
-        compression=CompressionSettings(**config.compression.model_dump()),
+        compression=config.compression,
         titles=config.agent.titles,
         show_results=config.agent.show_results,
         max_queued_messages=config.limits.max_queued_messages,

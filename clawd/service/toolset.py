@@ -22,10 +22,9 @@ from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox
 from clawd.security.taint import TaintBook
 from clawd.service.mcp import McpTools
-from clawd.service.state import session_limits_of
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
-from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
+from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.external import (
     Found,
     Places,
@@ -221,7 +220,7 @@ class Toolset:
 
         What tools may keep beside a conversation is limited anew as well.
         """
-        self._memory.session_files.limits = session_limits_of(loaded)
+        self._memory.session_files.limits = loaded.config.session_files
         await self._additions.refresh(loaded)
 
     @property
@@ -260,7 +259,7 @@ class Toolset:
                 allowed_domains=policy.allowed_domains,
                 allowed_addresses=config.security.allowed_addresses,
             ),
-            web=WebSettings(**config.web.model_dump()),
+            web=config.web,
             jobs=self._jobs,
             shell_timeout_s=config.limits.shell_timeout_s,
             max_command_s=config.limits.max_command_s,

@@ -14,12 +14,13 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from clawd.config.sections import CompressionSection, KnowledgeSection
 from clawd.engine.client import EngineSettings, GenerationEvent
 from clawd.engine.protocol import Generate, ModelConfig
 from clawd.engine.supervisor import Engine
 from clawd.engine.worker.plainchat import CHATML
 from clawd.engine.worker.template import ChatTemplate, RenderInput
-from clawd.memory.knowledge.entries import Author, KnowledgeSettings
+from clawd.memory.knowledge.entries import Author
 from clawd.memory.knowledge.keywords import entry_name
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.knowledge.tools import knowledge_tools
@@ -27,7 +28,6 @@ from clawd.memory.tools import MemorySearch
 from clawd.providers.base import ChatRequest, strip_context_block
 from clawd.providers.ledger import PartTokens
 from clawd.providers.local import LocalProvider
-from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.context_facts import (
     AgentsMd,
     AgentsMdSettings,
@@ -102,12 +102,12 @@ class Story(RealHouse):
 
     def __init__(self, bench: Bench, engine: Recorder, model: Path) -> None:
         self.recorder = engine
-        folder = KnowledgeSettings(folder=bench.log.parent / "knowledge")
+        folder = KnowledgeSection(path=bench.log.parent / "knowledge")
         self.knowledge = Knowledge(lambda: folder, owner_uid=ADA.uid)
         self.conversation_id = ""
         super().__init__(bench, engine, model, 32768)
         # Compression is the other thing that may begin a prompt anew; it has tests of its own.
-        self.change(compression=CompressionSettings(at_messages=1_000))
+        self.change(compression=CompressionSection(at_messages=1_000))
         self.tools = [
             *knowledge_tools(self.knowledge, TaintBook()),
             Probe("plan"),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from clawd.config.sections import KnowledgeSection
 from clawd.errors import ProviderError
 from clawd.memory.indexer import BATCH, Indexer
-from clawd.memory.knowledge.entries import Author, KnowledgeSettings
+from clawd.memory.knowledge.entries import Author
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
@@ -27,7 +28,7 @@ def model() -> Subjects:
 
 @pytest.fixture
 async def knowledge(tmp_path: Path) -> AsyncIterator[Knowledge]:
-    settings = KnowledgeSettings(folder=tmp_path / "knowledge")
+    settings = KnowledgeSection(path=tmp_path / "knowledge")
     made = Knowledge(lambda: settings, owner_uid=ANNA)
     yield made
     made.close()

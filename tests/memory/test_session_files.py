@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawd.config.sections import SessionFilesSection
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.memory.session_files import SUMMARY_LIMIT, FileNews, SessionLimits, described
+from clawd.memory.session_files import SUMMARY_LIMIT, FileNews, described
 from clawd.memory.store import Memory
 from tests.memory.samples import ANNA, BEN, begun
 from tests.support.rows import each_row
@@ -77,7 +78,9 @@ async def test_a_number_is_never_given_twice(memory: Memory) -> None:
 
 async def test_what_was_kept_goes_oldest_first_and_what_was_written_stays(memory: Memory) -> None:
     files, conversation = memory.session_files, await begun(memory)
-    files.limits = SessionLimits(max_file_bytes=60, max_conversation_bytes=100, max_files=4)
+    files.limits = SessionFilesSection.model_construct(
+        max_file_bytes=60, max_conversation_bytes=100, max_files=4
+    )
     await files.save(conversation.id, "named.txt", b"n" * 40, owner=ANNA)
     for _ in range(2):
         await files.keep(conversation.id, "shell", b"k" * 20, owner=ANNA)
@@ -95,7 +98,9 @@ async def test_what_was_kept_goes_oldest_first_and_what_was_written_stays(memory
 
 async def test_a_refused_file_drops_nothing(memory: Memory) -> None:
     files, conversation = memory.session_files, await begun(memory)
-    files.limits = SessionLimits(max_file_bytes=100, max_conversation_bytes=100, max_files=9)
+    files.limits = SessionFilesSection.model_construct(
+        max_file_bytes=100, max_conversation_bytes=100, max_files=9
+    )
     await files.save(conversation.id, "named.txt", b"n" * 60, owner=ANNA)
     await files.keep(conversation.id, "shell", b"k" * 40, owner=ANNA)
     for size in (50, 101):
@@ -106,7 +111,7 @@ async def test_a_refused_file_drops_nothing(memory: Memory) -> None:
 
 async def test_there_are_only_so_many_files(memory: Memory) -> None:
     files, conversation = memory.session_files, await begun(memory)
-    files.limits = SessionLimits(max_files=2)
+    files.limits = SessionFilesSection.model_construct(max_files=2)
     await files.keep(conversation.id, "shell", b"", owner=ANNA)
     await files.save(conversation.id, "a", b"", owner=ANNA)
     await files.save(conversation.id, "b", b"", owner=ANNA)
@@ -190,7 +195,7 @@ async def test_m6_every_change_is_told_once_it_is_kept(memory: Memory) -> None:
     files, conversation = memory.session_files, await begun(memory)
     told: list[FileNews] = []
     files.tell = told.append
-    files.limits = SessionLimits(max_files=3)
+    files.limits = SessionFilesSection.model_construct(max_files=3)
     kept = await files.keep(conversation.id, "shell", b"long", owner=ANNA)
     saved = await files.save(conversation.id, "a.txt", b"one", owner=ANNA)
     longer = await files.append(conversation.id, "a.txt", b" two", owner=ANNA)

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from clawd.config.sections import CompressionSection
 from clawd.providers.base import Message, ToolCall
 from clawd.runtime.compression import (
     CUT_RESULT_TOKENS,
-    CompressionSettings,
     Load,
     Selection,
     Wish,
@@ -24,7 +24,7 @@ from clawd.runtime.compression import (
 from clawd.runtime.context import open_calls
 from tests.support.rows import each_row
 
-SETTINGS = CompressionSettings()
+SETTINGS = CompressionSection()
 
 
 def user(text: str = "u") -> Message:
@@ -239,5 +239,5 @@ def test_what_stays_and_the_summary_fit_the_budget(fixed: int, pending: int, siz
 
 
 def test_never_more_than_half_of_the_limit_stays() -> None:
-    assert CompressionSettings(at_messages=20).most == 10
-    assert CompressionSettings(keep_most=12).most == 12
+    assert CompressionSection(at_messages=20).most == 10
+    assert CompressionSection(keep_most=12).most == 12

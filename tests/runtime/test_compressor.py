@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from clawd.config.sections import CompressionSection
 from clawd.errors import BusyError, ContextFullError, InvalidRequestError, ProviderError
 from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.rows import NewMessage
 from clawd.providers.base import ChatRequest, Message, ToolCall
-from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.message_rows import ACKNOWLEDGEMENT
 from clawd.runtime.summariser import NoTextError
 from clawd.runtime.transcript import OPENING, PAUSED, SUMMARISER
@@ -365,7 +365,7 @@ async def test_a_full_context_is_cut_plainly_where_there_is_no_summary(
 
 async def test_a_model_that_takes_too_long_gives_no_summary(bench: Bench) -> None:
     house = counting(bench, plain, [Pause(), *SUMMARY], size=0)
-    house.change(compression=CompressionSettings(summary_timeout_s=0.01))
+    house.change(compression=CompressionSection(summary_timeout_s=0.01))
     conversation_id = await talk(house, 41)
     assert not await made(house, conversation_id)
     assert model_of(house).closed_streams == len(model_of(house).requests)
@@ -528,7 +528,7 @@ async def test_r10_where_the_wish_does_not_fit_behind_them_the_messages_are_show
     house = on_this_machine(bench, lambda _: says(words(600)))
     conversation_id = await talk(house, 4)
     # Nearly all of a nearly full context is to go: nothing fits behind it.
-    house.change(compression=CompressionSettings(at_context_percent=95, keep_most=2))
+    house.change(compression=CompressionSection(at_context_percent=95, keep_most=2))
     await talk(house, 3, conversation_id)
     assert {asked.system == SUMMARISER for asked in model_of(house).side} == {True}
     full = ContextFullError("the prompt is too long")
@@ -545,7 +545,7 @@ async def test_r10_after_a_start_a_long_conversation_is_not_read_again_for_its_s
 ) -> None:
     for is_fresh in (False, True):
         house = on_this_machine(bench, lambda _: says(words(2_700)), size=60_000)
-        house.change(compression=CompressionSettings(keep_least=2, keep_most=4))
+        house.change(compression=CompressionSection(keep_least=2, keep_most=4))
         conversation_id = await talk(house, 15)
         if is_fresh:
             house.restart()

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from clawd.config.sections import CompressionSection, SessionFilesSection
 from clawd.errors import ContextFullError
-from clawd.memory.session_files import SessionLimits
 from clawd.providers.base import ChatRequest
-from clawd.runtime.compression import CompressionSettings
 from clawd.runtime.context_facts import FactScope
 from clawd.runtime.session_files import LISTED, SessionFileList, cut_message
 from clawd.security.policy import PolicySettings
@@ -47,7 +46,7 @@ def tools(bench: Bench) -> list[Tool]:
 
 def house_with(bench: Bench, *hops: object) -> House:
     house = House(bench, *hops, tools=tools(bench))  # type: ignore[arg-type]
-    house.change(compression=CompressionSettings(context_tokens=CONTEXT))
+    house.change(compression=CompressionSection(context_tokens=CONTEXT))
     house.sources.append(SessionFileList(bench.memory.session_files))
     house.restart()
     return house
@@ -94,7 +93,7 @@ async def test_r9_a_message_that_fits_is_whole_however_long(
     bench: Bench, context_tokens: int
 ) -> None:
     house = house_with(bench, says("read"))
-    house.change(compression=CompressionSettings(context_tokens=context_tokens))
+    house.change(compression=CompressionSection(context_tokens=context_tokens))
     ticket = await house.send(WORDS)
     assert not [event for event in await events_of(ticket) if isinstance(event, Notice)]
     assert last_user(house.model.requests[0]).endswith(WORDS)
@@ -187,7 +186,7 @@ async def test_each_request_extends_the_one_before_whatever_becomes_of_the_files
 
 async def test_r9_a_model_that_cannot_read_is_told_so(bench: Bench) -> None:
     house = House(bench, says("read"))  # no file_read among its tools
-    house.change(compression=CompressionSettings(context_tokens=CONTEXT))
+    house.change(compression=CompressionSection(context_tokens=CONTEXT))
     await house.say(WORDS)
     assert "message-1.txt, which you cannot read" in last_user(house.model.requests[0])
 
@@ -206,7 +205,7 @@ async def test_what_is_shown_of_a_cut_message_is_the_configured_length(
 
 
 async def test_a_message_that_cannot_be_kept_is_not_lost(bench: Bench) -> None:
-    bench.memory.session_files.limits = SessionLimits(max_file_bytes=10)
+    bench.memory.session_files.limits = SessionFilesSection.model_construct(max_file_bytes=10)
     house = house_with(bench, says("read"))
     await house.say(WORDS)
     assert last_user(house.model.requests[0]).endswith(WORDS)

@@ -190,7 +190,7 @@ def test_the_runtime_gets_every_key_of_compression_and_the_titles(tmp_path: Path
     (tmp_path / "config.toml").write_text(text)
     environ = {"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}
     runtime = runtime_of(load(environ=environ))
-    assert msgspec.structs.asdict(runtime.compression) == keys
+    assert runtime.compression.model_dump() == keys
     assert runtime.titles == "model"
 
 

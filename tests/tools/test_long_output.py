@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from clawd.config.sections import SessionFilesSection
 from clawd.memory.rows import Conversation
-from clawd.memory.session_files import SessionFiles, SessionLimits
+from clawd.memory.session_files import SessionFiles
 from clawd.receipts.record import sha256_hex
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
@@ -142,10 +143,10 @@ async def test_what_cannot_be_kept_is_cut_and_told_all_the_same(bench: Bench, wh
     files, scope = bench.memory.session_files, bench.scope()
     match why:
         case "no room":
-            files.limits = SessionLimits(max_files=1)
+            files.limits = SessionFilesSection.model_construct(max_files=1)
             await files.save("conv-1", "named.txt", b"", owner=ADA.uid)
         case "too large":
-            files.limits = SessionLimits(max_file_bytes=SIZE - 1)
+            files.limits = SessionFilesSection.model_construct(max_file_bytes=SIZE - 1)
         case "no conversation":
             await bench.memory.conversations.delete("conv-1", owner=ADA.uid)
         case _:

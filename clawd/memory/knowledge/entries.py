@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 
+from clawd.config.sections import KnowledgeSection
 from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.memory.knowledge.files import (
     HEADER_LIMIT_BYTES,
@@ -154,15 +154,6 @@ _TRIES = 3
 _SNIPPET_BYTES = HEADER_LIMIT_BYTES + 4 * _SNIPPET_LIMIT
 
 
-class KnowledgeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where knowledge lies and how much there may be, for each person."""
-
-    folder: Path
-    max_body_bytes: int = 256 * 1024
-    max_entries: int = 10_000
-    trash_bytes: int = 64 << 20
-
-
 class Author(msgspec.Struct, frozen=True, kw_only=True):
     """Who writes: a person outside of conversations, or a model in one with these sources."""
 
@@ -225,7 +216,7 @@ class Shelf:
         settings: the limits.
     """
 
-    def __init__(self, files: EntryFiles, settings: KnowledgeSettings) -> None:
+    def __init__(self, files: EntryFiles, settings: KnowledgeSection) -> None:
         self.files = files
         self._settings = settings
         self._seen: dict[str, Seen] = {}
@@ -379,7 +370,7 @@ class Shelf:
             near = [card.file for card in _ranked(cards.values(), wanted.keywords)]
             safe = [file for file in near if not cards[file].untrusted]
             return FoundPage(hits=(), total=0, suggestions=tuple(safe[:_MAX_LOADED]))
-        limit = self._settings.max_body_bytes + HEADER_LIMIT_BYTES
+        limit = self._settings.max_entry_bytes + HEADER_LIMIT_BYTES
         hits = (self._hit(card, limit) for card in found[:_MAX_LOADED])
         return FoundPage(hits=tuple(hit for hit in hits if hit), total=len(found))
 
@@ -434,13 +425,13 @@ class Shelf:
             BusyError: it has gone meanwhile.
             InvalidRequestError: somebody made it longer than an entry can be.
         """
-        limit = self._settings.max_body_bytes + HEADER_LIMIT_BYTES
+        limit = self._settings.max_entry_bytes + HEADER_LIMIT_BYTES
         found = self.files.read(file, limit + 1)
         if found is None:
             raise BusyError(f'"{file}" has just gone', retry_after_s=0.1, hint="Try again.")
         if len(found[0]) > limit:
             raise InvalidRequestError(
-                f'"{file}" is longer than the {self._settings.max_body_bytes} bytes that an entry '
+                f'"{file}" is longer than the {self._settings.max_entry_bytes} bytes that an entry '
                 "can have; it is left alone",
                 hint="Make it shorter by hand, or write an entry with other keywords.",
             )
@@ -463,7 +454,7 @@ class Shelf:
                 "there is no content to keep; write it: "
                 '{"keywords": "backup server", "content": "The backup server is nas2."}'
             )
-        size, limit = len(body.encode(errors="replace")), self._settings.max_body_bytes
+        size, limit = len(body.encode(errors="replace")), self._settings.max_entry_bytes
         if size > limit:
             raise InvalidRequestError(
                 f"{beginning} {size} bytes, and {limit} is the most",

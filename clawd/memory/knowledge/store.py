@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from clawd.config.sections import KnowledgeSection
 from clawd.errors import StorageError
 from clawd.kernel.threads import Pool
 from clawd.memory.knowledge.entries import (
@@ -15,7 +16,6 @@ from clawd.memory.knowledge.entries import (
     Card,
     FoundPage,
     KeywordUse,
-    KnowledgeSettings,
     Shelf,
     Unseen,
     Written,
@@ -55,12 +55,12 @@ class Knowledge:
     """
 
     def __init__(
-        self, settings: Callable[[], KnowledgeSettings], *, owner_uid: int | None = None
+        self, settings: Callable[[], KnowledgeSection], *, owner_uid: int | None = None
     ) -> None:
         self._settings = settings
         self._owner_uid = os.getuid() if owner_uid is None else owner_uid
         self._thread = Pool(1, "knowledge")
-        self._shelves: dict[tuple[int, KnowledgeSettings], Shelf] = {}
+        self._shelves: dict[tuple[int, KnowledgeSection], Shelf] = {}
         self.meaning: Meaning | None = None
         self.changed: Callable[[], None] = _nobody
 
@@ -71,11 +71,11 @@ class Knowledge:
     @property
     def keeps_old(self) -> bool:
         """Whether what is replaced or deleted is kept in a trash."""
-        return self._settings().trash_bytes > 0
+        return self._settings().trash_mb > 0
 
     def folder(self, uid: int) -> Path:
         """Return the folder of a person's entries, which may not be there yet."""
-        return self._settings().folder / self._name(uid)
+        return self._settings().path / self._name(uid)
 
     async def save(self, name: EntryName, content: str, author: Author) -> Written:
         """Make an entry, or replace the one that is there; the old one goes to the trash.
@@ -139,7 +139,7 @@ class Knowledge:
 
         def names() -> list[str]:
             try:
-                return [entry.name for entry in os.scandir(self._settings().folder)]
+                return [entry.name for entry in os.scandir(self._settings().path)]
             except OSError:
                 return []
 
@@ -178,7 +178,7 @@ class Knowledge:
         key = (uid, settings)
         shelf = self._shelves.pop(key, None)
         if shelf is None:
-            files = EntryFiles(settings.folder, self._name(uid), trash_bytes=settings.trash_bytes)
+            files = EntryFiles(settings.path, self._name(uid), trash_bytes=settings.trash_mb << 20)
             shelf = Shelf(files, settings)
         self._shelves[key] = shelf
         while len(self._shelves) > MAX_SHELVES:

@@ -6,6 +6,7 @@ from typing import ClassVar
 import msgspec
 from typing_extensions import override
 
+from clawd.config.sections import WebSection
 from clawd.errors import ClawError
 from clawd.security.approval_rules import file_need
 from clawd.security.file_content import Keeper
@@ -22,36 +23,6 @@ from clawd.tools.plans import PlanStore
 from clawd.tools.preview import RehearsedWorkspace
 from clawd.tools.session_files import SessionAccess
 from clawd.wire.references import looks_like_reference
-
-
-class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How web_search, web_fetch and pdf_extract work.
-
-    Attributes:
-        search_backends: search engines in the order they are asked.
-        max_results: of one search, unless the call says otherwise.
-        region: country and language of a search.
-        safesearch: on, moderate or off.
-        user_agent: how they name themselves.
-        search_timeout_s: how long a search may take, all engines together.
-        max_page_bytes: how much of a page is read.
-        max_pdf_bytes: how large a PDF may be.
-        max_pdf_pages: how many pages of it one call reads.
-        extract_timeout_s: how long reading the text of a page or PDF may take.
-        extract_memory_bytes: memory of the process that reads it.
-    """
-
-    search_backends: tuple[str, ...] = ("duckduckgo", "brave", "mojeek", "yahoo", "wikipedia")
-    max_results: int = 5
-    region: str = "us-en"
-    safesearch: str = "moderate"
-    user_agent: str = "Mozilla/5.0 (compatible; clawd)"
-    search_timeout_s: float = 20.0
-    max_page_bytes: int = 2_000_000
-    max_pdf_bytes: int = 20_000_000
-    max_pdf_pages: int = 50
-    extract_timeout_s: float = 15.0
-    extract_memory_bytes: int = 512 << 20
 
 
 class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +54,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     plans: PlanStore | None = None
     sessions: SessionAccess | None = None
     network: NetworkRules = NetworkRules()
-    web: WebSettings = WebSettings()
+    web: WebSection = WebSection()
     jobs: Jobs | None = None
     shell_timeout_s: float = 15.0
     max_command_s: float = 1_800.0

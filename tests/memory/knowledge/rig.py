@@ -3,9 +3,8 @@
 import os
 from pathlib import Path
 
-import msgspec
-
-from clawd.memory.knowledge.entries import Author, FoundPage, KnowledgeSettings, Written
+from clawd.config.sections import KnowledgeSection
+from clawd.memory.knowledge.entries import Author, FoundPage, Written
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
 from clawd.memory.knowledge.store import Knowledge
 
@@ -18,11 +17,11 @@ class Notes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.settings = KnowledgeSettings(folder=folder)
+        self.settings = KnowledgeSection(path=folder)
         self.knowledge = Knowledge(lambda: self.settings)
 
     def limit(self, **limits: int) -> None:
-        self.settings = msgspec.structs.replace(self.settings, **limits)
+        self.settings = self.settings.model_copy(update=limits)
 
     async def save(
         self, keywords: str, content: str, *, fix: bool = False, author: Author | None = None

@@ -365,16 +365,16 @@ async def test_a_deleted_entry_lies_in_the_trash(notes: Notes) -> None:
 
 
 async def test_the_trash_keeps_the_newest_within_its_size(notes: Notes) -> None:
-    notes.limit(trash_bytes=4 * KIB)
+    notes.limit(trash_mb=1)
     for number in range(12):
-        await notes.save("a", f"{number:02}" + "x" * KIB)
+        await notes.save("a", f"{number:02}" + "x" * 250 * KIB)
     kept = notes.trashed()
-    assert [text.partition("\n\n")[2][:2] for text in kept] == ["08", "09", "10"]
-    assert sum(map(len, kept)) <= 4 * KIB
+    assert [text.partition("\n\n")[2][:2] for text in kept] == ["07", "08", "09", "10"]
+    assert sum(map(len, kept)) <= 1024 * KIB
 
 
 async def test_a_trash_of_nothing_keeps_nothing(notes: Notes) -> None:
-    notes.limit(trash_bytes=0)
+    notes.limit(trash_mb=0)
     await notes.save("a", "x")
     await notes.save("a", "y")
     await notes.delete("a")

@@ -242,7 +242,7 @@ async def test_a_fixed_entry_is_deleted_where_a_person_can_be_asked_only(world: 
 
 
 async def test_without_a_trash_nothing_is_said_to_lie_there(world: World) -> None:
-    world.notes.limit(trash_bytes=0)
+    world.notes.limit(trash_mb=0)
     await world.call("knowledge_save", keywords="a", content="one")
     told = await world.text("knowledge_save", keywords="a", content="two")
     assert told.startswith('replaced "a.md" (3 B → 3 B); the old text is gone. To add')

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from clawd.config.sections import WebSection
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
@@ -16,7 +17,7 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.arguments import Form, decode_arguments
 from clawd.tools.base import Tool, ToolContext, ToolResult, traits_of
 from clawd.tools.builtin.catalogue import builtin_tools
-from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
+from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.reader import MAX_CHARS, Reader, Reading
 
 
@@ -46,7 +47,7 @@ class Bench:
             network=self.network,
             http_timeout_s=100,
             shell_timeout_s=100,
-            web=WebSettings(extract_timeout_s=100, search_timeout_s=100),
+            web=WebSection(extract_timeout_s=100, search_timeout_s=100),
         )
         tools = builtin_tools(msgspec.structs.replace(deps, **self.changes))
         return next(tool for tool in tools if tool.name == name)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawd.config.sections import WebSection
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
 from clawd.security.network import NetworkRules
-from clawd.tools.builtin.deps import WebSettings
 from clawd.tools.builtin.pdf_extract import LAST_PAGE, _missing, limited, page_ranges
 from tests.support.rows import each_row
 from tests.tools.builtin import tiny_pdf as made
@@ -64,7 +64,7 @@ async def test_pages_are_chosen_and_the_rest_is_told(bench: Bench) -> None:
         "text 2", "text 3", "text 9"
     ]  # fmt: skip
     assert chosen.metadata["truncated"] is False
-    bench.changes = {"web": WebSettings(max_pdf_pages=4, extract_timeout_s=100)}
+    bench.changes = {"web": WebSection(max_pdf_pages=4, extract_timeout_s=100)}
     some = await bench.call("pdf_extract", source=name)
     assert some.output.endswith('[more: ask with pages = "5-10" for what was left out]')
     assert some.metadata["read"] == 4
@@ -158,14 +158,16 @@ async def test_a_page_that_unpacks_to_too_much_is_told_as_unreadable(bench: Benc
 
 
 async def test_reading_that_takes_too_long_is_ended(bench: Bench) -> None:
-    bench.changes = {"web": WebSettings(extract_timeout_s=3)}
+    bench.changes = {"web": WebSection(extract_timeout_s=3)}
     result = await bench.call("pdf_extract", source=put(bench, made.endless_text()))
     assert not result.success
     assert "reading took over 3 s and was ended" in result.error
 
 
 async def test_reading_that_needs_too_much_memory_is_ended(bench: Bench) -> None:
-    bench.changes = {"web": WebSettings(extract_memory_bytes=16 * MIB, extract_timeout_s=100)}
+    bench.changes = {
+        "web": WebSection.model_construct(extract_memory_bytes=16 * MIB, extract_timeout_s=100)
+    }
     result = await bench.call("pdf_extract", source=put(bench, tiny_pdf(["x"])))
     assert "16 MiB of memory" in result.error or "MemoryError" in result.error
 
@@ -182,7 +184,7 @@ async def test_a_page_count_that_lies_costs_nothing(bench: Bench) -> None:
 
 async def test_a_long_document_is_read_up_to_the_limit_of_pages(bench: Bench) -> None:
     data = tiny_pdf(["fine words"] * 2_000)
-    bench.changes = {"web": WebSettings(max_pdf_pages=1_000, extract_timeout_s=100)}
+    bench.changes = {"web": WebSection(max_pdf_pages=1_000, extract_timeout_s=100)}
     result = await bench.call("pdf_extract", source=put(bench, data))
     assert result.metadata["read"] == 1_000
     assert 'pages = "1001-2000"' in result.output
@@ -200,7 +202,7 @@ async def test_what_is_no_pdf_is_told_as_what_it_is(bench: Bench, site: Site) ->
 
 
 async def test_what_is_too_large_is_not_read(bench: Bench, site: Site) -> None:
-    bench.changes = {"web": WebSettings(max_pdf_bytes=100_000)}
+    bench.changes = {"web": WebSection(max_pdf_bytes=100_000)}
     local = await bench.call("pdf_extract", source=put(bench, b"%PDF-1.7" + bytes(200_000)))
     assert "too large: over 100000 bytes" in local.error
     endless = await bench.call("pdf_extract", source=site.url("/endless-pdf"))

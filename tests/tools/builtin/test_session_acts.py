@@ -199,8 +199,8 @@ async def test_output_that_looks_binary_is_shown_as_it_was_told(
 
 
 async def test_too_much_is_refused_and_changes_nothing(bench: Bench, memory: Memory) -> None:
-    memory.session_files.limits = msgspec.structs.replace(
-        memory.session_files.limits, max_file_bytes=10
+    memory.session_files.limits = memory.session_files.limits.model_copy(
+        update={"max_file_bytes": 10}
     )
     await bench.call("file_write", path="file+session://a", content="12345678")
     done = await tried(bench, "file_append", path="file+session://a", content="901")

@@ -6,11 +6,11 @@ from urllib.parse import quote
 
 import pytest
 
+from clawd.config.sections import WebSection
 from clawd.errors import ForbiddenError, SandboxUnavailableError
 from clawd.security.network import NetworkRules
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.base import ToolResult
-from clawd.tools.builtin.deps import WebSettings
 from tests.support.rows import each_row
 from tests.support.time_limits import TimeLimit
 from tests.tools.builtin.conftest import Bench
@@ -129,7 +129,7 @@ async def test_a_pdf_is_told_with_the_call_that_reads_it(
 async def test_a_body_is_read_up_to_the_limit_and_no_further(
     bench: Bench, site: Site, path: str
 ) -> None:
-    bench.changes = {"web": WebSettings(max_page_bytes=300_000, extract_timeout_s=100)}
+    bench.changes = {"web": WebSection(max_page_bytes=300_000, extract_timeout_s=100)}
     result = await fetched(bench, site, path)
     assert (result.metadata["bytes"], result.metadata["truncated"]) == (300_000, True)
     assert "[cut: only the first 300000 bytes of the page were read]" in result.output
@@ -139,7 +139,7 @@ async def test_a_body_is_read_up_to_the_limit_and_no_further(
 
 
 async def test_a_stream_that_unpacks_to_nothing_is_ended_too(bench: Bench, site: Site) -> None:
-    bench.changes = {"web": WebSettings(max_page_bytes=300_000, extract_timeout_s=100)}
+    bench.changes = {"web": WebSection(max_page_bytes=300_000, extract_timeout_s=100)}
     result = await fetched(bench, site, "/gzip-of-nothing")
     assert result.metadata["bytes"] == 0
     async with asyncio.timeout(60):
@@ -149,7 +149,7 @@ async def test_a_stream_that_unpacks_to_nothing_is_ended_too(bench: Bench, site:
 
 @pytest.mark.usefixtures("read_here")
 async def test_a_call_may_ask_for_less_but_not_for_more(bench: Bench, site: Site) -> None:
-    bench.changes = {"web": WebSettings(max_page_bytes=50_000, extract_timeout_s=100)}
+    bench.changes = {"web": WebSection(max_page_bytes=50_000, extract_timeout_s=100)}
     less = await fetched(bench, site, "/large", max_bytes=2_000)
     more = await fetched(bench, site, "/large", max_bytes=50_000_000)
     none = await fetched(bench, site, "/large", max_bytes=-1)
@@ -174,7 +174,7 @@ async def test_a_slow_server_is_left(
 
 
 async def test_a_page_that_takes_too_long_to_read_is_told(bench: Bench, site: Site) -> None:
-    bench.changes = {"web": WebSettings(extract_timeout_s=0.01)}
+    bench.changes = {"web": WebSection(extract_timeout_s=0.01)}
     result = await fetched(bench, site, "/article")
     assert "reading took over 0.01 s and was ended" in result.error
 
@@ -182,7 +182,7 @@ async def test_a_page_that_takes_too_long_to_read_is_told(bench: Bench, site: Si
 async def test_a_page_of_nothing_but_angles_ends_within_the_limits(
     bench: Bench, site: Site
 ) -> None:
-    bench.changes = {"web": WebSettings(extract_timeout_s=30)}
+    bench.changes = {"web": WebSection(extract_timeout_s=30)}
     await fetched(bench, site, "/angles")
 
 
@@ -190,7 +190,7 @@ async def test_a_page_of_nothing_but_angles_ends_within_the_limits(
 async def test_links_are_counted_and_text_is_cut(bench: Bench, site: Site) -> None:
     result = await fetched(bench, site, "/links")
     assert result.metadata["links"] == 50
-    bench.changes = {"web": WebSettings(max_page_bytes=600_000, extract_timeout_s=100)}
+    bench.changes = {"web": WebSection(max_page_bytes=600_000, extract_timeout_s=100)}
     long = await fetched(bench, site, "/endless")
     assert "[cut: the text has " in long.output
     assert len(long.output) < 210_000

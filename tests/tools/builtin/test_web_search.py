@@ -8,9 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
+from clawd.config.sections import WebSection
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.tools.base import ToolResult
-from clawd.tools.builtin.deps import BuiltinDeps, WebSettings
+from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.transfer import Request, Response, Trouble
 from clawd.tools.builtin.web_search import WebSearchTool, engine_request
 from tests.security.canary import Names, canary
@@ -58,8 +59,11 @@ async def search(
     bench: Bench, engines: Callable[..., object], *backends: str, **arguments: object
 ) -> ToolResult:
     deps = BuiltinDeps(policy=bench.policy, home=bench.home, sandbox=bench.sandbox)
-    web = WebSettings(
-        search_backends=backends, region="de-de", search_timeout_s=100, extract_timeout_s=100
+    web = WebSection(
+        search_backends=backends,  # type: ignore[arg-type]
+        region="de-de",
+        search_timeout_s=100,
+        extract_timeout_s=100,
     )
     tool = WebSearchTool(msgspec.structs.replace(deps, web=web), engines)  # type: ignore[arg-type]
     return await tool.invoke({"query": "clawd daemon", **arguments}, bench.context())
@@ -265,14 +269,14 @@ async def test_a_search_ends_at_its_time_limit(bench: Bench) -> None:
         policy=bench.policy,
         home=bench.home,
         sandbox=bench.sandbox,
-        web=WebSettings(search_timeout_s=1.5),
+        web=WebSection(search_timeout_s=1.5),
     )
     result = await WebSearchTool(deps, never).invoke({"query": "x"}, bench.context())
     assert "the time limit of 1.5 s was met" in result.error
 
 
 async def test_a_parser_that_takes_too_long_is_a_problem_of_that_engine(bench: Bench) -> None:
-    web = WebSettings(search_backends=("brave",), extract_timeout_s=0.01)
+    web = WebSection(search_backends=("brave",), extract_timeout_s=0.01)
     deps = BuiltinDeps(policy=bench.policy, home=bench.home, sandbox=bench.sandbox, web=web)
     engines = Engines({})
     result = await WebSearchTool(deps, engines).invoke({"query": "x"}, bench.context())
@@ -319,7 +323,7 @@ def test_a_parser_sets_few_headers_and_no_lines_of_its_own() -> None:
 async def test_an_engine_whose_name_leads_to_this_machine_is_not_asked(bench: Bench) -> None:
     async with canary() as bird:
         names = Names({"search.brave.com": [["127.0.0.1"]]})
-        bench.changes = {"resolve": names, "web": WebSettings(search_backends=("brave",))}
+        bench.changes = {"resolve": names, "web": WebSection(search_backends=("brave",))}
         result = await bench.call("web_search", query="x")
         assert "it leads to 127.0.0.1" in result.error
         assert (names.asked, bird.attempts) == (["search.brave.com"], [])
