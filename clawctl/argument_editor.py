@@ -17,43 +17,43 @@ EDITORS = ("editor", "nano", "vi")
 MAX_EDITED_BYTES = 4 << 20
 
 
-class Edited(msgspec.Struct, frozen=True, kw_only=True):
+class EditedArguments(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it: new arguments, or why there are none."""
 
     arguments: str = ""
     problem: str = ""
 
 
-def edited_arguments(arguments: str, terminal: int) -> Edited:
+def edited_arguments(arguments: str, terminal: int) -> EditedArguments:
     """Open the arguments in an editor on the terminal, and return what they are then.
 
     The text is JSON, laid out for reading; what cannot be seen is written as an escape.
     """
     before = _laid_out(arguments)
     if before is None:
-        return Edited(problem="the arguments are no JSON object")
+        return EditedArguments(problem="the arguments are no JSON object")
     with tempfile.TemporaryDirectory(prefix="clawctl-") as folder:
         path = Path(folder) / "arguments.json"
         with _private(path) as file:
             os.write(file, before.encode())
         problem = _run_editor(path, terminal)
-        return Edited(problem=problem) if problem else _read(path, before)
+        return EditedArguments(problem=problem) if problem else _read(path, before)
 
 
-def _read(path: Path, before: str) -> Edited:
+def _read(path: Path, before: str) -> EditedArguments:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_EDITED_BYTES + 1)
     except OSError as error:
-        return Edited(problem=f"the file cannot be read: {error.strerror}")
+        return EditedArguments(problem=f"the file cannot be read: {error.strerror}")
     if len(data) > MAX_EDITED_BYTES:
-        return Edited(problem=f"the text has over {MAX_EDITED_BYTES} bytes")
+        return EditedArguments(problem=f"the text has over {MAX_EDITED_BYTES} bytes")
     after = _laid_out(data.decode(errors="replace"))
     if after is None:
-        return Edited(problem="what was written is no JSON object")
+        return EditedArguments(problem="what was written is no JSON object")
     if after == before:
-        return Edited(problem="nothing was changed")
-    return Edited(arguments=data.decode(errors="replace"))
+        return EditedArguments(problem="nothing was changed")
+    return EditedArguments(arguments=data.decode(errors="replace"))
 
 
 def _laid_out(text: str) -> str | None:

@@ -42,7 +42,7 @@ _UNREADABLE = (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, Over
 Progress = Callable[[int, int], None]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ArchivedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file: its path below an area, size, SHA-256, age, and whether its owner may run it."""
 
     path: str
@@ -80,7 +80,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: int
     receipts: ChainFacts
     left_out: tuple[str, ...]
-    files: tuple[Entry, ...]
+    files: tuple[ArchivedFile, ...]
 
     @property
     def total_bytes(self) -> int:
@@ -99,7 +99,7 @@ class ArchiveWriter:
         header.size, header.mode = len(data), 0o600
         self._tar.addfile(header, io.BytesIO(data))
 
-    def add(self, entry: Entry, file: BinaryIO, progress: Callable[[int], None]) -> None:
+    def add(self, entry: ArchivedFile, file: BinaryIO, progress: Callable[[int], None]) -> None:
         """Write a file.
 
         Raises:
@@ -146,7 +146,7 @@ class ArchiveReader:
         except _UNREADABLE as error:
             raise _refused(f"it cannot be read: {error}") from error
 
-    def files(self) -> Iterator[tuple[Entry, Iterator[bytes]]]:
+    def files(self) -> Iterator[tuple[ArchivedFile, Iterator[bytes]]]:
         """Yield every file with its pieces, which are to be taken before the next file.
 
         Raises:
@@ -191,7 +191,7 @@ class ArchiveReader:
         _check_entries(manifest)
         return manifest
 
-    def _pieces(self, member: tarfile.TarInfo, entry: Entry) -> Iterator[bytes]:
+    def _pieces(self, member: tarfile.TarInfo, entry: ArchivedFile) -> Iterator[bytes]:
         file = self._tar.extractfile(member)
         assert file is not None
         digest, count = hashlib.sha256(), 0

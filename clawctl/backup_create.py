@@ -20,7 +20,14 @@ from typing import BinaryIO
 
 import msgspec
 
-from clawctl.backup_archive import FORMAT, PIECE_BYTES, ArchiveWriter, ChainFacts, Entry, Manifest
+from clawctl.backup_archive import (
+    FORMAT,
+    PIECE_BYTES,
+    ArchivedFile,
+    ArchiveWriter,
+    ChainFacts,
+    Manifest,
+)
 from clawctl.backup_archive import Progress as Progress
 from clawd import __version__
 from clawd.errors import ClawError, StorageError
@@ -52,7 +59,7 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    entry: Entry
+    entry: ArchivedFile
     file: Path
 
 
@@ -332,7 +339,7 @@ def _described(file: Path, path: str) -> _Found:
             digest.update(piece)
             size += len(piece)
         about = os.fstat(opened.fileno())
-    entry = Entry(
+    entry = ArchivedFile(
         path=path,
         size=size,
         sha256=digest.hexdigest(),

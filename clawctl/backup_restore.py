@@ -33,7 +33,7 @@ ESTOP = "ESTOP"
 OLD_LOGS = "receipts-restored"
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class CheckedBackup(msgspec.Struct, frozen=True, kw_only=True):
     """What was found in a backup that holds what it says."""
 
     manifest: Manifest
@@ -70,7 +70,7 @@ class _Origin(msgspec.Struct, frozen=True, kw_only=True):
     old_log: str
 
 
-def check(stream: BinaryIO, room: Path, progress: Progress) -> Checked:
+def check(stream: BinaryIO, room: Path, progress: Progress) -> CheckedBackup:
     """Unpack a backup into a folder of its own, check all of it, and throw it away.
 
     Raises:
@@ -79,7 +79,7 @@ def check(stream: BinaryIO, room: Path, progress: Progress) -> Checked:
     with _staging(room) as staging:
         manifest = _unpack(stream, staging, progress)
         memory = _check_memory(staging / "home" / "memory.sqlite")
-        return Checked(
+        return CheckedBackup(
             manifest=manifest, receipts=_check_chain(staging / "home", manifest), memory=memory
         )
 

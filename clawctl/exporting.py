@@ -9,7 +9,7 @@ from typing import Literal, TextIO
 import msgspec
 
 from clawctl.client import Client
-from clawctl.progress import Progress
+from clawctl.progress import ProgressLine
 from clawd.errors import ClawError
 from clawd.wire.conversations import ConversationLine, ExportConversation, ListConversations
 from clawd.wire.safe_text import ascii_json, terminal_safe
@@ -69,7 +69,10 @@ def write_pieces(pieces: Iterator[str], path: Path, *, quiet: bool) -> None:
         ClawError: it is there, or cannot be written.
     """
     done = 0
-    with Progress(f"writing {path.name}", unit="bytes", quiet=quiet) as bar, new_file(path) as file:
+    with (
+        ProgressLine(f"writing {path.name}", unit="bytes", quiet=quiet) as bar,
+        new_file(path) as file,
+    ):
         for piece in pieces:
             done += file.write(piece)
             bar.tick(done)

@@ -29,7 +29,7 @@ _PROBE_BYTES = 64 << 20
 _GPU_LIBRARIES = ("cuda", "hip", "vulkan", "sycl", "metal")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogueModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model of the catalogue; what its fields mean stands in models.toml."""
 
     source: str
@@ -86,16 +86,16 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    models: dict[str, Entry]
+    models: dict[str, CatalogueModel]
 
 
-def catalogue() -> list[Entry]:
+def catalogue() -> list[CatalogueModel]:
     """Return all models of the catalogue, as they stand there."""
     told = msgspec.convert(tomllib.loads(CATALOGUE.read_text("utf-8")), _Catalogue)
     return [msgspec.structs.replace(entry, name=name) for name, entry in told.models.items()]
 
 
-def entry_of(name: str) -> Entry:
+def entry_of(name: str) -> CatalogueModel:
     """Return the model of a name, in any case.
 
     Raises:
@@ -111,7 +111,7 @@ def entry_of(name: str) -> Entry:
     )
 
 
-def fitting(entries: list[Entry], machine: Machine, good_for: str = "") -> list[Fit]:
+def fitting(entries: list[CatalogueModel], machine: Machine, good_for: str = "") -> list[Fit]:
     """Return the models that fit, those that use the machine best first; embeddings last."""
     fits = []
     for entry in entries:

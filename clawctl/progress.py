@@ -38,7 +38,7 @@ PLAIN_TURNING = "|/-\\"
 R = TypeVar("R")
 
 
-class Progress:
+class ProgressLine:
     """Draws one line in place; takes it away when it is left. `what` says what goes on.
 
     With `is_long` it tells how fast it goes, too, and a pipe gets a line from time to time.
@@ -70,7 +70,7 @@ class Progress:
         encoding = (getattr(self._stream, "encoding", None) or "").lower()
         self._is_plain = "utf" not in encoding
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressLine":
         return self
 
     def __exit__(
@@ -139,14 +139,14 @@ class Progress:
         self._drawn += 1
 
 
-def progress_of_command(what: str, *, unit: Literal["bytes", "count"] = "count") -> Progress:
+def progress_of_command(what: str, *, unit: Literal["bytes", "count"] = "count") -> ProgressLine:
     """Return the line of the command that runs, which may have been told to be quiet."""
     context = click.get_current_context(silent=True)
     app = context.find_object(App) if context is not None else None
-    return Progress(what, unit=unit, quiet=app is not None and app.is_quiet)
+    return ProgressLine(what, unit=unit, quiet=app is not None and app.is_quiet)
 
 
-def call(client: Client, params: Method[R], bar: Progress, *, limit_s: float) -> R:
+def call(client: Client, params: Method[R], bar: ProgressLine, *, limit_s: float) -> R:
     """Call a method that may take long, with the line drawn meanwhile.
 
     Raises:

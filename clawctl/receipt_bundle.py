@@ -29,7 +29,7 @@ HASHES_AT_ONCE = 200
 CALL_LIMIT_S = 120.0
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class ExportSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Whose contents are exported; the log goes whole, for parts of a chain prove nothing."""
 
     conversation_id: str = ""
@@ -57,7 +57,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     clawd: str
     created_at: str
     is_redacted: bool
-    selection: Selection
+    selection: ExportSelection
     receipts: int
     head_seq: int
     head_hash: str
@@ -74,14 +74,14 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         return f"{folder}: {self.receipts} receipts, {what}\n{head}"
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EncodedBytes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes: as text where they are UTF-8, else in Base64."""
 
     text: str | None = None
     base64: str | None = None
 
     @classmethod
-    def of(cls, data: bytes | None) -> "Content | None":
+    def of(cls, data: bytes | None) -> "EncodedBytes | None":
         """Return the form of the bytes; None for None."""
         if data is None:
             return None
@@ -101,12 +101,12 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return base64.b64decode(self.base64 or "", validate=True)
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ContentsLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of contents.jsonl."""
 
     seq: int
-    arguments: Content | None
-    result: Content | None
+    arguments: EncodedBytes | None
+    result: EncodedBytes | None
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class _Checkpoint(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.json.Encoder()
-_lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_lines: msgspec.json.Decoder[ContentsLine] = msgspec.json.Decoder(ContentsLine)
 _checkpoint: msgspec.json.Decoder[_Checkpoint] = msgspec.json.Decoder(_Checkpoint)
 _about: msgspec.json.Decoder[About] = msgspec.json.Decoder(About)
 
@@ -133,7 +133,7 @@ class BundleWriter:
         self,
         client: Client,
         folder: Path,
-        selection: Selection,
+        selection: ExportSelection,
         *,
         redact: bool,
         progress: Callable[[int], None] = lambda _receipts: None,
@@ -207,8 +207,8 @@ class BundleWriter:
         hashes = [each for r in wanted for each in (r.args_hash, r.result_hash)]
         found = self._load(hashes)
         for receipt in wanted:
-            arguments, result = Content.of(next(found)), Content.of(next(found))
-            line = Line(seq=receipt.seq, arguments=arguments, result=result)
+            arguments, result = EncodedBytes.of(next(found)), EncodedBytes.of(next(found))
+            line = ContentsLine(seq=receipt.seq, arguments=arguments, result=result)
             file.write(_encoder.encode(line) + b"\n")
             self._written += 1
             self._missing += (arguments is None) + (result is None)
@@ -297,7 +297,7 @@ def _check_contents(folder: Path, about: About) -> str:
     return ""
 
 
-def _has_hash(content: Content, wanted: str) -> bool:
+def _has_hash(content: EncodedBytes, wanted: str) -> bool:
     try:
         return hashlib.sha256(content.data()).hexdigest() == wanted
     except ValueError:

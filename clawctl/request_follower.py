@@ -75,7 +75,7 @@ class View(Protocol):
         ...
 
 
-class Answers(Protocol):
+class Answerer(Protocol):
     """Who answers where no person is at a terminal: `streaming.Program`."""
 
     def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
@@ -88,7 +88,7 @@ class Answers(Protocol):
 
 
 class AtTerminal:
-    """The person at a terminal, who is called to what waits; see `Answers`.
+    """The person at a terminal, who is called to what waits; see `Answerer`.
 
     Args:
         terminal: where they are.
@@ -119,7 +119,7 @@ class AtTerminal:
 
 
 class Nobody:
-    """No one who could be asked; see `Answers`."""
+    """No one who could be asked; see `Answerer`."""
 
     def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
         """Say no."""
@@ -130,7 +130,7 @@ class Nobody:
         stream.answer(question.question_id, "")
 
 
-def _answers(terminal: Terminal | Answers | None, title: str) -> Answers:
+def _answers(terminal: Terminal | Answerer | None, title: str) -> Answerer:
     if terminal is None:
         return Nobody()
     return AtTerminal(terminal, title) if isinstance(terminal, Terminal) else terminal
@@ -139,7 +139,7 @@ def _answers(terminal: Terminal | Answers | None, title: str) -> Answers:
 def follow(
     stream: Stream[R],
     view: View,
-    terminal: Terminal | Answers | None,
+    terminal: Terminal | Answerer | None,
     presses: list[float] | None = None,
     *,
     heard: Hear | None = None,

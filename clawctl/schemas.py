@@ -65,7 +65,7 @@ from clawd.wire.tools import (
 )
 
 
-class Answer(TurnFinished, frozen=True, kw_only=True, tag="answer"):
+class AgentAnswer(TurnFinished, frozen=True, kw_only=True, tag="answer"):
     """The end of a turn, with the calls, notices and hops that were seen on the way."""
 
     tool_calls: list[dict[str, Any]]
@@ -73,7 +73,7 @@ class Answer(TurnFinished, frozen=True, kw_only=True, tag="answer"):
     hops: list[dict[str, Any]]
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalSettled(msgspec.Struct, frozen=True, kw_only=True):
     """An approval, the word that was given, and what came of it."""
 
     approval: ApprovalLine
@@ -115,7 +115,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, str]
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationShown(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation with its messages, oldest first."""
 
     conversation: ConversationLine
@@ -242,12 +242,12 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TYPES: dict[str, Any] = {
-    "agent": Answer,
+    "agent": AgentAnswer,
     "agent show-prompt": PromptText,
-    "approval allow": Answered,
-    "approval approve": Answered,
-    "approval deny": Answered,
-    "approval edit": Answered,
+    "approval allow": ApprovalSettled,
+    "approval approve": ApprovalSettled,
+    "approval deny": ApprovalSettled,
+    "approval edit": ApprovalSettled,
     "approval list": list[ApprovalLine],
     "approval revoke": Done,
     "approval rules": list[RuleLine] | Done,
@@ -271,7 +271,7 @@ TYPES: dict[str, Any] = {
     "conversation rewind": Rewound,
     "conversation list": list[ConversationLine],
     "conversation rename": ConversationLine,
-    "conversation show": Conversation,
+    "conversation show": ConversationShown,
     "doctor": list[Finding],
     "estop": EstopReport,
     "files add": SessionFileLine,
@@ -311,7 +311,7 @@ TYPES: dict[str, Any] = {
     "memory export": Export | Exported,
     "memory list": list[ConversationLine],
     "memory search": list[MemoryHit],
-    "memory show": Conversation,
+    "memory show": ConversationShown,
     "metrics": MetricsReport,
     "model add": ModelAdded,
     "model accept": Confirmed,

@@ -61,11 +61,11 @@ READ_BYTES = 4_096
 SHOWN_BYTES = 200
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class StreamLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """A line that is written or read."""
 
 
-class Begin(Line, frozen=True, kw_only=True, tag="begin"):
+class Begin(StreamLine, frozen=True, kw_only=True, tag="begin"):
     """The turn begins; `mode` is how far the model may go, `workspace` where its tools act."""
 
     conversation_id: str
@@ -76,31 +76,31 @@ class Begin(Line, frozen=True, kw_only=True, tag="begin"):
     workspace: str
 
 
-class Text(Line, frozen=True, kw_only=True, tag="text"):
+class StreamedText(StreamLine, frozen=True, kw_only=True, tag="text"):
     """Text of the answer, to append."""
 
     text: str
 
 
-class Reasoning(Line, frozen=True, kw_only=True, tag="reasoning"):
+class StreamedReasoning(StreamLine, frozen=True, kw_only=True, tag="reasoning"):
     """What the model thinks, to append; no part of the answer."""
 
     text: str
 
 
-class Reset(Line, frozen=True, kw_only=True, tag="reset"):
+class Reset(StreamLine, frozen=True, kw_only=True, tag="reset"):
     """The text since the last tool result, or since the beginning, is void; it is asked again."""
 
     reason: str
 
 
-class Joined(Line, frozen=True, kw_only=True, tag="joined"):
+class Joined(StreamLine, frozen=True, kw_only=True, tag="joined"):
     """What a person said while the turn ran; the model reads it from here on."""
 
     text: str
 
 
-class ToolCall(Line, frozen=True, kw_only=True, tag="tool_call"):
+class StreamedCall(StreamLine, frozen=True, kw_only=True, tag="tool_call"):
     """The model asks for a call; `arguments` is JSON text, and may be none where it is broken."""
 
     call_id: str
@@ -108,7 +108,7 @@ class ToolCall(Line, frozen=True, kw_only=True, tag="tool_call"):
     arguments: str
 
 
-class Approval(Line, frozen=True, kw_only=True, tag="approval"):
+class Approval(StreamLine, frozen=True, kw_only=True, tag="approval"):
     """Somebody must say yes before a call runs: here, or by `clawctl approval approve ID`.
 
     Attributes:
@@ -135,7 +135,7 @@ class Approval(Line, frozen=True, kw_only=True, tag="approval"):
     answers: tuple[str, ...]
 
 
-class ApprovalAnswered(Line, frozen=True, kw_only=True, tag="approval_answered"):
+class ApprovalAnswered(StreamLine, frozen=True, kw_only=True, tag="approval_answered"):
     """An approval was answered, here or elsewhere, or ran out."""
 
     id: str
@@ -144,7 +144,7 @@ class ApprovalAnswered(Line, frozen=True, kw_only=True, tag="approval_answered")
     reason: str
 
 
-class Question(Line, frozen=True, kw_only=True, tag="question"):
+class StreamedQuestion(StreamLine, frozen=True, kw_only=True, tag="question"):
     """The model or clawd asks something; any text answers it, an option where there are some.
 
     `default` is what a person says by Enter alone; "" is no answer. With `url` it asks whether that
@@ -159,7 +159,7 @@ class Question(Line, frozen=True, kw_only=True, tag="question"):
     url: str
 
 
-class ToolStart(Line, frozen=True, kw_only=True, tag="tool_start"):
+class ToolStart(StreamLine, frozen=True, kw_only=True, tag="tool_start"):
     """A call was let through and runs; `changes` is what it makes of files."""
 
     call_id: str
@@ -167,14 +167,14 @@ class ToolStart(Line, frozen=True, kw_only=True, tag="tool_start"):
     changes: tuple[FileDiff, ...]
 
 
-class ToolOutput(Line, frozen=True, kw_only=True, tag="tool_output"):
+class ToolOutput(StreamLine, frozen=True, kw_only=True, tag="tool_output"):
     """Output of a call that runs, to append."""
 
     call_id: str
     text: str
 
 
-class ToolResult(Line, frozen=True, kw_only=True, tag="tool_result"):
+class StreamedResult(StreamLine, frozen=True, kw_only=True, tag="tool_result"):
     """A call has ended and has its receipt; `output` is what the model is told."""
 
     call_id: str
@@ -186,13 +186,13 @@ class ToolResult(Line, frozen=True, kw_only=True, tag="tool_result"):
     exit_code: int | None
 
 
-class Plan(Line, frozen=True, kw_only=True, tag="plan"):
+class StreamedPlan(StreamLine, frozen=True, kw_only=True, tag="plan"):
     """The plan is now this Markdown list."""
 
     markdown: str
 
 
-class Compressed(Line, frozen=True, kw_only=True, tag="compressed"):
+class StreamedCompression(StreamLine, frozen=True, kw_only=True, tag="compressed"):
     """Older messages were replaced by a summary."""
 
     messages_replaced: int
@@ -200,14 +200,14 @@ class Compressed(Line, frozen=True, kw_only=True, tag="compressed"):
     tokens_after: int
 
 
-class Remark(Line, frozen=True, kw_only=True, tag="notice"):
+class Remark(StreamLine, frozen=True, kw_only=True, tag="notice"):
     """Something that a person should know; the turn goes on."""
 
     level: Literal["info", "warning"]
     text: str
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class TurnProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Why a turn ended without an answer."""
 
     code: str
@@ -215,7 +215,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
 
 
-class End(Line, frozen=True, kw_only=True, tag="end"):
+class End(StreamLine, frozen=True, kw_only=True, tag="end"):
     """The last line.
 
     Attributes:
@@ -241,37 +241,41 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     unanswered_approvals: int = 0
     waits_for: str = ""
     claims: tuple[Claim, ...] = ()
-    error: Problem | None = None
+    error: TurnProblem | None = None
 
 
 Written = (
     Begin
-    | Text
-    | Reasoning
+    | StreamedText
+    | StreamedReasoning
     | Reset
     | Joined
-    | ToolCall
+    | StreamedCall
     | Approval
     | ApprovalAnswered
-    | Question
+    | StreamedQuestion
     | ToolStart
     | ToolOutput
-    | ToolResult
-    | Plan
-    | Compressed
+    | StreamedResult
+    | StreamedPlan
+    | StreamedCompression
     | Remark
     | End
 )
 
 
-class ApprovalAnswer(Line, frozen=True, kw_only=True, tag="approval", forbid_unknown_fields=True):
+class ApprovalAnswer(
+    StreamLine, frozen=True, kw_only=True, tag="approval", forbid_unknown_fields=True
+):
     """The answer to an approval: only this call, what its rule matches, or no."""
 
     id: str
     answer: Literal["once", "conversation", "project", "always", "deny"]
 
 
-class QuestionAnswer(Line, frozen=True, kw_only=True, tag="question", forbid_unknown_fields=True):
+class QuestionAnswer(
+    StreamLine, frozen=True, kw_only=True, tag="question", forbid_unknown_fields=True
+):
     """The answer to a question."""
 
     id: str
@@ -354,7 +358,7 @@ class JsonLines:
                 exit_code=exit_code,
                 conversation_id=self.conversation_id,
                 turn_id=self.turn_id,
-                error=Problem(code=error.code, message=error.message, hint=error.hint),
+                error=TurnProblem(code=error.code, message=error.message, hint=error.hint),
             )
         )
 
@@ -373,19 +377,19 @@ def line_of(event: Event, mode: str) -> Written | None:
                 workspace=event.workspace,
             )
         case TextDelta():
-            line = Text(text=event.text)
+            line = StreamedText(text=event.text)
         case ReasoningDelta():
-            line = Reasoning(text=event.text)
+            line = StreamedReasoning(text=event.text)
         case HopReset():
             line = Reset(reason=event.reason)
         case MessageJoined():
             line = Joined(text=event.text)
         case PlanChanged():
-            line = Plan(markdown=event.markdown)
+            line = StreamedPlan(markdown=event.markdown)
         case Notice():
             line = Remark(level=event.level, text=event.text)
         case ContextCompressed():
-            line = Compressed(
+            line = StreamedCompression(
                 messages_replaced=event.messages_replaced,
                 tokens_before=event.tokens_before,
                 tokens_after=event.tokens_after,
@@ -423,7 +427,7 @@ def _line_of_question(event: Event) -> Written | None:
                 id=event.approval_id, answer=event.answer, by=event.by, reason=event.reason
             )
         case QuestionAsked():
-            line = Question(
+            line = StreamedQuestion(
                 id=event.question_id,
                 text=event.text,
                 options=event.options,
@@ -439,13 +443,13 @@ def _line_of_call(event: Event) -> Written | None:
     line: Written | None = None
     match event:
         case ToolRequested():
-            line = ToolCall(call_id=event.call_id, tool=event.tool, arguments=event.arguments)
+            line = StreamedCall(call_id=event.call_id, tool=event.tool, arguments=event.arguments)
         case ToolStarted():
             line = ToolStart(call_id=event.call_id, tool=event.tool, changes=event.changes)
         case ToolProgress():
             line = ToolOutput(call_id=event.call_id, text=event.text)
         case ToolFinished():
-            line = ToolResult(
+            line = StreamedResult(
                 call_id=event.call_id,
                 tool=event.tool,
                 status=event.status,

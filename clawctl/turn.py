@@ -119,7 +119,7 @@ class TurnView:
         self._due_at = time.monotonic() + SILENCE_S
         self._status = ""
         self._frame = 0
-        self._draft: Draft | None = None
+        self._draft: DraftedCall | None = None
         self._hop_text = ""
         self._last_text = ""
         self._is_mid_line = False
@@ -357,7 +357,7 @@ class TurnView:
         self._last_text = self._hop_text or self._last_text
         self._hop_text = ""
 
-    def _drafting(self, draft: "Draft") -> None:
+    def _drafting(self, draft: "DraftedCall") -> None:
         """Show the call that is being written, below the text there is."""
         if not self._draws:
             return
@@ -385,7 +385,7 @@ class TurnView:
             self._err.flush()
 
 
-class Draft:
+class DraftedCall:
     """A call that the model is writing: what it is about, and how much of it there is."""
 
     def __init__(self, tool: str, index: int) -> None:
@@ -419,10 +419,10 @@ class Draft:
         return " ".join(filter(None, words))
 
 
-def drafted(draft: Draft | None, event: ToolDraft) -> Draft:
+def drafted(draft: DraftedCall | None, event: ToolDraft) -> DraftedCall:
     """Return the call that is being written, with one more piece; a new one for another call."""
     if draft is None or (draft.tool, draft.index) != (event.tool, event.index):
-        draft = Draft(event.tool, event.index)
+        draft = DraftedCall(event.tool, event.index)
     draft.add(event.text)
     return draft
 

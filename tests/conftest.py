@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_landlock import landlock_problem
-from clawd.security.sandbox_plan import ResourceLimits, Surroundings
+from clawd.security.sandbox_plan import HostFacts, ResourceLimits
 from clawd.security.sandbox_process import Level
 from tests.clients.places import lacking
 from tests.support.chat_cases import lacking_sources
@@ -231,10 +231,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _known_levels() -> Iterator[None]:
     """Try each kind of sandbox once: what works on a machine does so for every test after it."""
-    known: set[Surroundings] = set()
+    known: set[HostFacts] = set()
     really_try = Sandbox._try
 
-    async def once(self: Sandbox, level: Level, host: Surroundings) -> str:
+    async def once(self: Sandbox, level: Level, host: HostFacts) -> str:
         kind = msgspec.structs.replace(
             host, home=None, forbidden_paths=(), limits=ResourceLimits(), closed=(), devices=""
         )

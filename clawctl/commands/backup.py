@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.backup_archive import ArchiveReader, ChainFacts, Entry, Manifest
+from clawctl.backup_archive import ArchivedFile, ArchiveReader, ChainFacts, Manifest
 from clawctl.progress import progress_of_command
 from clawctl.render import emit_json, note, say, show_fields, size
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
@@ -60,7 +60,7 @@ class BackupMade(BackupFacts, frozen=True, kw_only=True):
 class BackupContents(BackupFacts, frozen=True, kw_only=True):
     """A backup and every file in it."""
 
-    contents: tuple[Entry, ...]
+    contents: tuple[ArchivedFile, ...]
 
 
 class BackupChecked(BackupFacts, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.commands.memory import list_, show
 from clawctl.exporting import Format, pieces_of, show_pieces, write_pieces
-from clawctl.progress import Progress, call
+from clawctl.progress import ProgressLine, call
 from clawctl.render import emit_json, note, say
 from clawctl.single_call import Rewound, exit_code, run_tool, show_outcome
 from clawctl.views import show_compression
@@ -166,7 +166,7 @@ def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_jso
     what: Literal["", "all", "last"] = "all" if undo else "last" if undo_last else ""
     with app.client() as client:
         request = CompressConversation(conversation_id=conversation, undo=what)
-        bar = Progress("summarising", quiet=app.is_quiet)
+        bar = ProgressLine("summarising", quiet=app.is_quiet)
         report = call(client, request, bar, limit_s=COMPRESS_LIMIT_S)
     if as_json:
         emit_json(report)

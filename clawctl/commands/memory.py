@@ -7,7 +7,7 @@ import click
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.exporting import Format, pieces_of_all, show_pieces, write_pieces
-from clawctl.progress import Progress, call
+from clawctl.progress import ProgressLine, call
 from clawctl.render import Palette, emit_json, note, say
 from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
@@ -156,7 +156,7 @@ def backup(app: App, file: Path, *, as_json: bool) -> None:
     To restore it, end the daemon and put the copy in the place of memory.sqlite.
     """
     with app.client() as client:
-        bar = Progress(f"copying memory to {file.name}", quiet=app.is_quiet)
+        bar = ProgressLine(f"copying memory to {file.name}", quiet=app.is_quiet)
         request = BackUpMemory(path=str(file.absolute()))
         done = call(client, request, bar, limit_s=BACKUP_LIMIT_S)
     if as_json:
@@ -172,7 +172,7 @@ def backup(app: App, file: Path, *, as_json: bool) -> None:
 def check(app: App, *, repair: bool, as_json: bool) -> Exit:
     """Check the file of memory and its search indexes; exit code 1 when something is wrong."""
     with app.client() as client:
-        bar = Progress("checking memory", quiet=app.is_quiet)
+        bar = ProgressLine("checking memory", quiet=app.is_quiet)
         found = call(client, CheckMemory(repair=repair), bar, limit_s=BACKUP_LIMIT_S)
     if as_json:
         emit_json(found)

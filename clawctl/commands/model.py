@@ -23,7 +23,7 @@ from clawctl.modelfile import (
     pin_parts,
     remove_model,
 )
-from clawctl.progress import Progress, call
+from clawctl.progress import ProgressLine, call
 from clawctl.render import emit_json, note, say, show_fields, show_table, size
 from clawctl.views import warm_told
 from clawd.errors import ClawError, ConfigError, ProtocolError
@@ -41,7 +41,7 @@ from clawd.wire.models import (
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 if TYPE_CHECKING:
-    from clawctl.model_catalogue import Entry
+    from clawctl.model_catalogue import CatalogueModel
     from clawctl.model_import import ForeignModel
 
 LOAD_LIMIT_S = 3_600.0
@@ -159,7 +159,7 @@ def recommend(app: App, *, good_for: str | None, no_probe: bool, as_json: bool) 
     """
     from clawctl.model_catalogue import PROBE_S, catalogue, fitting, look_at_machine
 
-    bar = Progress("measuring memory", quiet=app.is_quiet)
+    bar = ProgressLine("measuring memory", quiet=app.is_quiet)
     with bar:
         machine = look_at_machine(probe_s=0.0 if no_probe else PROBE_S)
     fits = fitting(catalogue(), machine, good_for or "")
@@ -210,7 +210,7 @@ def _list_catalogue(*, as_json: bool) -> None:
     note("Get one: clawctl model pull NAME. What fits here: clawctl model recommend")
 
 
-def _catalogue_values(entry: "Entry") -> dict[str, object]:
+def _catalogue_values(entry: "CatalogueModel") -> dict[str, object]:
     return {
         "name": entry.name,
         "source": entry.source,
@@ -270,7 +270,7 @@ def import_(app: App, /, names: tuple[str, ...], place: Path | None, **given: bo
 def show(app: App, name: str, *, as_json: bool) -> None:
     """Tell what a model is: size, context, how it calls tools, its digest, where it is from."""
     with app.client() as client:
-        bar = Progress(f"checking {name}", quiet=app.is_quiet)
+        bar = ProgressLine(f"checking {name}", quiet=app.is_quiet)
         model = call(client, ShowModel(name=name), bar, limit_s=LOAD_LIMIT_S)
     if as_json:
         emit_json(model)
@@ -324,14 +324,14 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
     NAME is one of clawctl model list, or auto: the assistant where its base is, else embedded.
     """
     from clawctl.config_edit import config_of, put, read_config, trial
-    from clawctl.onboarding import Answers, changed
+    from clawctl.onboarding import OnboardingAnswers, changed
 
     stem = name.lower()
     if stem not in PACKAGED and not (stem == ASSISTANT and (SHARED / f"{stem}.gguf").is_file()):
         stem = model_name(files_here(_models_folder(app), name)[0])
     path = config_of(file)
     before = read_config(path)
-    after = changed(before.decode(), Answers(source="gguf"), stem).encode()
+    after = changed(before.decode(), OnboardingAnswers(source="gguf"), stem).encode()
     if problems := trial(path, after):
         raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
     done = put(app, path, before, after, wanted=file is None)
@@ -405,7 +405,7 @@ def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> Non
 def load(app: App, name: str, *, as_json: bool) -> None:
     """Load a model now rather than with its first request."""
     with app.client() as client:
-        bar = Progress(f"loading {name}", unit="bytes", quiet=app.is_quiet)
+        bar = ProgressLine(f"loading {name}", unit="bytes", quiet=app.is_quiet)
         model = call(client, LoadModel(name=name), bar, limit_s=LOAD_LIMIT_S)
     if as_json:
         emit_json(model)
@@ -499,8 +499,8 @@ def _tool_calls(model: ModelDetail) -> str:
     return family if model.tools else f"{family}; its template takes no tools, they are described"
 
 
-def _bar(app: App, what: str) -> Progress:
-    return Progress(what, unit="bytes", quiet=app.is_quiet, is_long=True)
+def _bar(app: App, what: str) -> ProgressLine:
+    return ProgressLine(what, unit="bytes", quiet=app.is_quiet, is_long=True)
 
 
 def _digest(text: str) -> str:

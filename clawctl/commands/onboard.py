@@ -12,15 +12,15 @@ from clawctl.client import Client
 from clawctl.modelfile import is_remote
 from clawctl.onboarding import (
     CLAUDE_KEY,
-    Answers,
     Now,
+    OnboardingAnswers,
     Source,
     ask,
     changed,
     is_address,
     is_file,
 )
-from clawctl.progress import Progress
+from clawctl.progress import ProgressLine
 from clawctl.render import emit_json, note, say
 from clawd.errors import ClawError, ConfigError
 from clawd.paths import Layout, expanded, has_module, layout
@@ -108,7 +108,7 @@ def command(app: App, /, **given: str | bool | None) -> int:
     return Exit.DONE if done.ok else Exit.FAILED
 
 
-def _given(given: dict[str, str | bool | None]) -> Answers:
+def _given(given: dict[str, str | bool | None]) -> OnboardingAnswers:
     """Return what the options say.
 
     Raises:
@@ -132,7 +132,7 @@ def _given(given: dict[str, str | bool | None]) -> Answers:
     if is_address(folder):
         raise click.UsageError(f"--workspace {folder!r} is an address; expected a folder")
     file = str(given["gguf"] or "")
-    return Answers(
+    return OnboardingAnswers(
         source=source,
         model=str("" if is_remote(file) else file or given["model"] or ""),
         pull=file if is_remote(file) else str(given["pull"] or ""),
@@ -185,7 +185,7 @@ def _with_offers(now: Now) -> Now:
     return msgspec.structs.replace(now, servers=tuple(find_servers()), fits=offer)
 
 
-def _apply(app: App, where: Layout, answers: Answers, *, is_new: bool) -> bool:
+def _apply(app: App, where: Layout, answers: OnboardingAnswers, *, is_new: bool) -> bool:
     """Put the answers into the config in one step; one that would be invalid is left out whole."""
     from clawctl.config_edit import replace, trial
 
@@ -211,15 +211,15 @@ def _apply(app: App, where: Layout, answers: Answers, *, is_new: bool) -> bool:
     return True
 
 
-def _local_model(app: App, where: Layout, answers: Answers) -> str:
+def _local_model(app: App, where: Layout, answers: OnboardingAnswers) -> str:
     """Return the name of the local model that is wanted, its file added to the others."""
     if answers.source != "gguf":
         return ""
     if answers.pull:
         from clawctl.model_pull import PullOptions, pull_ref
 
-        def drawn(what: str) -> Progress:
-            return Progress(what, unit="bytes", quiet=app.is_quiet, is_long=True)
+        def drawn(what: str) -> ProgressLine:
+            return ProgressLine(what, unit="bytes", quiet=app.is_quiet, is_long=True)
 
         return pull_ref(answers.pull, where.models, PullOptions(), drawn).added.name
     if not is_file(answers.model):
@@ -229,7 +229,7 @@ def _local_model(app: App, where: Layout, answers: Answers) -> str:
     file = expanded(answers.model)
     if file.parent.absolute() == where.models:
         return file.stem
-    with Progress(f"copying {file.name}", unit="bytes", quiet=app.is_quiet) as bar:
+    with ProgressLine(f"copying {file.name}", unit="bytes", quiet=app.is_quiet) as bar:
         return add_model(file, where.models, AddOptions(), bar.show).name
 
 
@@ -253,7 +253,7 @@ def _install_service() -> None:
         )
 
 
-def _result(where: Layout, now: Now, answers: Answers, *, has_changed: bool) -> Onboarded:
+def _result(where: Layout, now: Now, answers: OnboardingAnswers, *, has_changed: bool) -> Onboarded:
     return Onboarded(
         home=str(where.home),
         config=str(where.config),
@@ -283,7 +283,7 @@ def _tried(app: App, done: Onboarded, *, says: bool) -> Onboarded:
             if says:
                 sandbox = f"sandbox {report.sandbox} {report.sandbox_reason}".rstrip()
                 say(f"\nclawd {report.version} runs (pid {report.pid}), {sandbox}")
-            bar = Progress(f"asking {done.provider}", quiet=app.is_quiet or not says)
+            bar = ProgressLine(f"asking {done.provider}", quiet=app.is_quiet or not says)
             call(client, CheckProvider(), bar, limit_s=TEST_LIMIT_S)
             with bar:
                 turn = client.stream(SendMessage(text=TEST, workspace=done.workspace))
@@ -310,7 +310,7 @@ NOT_CALLED = (
 )
 
 
-def _calls_a_tool(client: Client, workspace: str, bar: Progress) -> bool:
+def _calls_a_tool(client: Client, workspace: str, bar: ProgressLine) -> bool:
     """Ask for one call and say whether it came; the conversation is deleted again."""
     from clawd.wire.conversations import DeleteConversation
     from clawd.wire.events import ToolFinished

@@ -3,7 +3,7 @@
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.progress import Progress, call
+from clawctl.progress import ProgressLine, call
 from clawctl.render import emit_json, say, show_table
 from clawd.wire.models import CheckProvider, ListProviders
 
@@ -38,7 +38,7 @@ def list_(app: App, *, as_json: bool) -> None:
 def test(app: App, name: str, *, as_json: bool) -> None:
     """Reach a provider with the smallest request; without NAME the default one."""
     with app.client() as client:
-        bar = Progress(f"asking {name or 'the default provider'}", quiet=app.is_quiet)
+        bar = ProgressLine(f"asking {name or 'the default provider'}", quiet=app.is_quiet)
         done = call(client, CheckProvider(name=name), bar, limit_s=CHECK_LIMIT_S)
     if as_json:
         emit_json({"ok": True, "provider": name or None, "message": done.message})

@@ -15,7 +15,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
-from clawctl.progress import Progress, call, progress_of_command
+from clawctl.progress import ProgressLine, call, progress_of_command
 from clawctl.receipt_anchor import remembered_head
 from clawctl.render import Palette, emit_json, note, say, show_fields, size
 from clawctl.views import newest_receipts, show_receipts
@@ -489,13 +489,13 @@ def export(app: App, folder: Path, *, wanted: ListReceipts, redact: bool, as_jso
     and --until choose whose arguments and results go with it.
     """
     # Imported here: only this command needs hashing and the receipt's form.
-    from clawctl.receipt_bundle import LOG, BundleWriter, Selection, check_bundle
+    from clawctl.receipt_bundle import LOG, BundleWriter, ExportSelection, check_bundle
     from clawd.receipts.verify import verify
 
-    selection = Selection(
+    selection = ExportSelection(
         conversation_id=wanted.conversation_id, since=wanted.since, until=wanted.until
     )
-    bar = Progress("copying receipts", quiet=app.is_quiet)
+    bar = ProgressLine("copying receipts", quiet=app.is_quiet)
     with app.client() as client, _made(folder) as part, bar:
         about = BundleWriter(client, part, selection, redact=redact, progress=bar.tick).write()
     found = verify(folder / LOG)

@@ -102,7 +102,7 @@ NO_SANDBOX = "none"
 ANY_WIDTH = 1_000
 
 
-class Standing:
+class SessionStanding:
     """What is known at any time; it asks nobody."""
 
     def __init__(self, host: Host, pulse: Pulse) -> None:

@@ -16,7 +16,7 @@ from clawd.wire.daemon import Status, StatusReport
 RETRIES_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 
-class Link:
+class DaemonLink:
     """One connection at a time; a new one is told of.
 
     Attributes:
@@ -79,7 +79,7 @@ class Link:
 class Opening(threading.Thread):
     """Connects and asks how the daemon is, while something else goes on."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DaemonLink) -> None:
         super().__init__(name="opening", daemon=True)
         self._link = link
         self._report: StatusReport | None = None

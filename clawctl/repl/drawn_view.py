@@ -43,7 +43,7 @@ from clawctl.repl.styled_rows import (
 from clawctl.repl.theme import Look
 from clawctl.turn import (
     SILENCE_S,
-    Draft,
+    DraftedCall,
     ViewOptions,
     conversation_after,
     drafted,
@@ -182,7 +182,7 @@ class DrawnView:
         self._last: Kind | Literal["start"] = "start" if options.spaced else ""
         self._calls: dict[str, _CallRow] = {}
         self._thoughts: Thoughts | None = None
-        self._draft: Draft | None = None
+        self._draft: DraftedCall | None = None
         self._plan = ""
         self._status = ""
         self._hop_text = ""

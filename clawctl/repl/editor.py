@@ -30,7 +30,7 @@ from prompt_toolkit.styles import Style
 from typing_extensions import override
 
 from clawctl.agent_options import Mode
-from clawctl.repl.bar_state import BarState, Standing, fragments
+from clawctl.repl.bar_state import BarState, SessionStanding, fragments
 from clawctl.repl.daemon_link import prepare_drawing
 from clawctl.repl.host import Host
 from clawctl.repl.lines import CONTINUATION, PROMPT, HistoryFile, is_kept
@@ -189,7 +189,7 @@ class _LineCompleter(Completer):
             )
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class EditorQueries(msgspec.Struct, frozen=True, kw_only=True):
     """What the editor asks of the session.
 
     Attributes:
@@ -212,7 +212,7 @@ class EditedLines:
 
     edits = True
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: EditorQueries) -> None:
         self._around = around
         self._pastes = Pastes()
         self._remark = ""
@@ -385,11 +385,11 @@ def _is_naming(document: Document) -> bool:
 
 
 def edited_lines(
-    host: Host, standing: Standing, pulse: Pulse, history: Path, on_stop: Callable[[], None]
+    host: Host, standing: SessionStanding, pulse: Pulse, history: Path, on_stop: Callable[[], None]
 ) -> EditedLines:
     """Return the editor of a session."""
     return EditedLines(
-        Surroundings(
+        EditorQueries(
             history=history,
             known=known_to(host, standing, pulse),
             state=standing.state,
@@ -403,7 +403,7 @@ def edited_lines(
 _CYCLE: tuple[Mode, ...] = ("supervised", "edits", "readonly")
 
 
-def _next_mode(host: Host, standing: Standing) -> str:
+def _next_mode(host: Host, standing: SessionStanding) -> str:
     """Set the mode behind the one in force; `full` takes a word, not a key."""
     now = standing.mode()
     after = _CYCLE.index(now) + 1 if now in _CYCLE else 0

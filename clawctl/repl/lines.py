@@ -18,7 +18,7 @@ import readline
 import time
 from collections.abc import Iterable, Sequence
 
-from clawctl.repl.suggestions import Known, Offer, offers
+from clawctl.repl.suggestions import Known, Suggestion, offers
 from clawd.errors import ClawError
 from clawd.wire.safe_text import visible_line
 
@@ -282,7 +282,7 @@ class _Completer:
     def __init__(self, known: Known, prompt: str) -> None:
         self._known = known
         self._prompt = prompt
-        self._found: dict[str, Offer] = {}
+        self._found: dict[str, Suggestion] = {}
 
     def complete(self, before: str, number: int) -> str | None:
         """Return one of the lines that may come of what was typed; None behind the last."""

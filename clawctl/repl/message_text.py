@@ -43,14 +43,14 @@ class _Mentions(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent: the text, and the files of the workspace that are in it."""
 
     text: str
     files: tuple[str, ...] = ()
 
 
-def message_of(host: Host, line: str, whole: str, folder: Path) -> Message:
+def message_of(host: Host, line: str, whole: str, folder: Path) -> OutgoingMessage:
     """Return the message that a line stands for; long files are stored in the conversation first.
 
     Args:
@@ -63,7 +63,7 @@ def message_of(host: Host, line: str, whole: str, folder: Path) -> Message:
         InvalidRequestError: it is too long, or a file cannot go with it.
     """
     if "@" not in line:
-        return Message(text=_checked(whole))
+        return OutgoingMessage(text=_checked(whole))
 
     def may_read(path: str) -> str:
         arguments = msgspec.json.encode({"path": path}).decode()
@@ -83,7 +83,7 @@ def message_of(host: Host, line: str, whole: str, folder: Path) -> Message:
             parts.append(_stored(host, file))
         note(f"● with {visible_line(file.path)}, {len(file.content)} bytes")
     text = _checked("\n\n".join(parts))
-    return Message(text=text, files=tuple(file.path for file in found.files))
+    return OutgoingMessage(text=text, files=tuple(file.path for file in found.files))
 
 
 def _stored(host: Host, file: Attachment) -> str:

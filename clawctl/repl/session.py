@@ -17,8 +17,8 @@ from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.render import note, show_error
 from clawctl.repl.acts.talk import show_end
-from clawctl.repl.bar_state import Standing
-from clawctl.repl.daemon_link import Link, Opening
+from clawctl.repl.bar_state import SessionStanding
+from clawctl.repl.daemon_link import DaemonLink, Opening
 from clawctl.repl.host import Host, Spent
 from clawctl.repl.lines import Lines, PipedLines, PlainLines
 from clawctl.repl.message_text import message_of
@@ -76,14 +76,14 @@ class _Presses(list[float]):
 
 def converse(app: App, choice: Choice) -> int:
     """Hold a conversation until the person leaves; return the exit code."""
-    session = Session(app, choice)
+    session = ReplSession(app, choice)
     try:
         return session.run()
     finally:
         session.close()
 
 
-class Session:
+class ReplSession:
     """One REPL; its commands see it as a `host.Host`, which says what the attributes are."""
 
     keys = KEYS
@@ -102,7 +102,7 @@ class Session:
         self.last_text = ""
         self._last_files: tuple[str, ...] = ()
         self.spent = Spent()
-        self._link = Link(app)
+        self._link = DaemonLink(app)
         self._presses = _Presses()
         self._is_leaving = False
         self._is_reading = False
@@ -114,7 +114,7 @@ class Session:
         self._terminal = Terminal.open() if choice.interactive else None
         self._typed = TypeAhead(sys.stdin.fileno() if self._on_terminal else None)
         self._pulse = Pulse(app.running_client, lambda: self.conversation_id)
-        self._standing = Standing(self, self._pulse)
+        self._standing = SessionStanding(self, self._pulse)
         self._lines: Lines = PipedLines()
 
     @property

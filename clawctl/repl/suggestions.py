@@ -160,7 +160,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     files: Callable[[], FileIndex]
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     """One way to go on.
 
     Attributes:
@@ -175,7 +175,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
 
 
-def offers(before: str, known: Known) -> Iterable[Offer]:
+def offers(before: str, known: Known) -> Iterable[Suggestion]:
     """Return what may stand at the cursor; it may ask the daemon.
 
     Args:
@@ -196,23 +196,23 @@ def offers(before: str, known: Known) -> Iterable[Offer]:
     return []
 
 
-def _files(letters: str, index: FileIndex) -> Iterable[Offer]:
+def _files(letters: str, index: FileIndex) -> Iterable[Suggestion]:
     if not index.paths():
         index.wait(FIRST_WALK_S)
     for path in index.find(letters):
         if has_invisible(path) or '"' in path:
             continue
         text = f'@"{path}"' if " " in path else f"@{path}"
-        yield Offer(text=text, typed=1 + len(letters), shown=path)
+        yield Suggestion(text=text, typed=1 + len(letters), shown=path)
 
 
-def _beginning(values: Iterable[Value], typed: str) -> Iterable[Offer]:
+def _beginning(values: Iterable[Value], typed: str) -> Iterable[Suggestion]:
     for value in values:
         if value.text.startswith(typed) and not has_invisible(value.text):
-            yield Offer(text=value.text, typed=len(typed), about=value.about)
+            yield Suggestion(text=value.text, typed=len(typed), about=value.about)
 
 
-def _paths(word: str, folder: Path) -> Iterable[Offer]:
+def _paths(word: str, folder: Path) -> Iterable[Suggestion]:
     head, _, name = word.rpartition("/")
     try:
         base = folder / Path(f"{head}/").expanduser()
@@ -227,4 +227,4 @@ def _paths(word: str, folder: Path) -> Iterable[Offer]:
     for entry in fitting[:PATHS_SHOWN]:
         if not has_invisible(entry.name):
             end = "/" if entry.is_dir() else ""
-            yield Offer(text=f"{entry.name}{end}", typed=len(name))
+            yield Suggestion(text=f"{entry.name}{end}", typed=len(name))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clawctl.repl.bar_state import Standing
+from clawctl.repl.bar_state import SessionStanding
 from clawctl.repl.host import Host
 from clawctl.repl.slash import COMMANDS
 from clawctl.repl.status_poll import Pulse
@@ -23,7 +23,7 @@ PRESETS = ("deterministic", "precise", "balanced", "creative", "wild")
 CONVERSATIONS = 50
 
 
-def known_to(host: Host, standing: Standing, pulse: Pulse) -> Known:
+def known_to(host: Host, standing: SessionStanding, pulse: Pulse) -> Known:
     """Return what can be completed in a session."""
     indexes: dict[Path, FileIndex] = {}
 

@@ -329,7 +329,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _MEANT = {"n": "\n", "r": "\r", "e": "\x1b", "a": "\a"}
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class ShellMark(msgspec.Struct, frozen=True, kw_only=True):
     """One mark: its kind, and its value with escapes undone."""
 
     kind: str
@@ -347,10 +347,10 @@ class MarkReader:
         self._begin = f"\x1b]{CODE};{nonce};".encode()
         self._held = b""
 
-    def feed(self, data: bytes) -> list[bytes | Mark]:
+    def feed(self, data: bytes) -> list[bytes | ShellMark]:
         """Return what the output holds, in order; an unfinished mark waits for its rest."""
         data, self._held = self._held + data, b""
-        out: list[bytes | Mark] = []
+        out: list[bytes | ShellMark] = []
         at = 0
         while (begin := data.find(self._begin, at)) >= 0:
             end = data.find(b"\a", begin, begin + MAX_MARK_BYTES)
@@ -381,9 +381,9 @@ class MarkReader:
         return begin if begin >= 0 and self._begin.startswith(data[begin:]) else len(data)
 
 
-def _mark(data: bytes) -> Mark:
+def _mark(data: bytes) -> ShellMark:
     kind, _, value = data.decode(errors="replace").partition(";")
-    return Mark(kind=kind, value=_ESCAPED.sub(lambda m: _MEANT.get(m[1], m[1]), value))
+    return ShellMark(kind=kind, value=_ESCAPED.sub(lambda m: _MEANT.get(m[1], m[1]), value))
 
 
 def reply_text(text: str) -> str:

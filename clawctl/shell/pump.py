@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from clawctl.shell.hooks import Launch, Mark, MarkReader
+from clawctl.shell.hooks import Launch, MarkReader, ShellMark
 from clawd.errors import ClawError
 
 # A second process that puts the terminal right when the first one is killed.
@@ -119,7 +119,7 @@ class Pump:
         reader: MarkReader,
         *,
         on_output: Callable[[bytes], None],
-        on_mark: Callable[[Mark], None],
+        on_mark: Callable[[ShellMark], None],
         terminal: int = 0,
         out: int = 1,
     ) -> None:
@@ -220,7 +220,7 @@ class Pump:
 
     def _show(self, data: bytes) -> None:
         for part in self._reader.feed(data):
-            if isinstance(part, Mark):
+            if isinstance(part, ShellMark):
                 self._on_mark(part)
             else:
                 if _PASTE in part:

@@ -47,7 +47,7 @@ HOW_TO_PROPOSE = (
 _REFERENCE = re.compile(r"(?<![\w@/.-])@(?:(last)|-([1-9][0-9]?))(?![\w-])")
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class AskedLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line that is for us: its words, and whether it began with `?`."""
 
     text: str
@@ -68,16 +68,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
 
 
-def line_of(entered: str) -> Line:
+def line_of(entered: str) -> AskedLine:
     """Return what an entered line asks: `> text`, `?` or `? text`."""
     text = entered.strip()
     if text.startswith("?"):
-        return Line(text=text[1:].strip(), explains=True)
-    return Line(text=text.removeprefix(">").strip())
+        return AskedLine(text=text[1:].strip(), explains=True)
+    return AskedLine(text=text.removeprefix(">").strip())
 
 
 def question(
-    line: Line, records: Records, known: Iterable[str] = (), *, is_first: bool = False
+    line: AskedLine, records: Records, known: Iterable[str] = (), *, is_first: bool = False
 ) -> Question:
     """Return the message of a line.
 

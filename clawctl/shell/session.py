@@ -12,7 +12,15 @@ from clawctl.agent_options import Choice
 from clawctl.app import App
 from clawctl.render import note
 from clawctl.repl.daemon_link import prepare_drawing
-from clawctl.shell.hooks import INSIDE, Launch, Mark, MarkReader, chosen_shell, launch, reply_text
+from clawctl.shell.hooks import (
+    INSIDE,
+    Launch,
+    MarkReader,
+    ShellMark,
+    chosen_shell,
+    launch,
+    reply_text,
+)
 from clawctl.shell.pump import Pump, TerminalGuard
 from clawctl.shell.records import Records, known_secrets
 from clawctl.shell.turn import Asking
@@ -31,13 +39,13 @@ def run_shell(app: App, choice: Choice, *, shell: str = "", keeps_file: bool = T
     program = _program(shell)
     folder = Path(tempfile.mkdtemp(prefix="clawctl-shell-", dir=_private_place()))
     try:
-        session = Session(app, choice, program=program, folder=folder, keeps_file=keeps_file)
+        session = ShellSession(app, choice, program=program, folder=folder, keeps_file=keeps_file)
         return session.run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Session:
+class ShellSession:
     """One shell with its hooks, its records and its conversations.
 
     Args:
@@ -85,7 +93,7 @@ class Session:
             shutil.rmtree(self._folder, ignore_errors=True)
             guard.dismiss()
 
-    def _take(self, mark: Mark) -> None:
+    def _take(self, mark: ShellMark) -> None:
         match mark.kind:
             case "done":
                 self._prompt(mark.value)

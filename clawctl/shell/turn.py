@@ -31,7 +31,7 @@ from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.view_choice import new_view
 from clawctl.repl.waiting import wait_long
 from clawctl.request_follower import View, follow
-from clawctl.shell.question import Line, Question, line_of, question
+from clawctl.shell.question import AskedLine, Question, line_of, question
 from clawctl.shell.records import Records
 from clawctl.single_call import run_tool, show_outcome
 from clawctl.turn import ViewOptions
@@ -243,7 +243,7 @@ class Asking:
 
     def send(self, text: str) -> None:
         """Ask as if it had been typed."""
-        self._converse(Line(text=text))
+        self._converse(AskedLine(text=text))
 
     def offer(self, text: str, *, is_typed: bool = False) -> None:  # noqa: ARG002 no file is named here
         """Put a question into the shell's edit line."""
@@ -281,7 +281,7 @@ class Asking:
         self.is_stopped = True
         note("EMERGENCY STOP is set. Allow tools again with: > /estop clear")
 
-    def _answer(self, line: Line) -> None:
+    def _answer(self, line: AskedLine) -> None:
         if not line.explains and is_command(line.text):
             run_command(self, line.text)
         elif line.explains and self._records.last_failure is None:
@@ -289,7 +289,7 @@ class Asking:
         else:
             self._converse(line)
 
-    def _converse(self, line: Line) -> None:
+    def _converse(self, line: AskedLine) -> None:
         """Ask, show the answer, and offer the commands in it."""
         asked = question(
             line, self._records, self._known(), is_first=not self._here.conversation_id

@@ -24,10 +24,10 @@ from clawd.engine.protocol import (
     GenerationDone,
     GenerationFailed,
     Load,
-    Loaded,
     LoadFailed,
     ModelConfig,
     ModelInfo,
+    ModelReady,
     Ping,
     Pong,
     PromptEvaluated,
@@ -160,7 +160,7 @@ class WorkerClient:
         self._config = config
         self._settings = settings
         self._on_death = on_death
-        self._loaded: asyncio.Future[Loaded | LoadFailed | None] = (
+        self._loaded: asyncio.Future[ModelReady | LoadFailed | None] = (
             asyncio.get_running_loop().create_future()
         )
         self._mailboxes: dict[int, Mailbox] = {}
@@ -233,7 +233,7 @@ class WorkerClient:
                 hint="Raise load_timeout_s in [engine], or use a smaller model.",
             ) from None
         match answer:
-            case Loaded():
+            case ModelReady():
                 self.info = answer.info
                 return answer.info
             case LoadFailed():
@@ -447,7 +447,7 @@ class WorkerClient:
 
     def _take(self, frame: FromWorker) -> None:
         match frame:
-            case Loaded() | LoadFailed():
+            case ModelReady() | LoadFailed():
                 self._is_quitting = self._is_quitting or isinstance(frame, LoadFailed)
                 if not self._loaded.done():
                     self._loaded.set_result(frame)

@@ -461,7 +461,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     reads_schemas: bool = True
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
+class ModelReady(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
     """The model is ready."""
 
     info: ModelInfo
@@ -595,7 +595,7 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag="pong"):
 
 ToWorker = Load | Generate | Warm | CancelGeneration | Question | Ping | Quit
 FromWorker = (
-    Loaded
+    ModelReady
     | LoadFailed
     | PromptStep
     | PromptEvaluated

@@ -124,7 +124,7 @@ class Run:
             raise self.stopped.result()()
 
 
-class Slot:
+class ModelSlot:
     """One model: its worker when there is one, its users, and its record of deaths."""
 
     def __init__(self, config: ModelConfig, all_deaths: Tally | None = None) -> None:

@@ -45,7 +45,7 @@ from clawd.engine.protocol import (
     TokenPieces,
     TokenText,
 )
-from clawd.engine.slot import ModelStatus, Run, Slot, file_mark, fingerprint
+from clawd.engine.slot import ModelSlot, ModelStatus, Run, file_mark, fingerprint
 from clawd.errors import (
     CancelledByUserError,
     ClawError,
@@ -88,7 +88,7 @@ class Engine:
         self._settings = settings or EngineSettings()
         self._launcher = launcher
         self._argv = argv or worker_argv()
-        self._slots: dict[ModelConfig, Slot] = {}
+        self._slots: dict[ModelConfig, ModelSlot] = {}
         self._leaving: dict[ModelConfig, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_number = 0
@@ -301,10 +301,10 @@ class Engine:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _begin(self, config: ModelConfig, fingerprint: bytes) -> tuple[Slot, Run]:
+    def _begin(self, config: ModelConfig, fingerprint: bytes) -> tuple[ModelSlot, Run]:
         if self._is_closed:
             raise CancelledByUserError("the engine is shutting down")
-        slot = self._slots.setdefault(config, Slot(config, self.deaths))
+        slot = self._slots.setdefault(config, ModelSlot(config, self.deaths))
         self._renew(slot)
         self._last_number += 1
         run = Run(self._last_number, fingerprint)
@@ -313,7 +313,7 @@ class Engine:
         slot.stop_timer()
         return slot, run
 
-    def _renew(self, slot: Slot) -> None:
+    def _renew(self, slot: ModelSlot) -> None:
         """Let go of what was loaded from a file that is no longer there, if nobody uses it."""
         if slot.runs or slot.loading is not None or not slot.has_other_file():
             return
@@ -321,12 +321,12 @@ class Engine:
         self._dismiss(slot)
         slot.forget()
 
-    def _end(self, slot: Slot, run: Run) -> None:
+    def _end(self, slot: ModelSlot, run: Run) -> None:
         del slot.runs[run.number]
         slot.used_at = time.time()
         self._note_idle(slot)
 
-    async def _ready(self, slot: Slot, run: Run) -> WorkerClient:
+    async def _ready(self, slot: ModelSlot, run: Run) -> WorkerClient:
         """Return the slot's worker; all that wait for one load share it."""
         run.check()
         if client := slot.ready_client():
@@ -346,7 +346,7 @@ class Engine:
             raise outcome
         return outcome
 
-    def _claim_room(self, slot: Slot) -> list[asyncio.Task[None]]:
+    def _claim_room(self, slot: ModelSlot) -> list[asyncio.Task[None]]:
         """Send away what is least recently used; return the tasks to wait for."""
         others = [s for s in self._slots.values() if s is not slot and s.is_occupied]
         excess = len(others) + 1 - max(1, self._settings.max_loaded)
@@ -358,7 +358,7 @@ class Engine:
         return [task for s in idle[:excess] if (task := self._dismiss(s))]
 
     async def _load(
-        self, slot: Slot, leaving: list[asyncio.Task[None]]
+        self, slot: ModelSlot, leaving: list[asyncio.Task[None]]
     ) -> WorkerClient | ClawError:
         """Start a worker and load the model; a failure is a value, for nobody may be waiting."""
         try:
@@ -375,7 +375,7 @@ class Engine:
                 slot.loading = None
             self._note_idle(slot)
 
-    async def _start(self, slot: Slot) -> WorkerClient:
+    async def _start(self, slot: ModelSlot) -> WorkerClient:
         path = Path(slot.config.path)
         mark = slot.mark = file_mark(slot.config.path)
         await asyncio.to_thread(check_pins, path, slot.name, lambda: self._is_closed)
@@ -404,20 +404,20 @@ class Engine:
         _log.info("model %s loaded in %.0f ms (pid %d)", slot.name, info.load_ms, client.pid)
         return client
 
-    def _note_idle(self, slot: Slot) -> None:
+    def _note_idle(self, slot: ModelSlot) -> None:
         keep_alive_s = self._settings.keep_alive_s
         if slot.runs or slot.ready_client() is None or keep_alive_s < 0 or self._is_closed:
             return
         slot.stop_timer()
         slot.idle_timer = asyncio.get_running_loop().call_later(keep_alive_s, self._expire, slot)
 
-    def _expire(self, slot: Slot) -> None:
+    def _expire(self, slot: ModelSlot) -> None:
         slot.idle_timer = None
         if not slot.runs:
             _log.info("model %s unloaded after %g s idle", slot.name, self._settings.keep_alive_s)
             self._dismiss(slot)
 
-    def _dismiss(self, slot: Slot) -> asyncio.Task[None] | None:
+    def _dismiss(self, slot: ModelSlot) -> asyncio.Task[None] | None:
         client = slot.detach()
         if client is None:
             return None
@@ -429,7 +429,7 @@ class Engine:
         if self._leaving.get(config) is done:
             del self._leaving[config]
 
-    def _stop(self, slot: Slot, error: ErrorFactory) -> int:
+    def _stop(self, slot: ModelSlot, error: ErrorFactory) -> int:
         stopped = len(slot.runs)
         for run in slot.runs.values():
             run.stop(error)

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from clawd.mcp.model import Quarantined, RemoteServers, ServerSettings, ServerState
-from clawd.mcp.pins import MAX_TOOLS, Judged, Pins, offer_of
+from clawd.mcp.pins import MAX_TOOLS, Judged, PinFile, offer_of
 from clawd.mcp.tools import McpTool, ToolPlan, mcp_tool, settings_mark, text_of
 from clawd.providers.base import ToolSpec
 from clawd.providers.ledger import estimate_tokens, tool_text
@@ -238,7 +238,7 @@ class CatalogueRules(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int = 4_000
 
 
-class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCatalogue(msgspec.Struct, frozen=True, kw_only=True):
     """The tools that are offered, and what is not.
 
     Attributes:
@@ -265,12 +265,14 @@ class Maker:
         sessions: keeps results that are no text.
     """
 
-    def __init__(self, servers: RemoteServers, pins: Pins, sessions: SessionStore | None) -> None:
+    def __init__(
+        self, servers: RemoteServers, pins: PinFile, sessions: SessionStore | None
+    ) -> None:
         self._servers = servers
         self._pins = pins
         self._sessions = sessions
 
-    def catalogue(self, rules: CatalogueRules, taken: Collection[str] = ()) -> Catalogue:
+    def catalogue(self, rules: CatalogueRules, taken: Collection[str] = ()) -> ToolCatalogue:
         """Return the catalogue of the servers as they stand.
 
         Args:
@@ -296,7 +298,7 @@ class Maker:
                 continue
             carried = cost.deferred if plan.is_deferred else cost.whole
             tokens[alias] = tokens.get(alias, 0) + carried
-        return Catalogue(
+        return ToolCatalogue(
             tools=tuple(self._tool(plan) for plan in plans),
             left_out=left_out,
             tokens=tokens,

@@ -15,15 +15,15 @@ import msgspec
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
 from clawd.mcp.catalogue import (
     MODELS_PREFIX,
-    Catalogue,
     CatalogueRules,
     Difference,
     Maker,
+    ToolCatalogue,
     alias_of,
     prefix_of,
 )
 from clawd.mcp.model import RemoteServers, ServerSettings, ServerState
-from clawd.mcp.pins import Judged, Pins
+from clawd.mcp.pins import Judged, PinFile
 from clawd.mcp.tools import McpTool
 from clawd.tools.naming import nearest
 from clawd.tools.session_files import SessionStore
@@ -42,7 +42,7 @@ _SHOWN_NAMES = 20
 _log = logging.getLogger(__name__)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedServers(msgspec.Struct, frozen=True, kw_only=True):
     """What a configuration wants of MCP.
 
     Attributes:
@@ -70,7 +70,7 @@ class ServerDirectory:
     """
 
     def __init__(
-        self, servers: RemoteServers, pins: Pins, sessions: SessionStore | None = None
+        self, servers: RemoteServers, pins: PinFile, sessions: SessionStore | None = None
     ) -> None:
         self._servers = servers
         self._pins = pins
@@ -87,10 +87,10 @@ class ServerDirectory:
         self._stirred = asyncio.Event()
         self._reported: set[str] = set()
         self._saving = asyncio.Lock()
-        self.wanted = Wanted()
-        self.catalogue = Catalogue()
+        self.wanted = WantedServers()
+        self.catalogue = ToolCatalogue()
 
-    async def open(self, wanted: Wanted, on_tools: Callable[[], None]) -> None:
+    async def open(self, wanted: WantedServers, on_tools: Callable[[], None]) -> None:
         """Begin: servers are connected in the background, this waits for none of them.
 
         Args:
@@ -125,7 +125,7 @@ class ServerDirectory:
         _log.warning("an MCP server was added by hand", extra={"server": alias})
         await self.adopt(self.wanted)
 
-    async def adopt(self, wanted: Wanted) -> None:
+    async def adopt(self, wanted: WantedServers) -> None:
         """Take another configuration: what it refuses is refused at once, then servers change."""
         taken = {*wanted.rules.servers, *wanted.problems}
         more = {alias: each for alias, each in self._added.items() if alias not in taken}

@@ -37,7 +37,7 @@ _SESSION = "mcp-session-id"
 _PROTOCOL_ACCEPTS = ("application/json, text/event-stream", "text/event-stream")
 
 
-class TooLargeError(Exception):
+class BodyTooLargeError(Exception):
     """A body has more bytes than are read."""
 
 
@@ -111,7 +111,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             return self._made_up(request, 502, sentence)
         except httpx2.HTTPError as error:
             return self._made_up(request, 502, f"the connection broke: {shown(_why(error))}")
-        except TooLargeError as error:
+        except BodyTooLargeError as error:
             return self._made_up(request, 502, str(error))
 
     @override
@@ -163,7 +163,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         status = response.status_code
         try:
             body = await _read(response, _OTHERS_BYTES)
-        except TooLargeError:
+        except BodyTooLargeError:
             body = b""
         if status == 404 and request.headers.get(_SESSION) and request.method == "POST":
             self._trouble.lose()
@@ -212,7 +212,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             with anyio.fail_after(_OTHERS_LIMIT_S):
                 response = await self._inner.handle_async_request(request)
                 body = await _read(response, _OTHERS_BYTES)
-        except (TimeoutError, TooLargeError) as error:
+        except (TimeoutError, BodyTooLargeError) as error:
             raise httpx2.ReadTimeout(f"no usable answer: {error}", request=request) from error
         return httpx2.Response(
             response.status_code, headers=_kept(response), content=body, request=request
@@ -272,7 +272,7 @@ async def _read(response: httpx2.Response, limit: int) -> bytes:
         async for piece in stream:
             body += piece
             if len(body) > limit:
-                raise TooLargeError(f"the server's answer has more than {limit} bytes")
+                raise BodyTooLargeError(f"the server's answer has more than {limit} bytes")
     finally:
         await response.aclose()
     return bytes(body)

@@ -24,7 +24,7 @@ from clawd.mcp.connection_end import TRANSPORT_ERROR, Trouble, shown
 from clawd.mcp.message_filter import FilteredRead, FilteredWrite, MessageFilter
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings
 from clawd.mcp.repair import Listing
-from clawd.mcp.server_hosts import ConnectError, Surroundings
+from clawd.mcp.server_hosts import ConnectError, ConnectionContext
 from clawd.mcp.stdio import advice_of, stdio_transport
 from clawd.wire.safe_text import paragraph, shortened
 
@@ -187,7 +187,7 @@ class Link:
 
 @contextlib.asynccontextmanager
 async def linked(
-    settings: ServerSettings, around: Surroundings, trouble: Trouble, *, is_legacy: bool
+    settings: ServerSettings, around: ConnectionContext, trouble: Trouble, *, is_legacy: bool
 ) -> AsyncIterator[Link]:
     """Connect, and stay connected for the body; on exit nothing of it is left.
 
@@ -225,7 +225,7 @@ async def linked(
 async def _http(
     stack: contextlib.AsyncExitStack,
     settings: ServerSettings,
-    around: Surroundings,
+    around: ConnectionContext,
     trouble: Trouble,
 ) -> Any:
     from clawd.mcp.http import Bearer, http_transport
@@ -242,7 +242,7 @@ async def _http(
 async def _shake_hands(
     session: ClientSession,
     settings: ServerSettings,
-    around: Surroundings,
+    around: ConnectionContext,
     trouble: Trouble,
     *,
     is_legacy: bool,
@@ -270,7 +270,7 @@ async def _shake_hands(
 
 
 async def _discovered(
-    session: ClientSession, around: Surroundings, limit_s: float, trouble: Trouble
+    session: ClientSession, around: ConnectionContext, limit_s: float, trouble: Trouble
 ) -> bool:
     """Ask for the newest revision; False where the server does not know how to answer.
 

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 from types import ModuleType
 from typing import Any, Protocol
 
-from clawd.tools.offer import McpTool
+from clawd.tools.offer import ListedTool
 from clawd.tools.outcome import CallOutcome
 
 # What an MCP server of clawd's own serves: tools for one client, behind the gate.
@@ -28,7 +28,7 @@ _Report = Callable[[str], None]
 class ToolDoor(Protocol):
     """The tools as one client is offered them."""
 
-    def listed(self) -> tuple[McpTool, ...]:
+    def listed(self) -> tuple[ListedTool, ...]:
         """Return what may be called, by name."""
         ...
 

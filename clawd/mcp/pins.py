@@ -66,7 +66,7 @@ class _PinFile(msgspec.Struct, frozen=True, kw_only=True):
     servers: dict[str, ServerPins] = {}
 
 
-class Pins:
+class PinFile:
     """What was seen so far; `load` and `save` block, nothing else does.
 
     Args:

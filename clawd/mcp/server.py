@@ -15,7 +15,7 @@ from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChange
 
 from clawd.errors import ClawError
 from clawd.mcp.mount import ToolDoor
-from clawd.tools.offer import WRITE_RULE, McpTool
+from clawd.tools.offer import WRITE_RULE, ListedTool
 from clawd.tools.outcome import CallOutcome
 
 NAME = "clawd"
@@ -82,7 +82,7 @@ class _Changes:
         return self._on_change(lambda: listener(ToolsListChanged()))
 
 
-def _descriptor(tool: McpTool) -> types.Tool:
+def _descriptor(tool: ListedTool) -> types.Tool:
     hints = tool.annotations
     return types.Tool(
         name=tool.name,

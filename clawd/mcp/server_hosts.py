@@ -177,7 +177,7 @@ class ConnectError(Exception):
         self.try_legacy = try_legacy
 
 
-class Surroundings:
+class ConnectionContext:
     """What is there around one connection.
 
     Args:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from clawd.kernel.pacing import Allowance, Pace
 from clawd.mcp.connection_end import LineSplitter, LineTooLongError, StderrLog, Trouble
 from clawd.mcp.model import FETCHERS, ServerSettings
-from clawd.mcp.server_hosts import Surroundings
+from clawd.mcp.server_hosts import ConnectionContext
 from clawd.security.sandbox_landlock import make_folder, remove_folder
 from clawd.security.sandbox_long_lived import OpenChild
 from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
@@ -52,7 +52,7 @@ Streams = tuple[
 @contextlib.asynccontextmanager
 async def stdio_transport(
     settings: ServerSettings,
-    around: Surroundings,
+    around: ConnectionContext,
     trouble: Trouble,
     is_asked: Callable[[object], bool],
 ) -> AsyncIterator[Streams]:

@@ -32,7 +32,7 @@ from clawd.errors import ClawError, NotFoundError
 from clawd.mcp.connection_end import StderrLog, Trouble, shown
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings, ServerState
 from clawd.mcp.mount import load
-from clawd.mcp.server_hosts import ConnectError, ServerReach, Surroundings
+from clawd.mcp.server_hosts import ConnectError, ConnectionContext, ServerReach
 from clawd.security.redact import Redactor
 from clawd.security.sandbox import Sandbox
 from clawd.tools.call_hosts import ReachSettings
@@ -108,7 +108,7 @@ class Supervisor:
     def __init__(
         self,
         settings: ServerSettings,
-        around: Callable[[Callable[[str], None]], Surroundings],
+        around: Callable[[Callable[[str], None]], ConnectionContext],
         *,
         on_change: Callable[[], None],
         is_stopped: Callable[[], bool],
@@ -553,12 +553,14 @@ class Servers:
             timing=self._timing,
         )
 
-    def _around(self, settings: ServerSettings, on_sign_in: Callable[[str], None]) -> Surroundings:
+    def _around(
+        self, settings: ServerSettings, on_sign_in: Callable[[str], None]
+    ) -> ConnectionContext:
         known = [settings.token, *settings.env.values()]
         redact = Redactor(known, secrets.token_bytes(32)).text
         log = StderrLog(self._folder / f"{_file_name(settings.alias)}.stderr.log", redact)
         reach = ServerReach(settings, self._ways)
-        return Surroundings(self._sandbox, self._folder, log, on_sign_in, reach)
+        return ConnectionContext(self._sandbox, self._folder, log, on_sign_in, reach)
 
     def _tell(self) -> None:
         for listener in self._listeners:

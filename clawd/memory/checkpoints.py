@@ -69,7 +69,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     """What of a conversation a model is shown: the checkpoint in force and the messages kept.
 
     `messages` are oldest first; the anchor, where there is one, is the first of them.
@@ -85,14 +85,14 @@ class Checkpoints:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def shown(self, conversation_id: str, *, owner: int | None) -> Shown:
+    async def shown(self, conversation_id: str, *, owner: int | None) -> ModelView:
         """Return what of a conversation is shown to a model.
 
         Raises:
             NotFoundError: there is no such conversation that the owner may see.
         """
 
-        def act(connection: sqlite3.Connection) -> Shown:
+        def act(connection: sqlite3.Connection) -> ModelView:
             found = find_conversation(connection, conversation_id, owner)
             checkpoint = _newest(connection, found.id)
             upto, anchor = (checkpoint.upto, checkpoint.anchor) if checkpoint else (0, 0)
@@ -101,7 +101,7 @@ class Checkpoints:
                 "WHERE conversation_id = ? AND (id > ? OR id = ?) ORDER BY id",
                 (found.id, upto, anchor),
             )
-            return Shown(messages=tuple(map(message_of, rows)), checkpoint=checkpoint)
+            return ModelView(messages=tuple(map(message_of, rows)), checkpoint=checkpoint)
 
         return await self._database.read(act)
 

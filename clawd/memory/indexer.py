@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from clawd.errors import ClawError
-from clawd.memory.knowledge.entries import Hit
+from clawd.memory.knowledge.entries import EntryHit
 from clawd.memory.knowledge.store import Knowledge
-from clawd.memory.vectors import TEXT_LIMIT, UNRELATED, Embedder, Note, VectorModel, Vectors
+from clawd.memory.vectors import TEXT_LIMIT, UNRELATED, Embedder, Note, VectorModel, VectorStore
 
 BATCH = 8
 BATCH_LIMIT_S = 120.0
@@ -49,7 +49,7 @@ class Indexer:
 
     def __init__(
         self,
-        vectors: Vectors,
+        vectors: VectorStore,
         knowledge: Knowledge | None,
         embedder: Embedder,
         *,
@@ -260,7 +260,7 @@ class Indexer:
             raise _GaveWayError
 
 
-def _note(hit: Hit) -> Note:
+def _note(hit: EntryHit) -> Note:
     """Return an entry as it is embedded: its keywords, then how its text begins."""
     text = f"{' '.join(hit.card.keywords)}\n{hit.text}"[:TEXT_LIMIT]
     return Note(

@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 _facts: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
+class MessageHit(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was found, and the part of its text around the first term.
 
     `untrusted_sources` are those of its whole conversation.
@@ -98,8 +98,8 @@ class _Watch:
         self,
         connection: sqlite3.Connection,
         hits: "_Hits",
-        find: "Callable[[sqlite3.Connection, _Hits], list[Hit]] | None" = None,
-    ) -> list[Hit]:
+        find: "Callable[[sqlite3.Connection, _Hits], list[MessageHit]] | None" = None,
+    ) -> list[MessageHit]:
         """Search under the watch, by words or as `find` does.
 
         Raises:
@@ -143,7 +143,7 @@ class Search:
         made_by: str = "",
         limit: int = 20,
         asked_in: str = "",
-    ) -> list[Hit]:
+    ) -> list[MessageHit]:
         """Return the best matches, at most three of one conversation; [] for an empty query.
 
         Args:
@@ -166,7 +166,7 @@ class Search:
         watch, whose = _Watch(self._limit_s), _Whose(owner=owner, made_by=made_by)
         asked = await self.meaning.asked(query) if self.meaning is not None else None
 
-        def act(connection: sqlite3.Connection) -> list[Hit]:
+        def act(connection: sqlite3.Connection) -> list[MessageHit]:
             def empty() -> _Hits:
                 return _Hits(terms, whose, limit, _turn_of(connection, asked_in))
 
@@ -221,7 +221,7 @@ class _Hits:
     def __init__(
         self, terms: list[str], whose: _Whose, limit: int, running: tuple[str, int]
     ) -> None:
-        self.found: list[Hit] = []
+        self.found: list[MessageHit] = []
         self.with_all_terms = 0
         self.terms = terms
         self.whose = whose
@@ -259,7 +259,7 @@ class _Hits:
             return
         self._of_conversation[conversation_id] = count + 1
         self.found.append(
-            Hit(
+            MessageHit(
                 conversation_id=conversation_id,
                 title=title,
                 message_id=identity,
@@ -277,7 +277,7 @@ def _turn_of(connection: sqlite3.Connection, conversation_id: str) -> tuple[str,
     return conversation_id, row[0] or 0
 
 
-def _find(connection: sqlite3.Connection, hits: _Hits) -> list[Hit]:
+def _find(connection: sqlite3.Connection, hits: _Hits) -> list[MessageHit]:
     for has_all, sql, values in _queries(connection, hits.terms, hits.whose.owner):
         # The index knows no owners and no conversations: so more is asked for, while it has more.
         count = hits.limit + _SPARE
@@ -294,14 +294,18 @@ def _find(connection: sqlite3.Connection, hits: _Hits) -> list[Hit]:
     return hits.found
 
 
-def _find_near(connection: sqlite3.Connection, hits: _Hits, asked: "QuestionVector") -> list[Hit]:
+def _find_near(
+    connection: sqlite3.Connection, hits: _Hits, asked: "QuestionVector"
+) -> list[MessageHit]:
     from clawd.memory.vectors import near_messages
 
     hits.take(connection, near_messages(connection, asked, hits.whose.owner))
     return hits.found
 
 
-def _fused(words: list[Hit], with_all_terms: int, near: list[Hit]) -> list[Hit]:
+def _fused(
+    words: list[MessageHit], with_all_terms: int, near: list[MessageHit]
+) -> list[MessageHit]:
     """Return the hits of both rankings, best first, at most three of one conversation."""
     from clawd.memory.vectors import fused
 
@@ -311,7 +315,7 @@ def _fused(words: list[Hit], with_all_terms: int, near: list[Hit]) -> list[Hit]:
     by_meaning = {hit.message_id: 1.0 for hit in near}
     hits = {hit.message_id: hit for hit in (*near, *words)}
     of_conversation: dict[str, int] = {}
-    kept: list[Hit] = []
+    kept: list[MessageHit] = []
     for identity in fused([by_words, by_meaning]):
         hit = hits[identity]
         count = of_conversation.get(hit.conversation_id, 0)

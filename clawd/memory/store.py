@@ -21,7 +21,7 @@ from clawd.memory.writer import Database
 from clawd.receipts.ledger import Intent
 from clawd.receipts.record import sha256_hex
 from clawd.security.keys import ApiKey, Scope
-from clawd.security.origins import Mark
+from clawd.security.origins import TaintMark
 
 # The marks of untrusted files, kept in memory.sqlite.
 
@@ -34,7 +34,7 @@ class MemoryOrigins:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def load(self) -> tuple[Mark, ...]:
+    async def load(self) -> tuple[TaintMark, ...]:
         """Return every mark.
 
         Raises:
@@ -43,7 +43,7 @@ class MemoryOrigins:
         query = "SELECT path, began_at_ns, ended_at_ns, sources FROM untrusted_files"
         rows = await self._database.read(lambda c: c.execute(query).fetchall())
         return tuple(
-            Mark(
+            TaintMark(
                 path=bytes(path).decode("utf-8", "surrogateescape"),
                 began_at_ns=began,
                 ended_at_ns=ended,
@@ -52,7 +52,9 @@ class MemoryOrigins:
             for path, began, ended, sources in rows
         )
 
-    async def keep(self, marks: tuple[Mark, ...], *, dropped: tuple[Mark, ...] = ()) -> None:
+    async def keep(
+        self, marks: tuple[TaintMark, ...], *, dropped: tuple[TaintMark, ...] = ()
+    ) -> None:
         """Keep marks in place of those dropped.
 
         Raises:
@@ -78,7 +80,7 @@ class MemoryOrigins:
         await self._database.write(act)
 
 
-def _path(mark: Mark) -> bytes:
+def _path(mark: TaintMark) -> bytes:
     return mark.path.encode("utf-8", "surrogateescape")
 
 
@@ -345,7 +347,7 @@ def _keep(connection: sqlite3.Connection, content: bytes, content_hash: str) -> 
 
 
 if TYPE_CHECKING:
-    from clawd.memory.vectors import Embedder, Vectors
+    from clawd.memory.vectors import Embedder, VectorStore
 
 _HAS_VECTORS = "SELECT EXISTS (SELECT 1 FROM embedding_models)"
 
@@ -409,20 +411,20 @@ class Memory:
         """Why nothing can be written any more, whatever room there is; empty while all is well."""
         return self._database.failure
 
-    def search_by_meaning(self, embedder: "Embedder") -> "Vectors":
+    def search_by_meaning(self, embedder: "Embedder") -> "VectorStore":
         """Let searches go by meaning as well from now on; return the vectors, to be made."""
-        from clawd.memory.vectors import Meaning, Vectors
+        from clawd.memory.vectors import Meaning, VectorStore
 
         self.search.meaning = Meaning(self._database, embedder)
-        return Vectors(self._database)
+        return VectorStore(self._database)
 
     async def forget_vectors(self) -> None:
         """Delete what searches by meaning left, where they are switched off."""
         (has_some,) = await self._database.read(lambda c: c.execute(_HAS_VECTORS).fetchone())
         if has_some:
-            from clawd.memory.vectors import Vectors
+            from clawd.memory.vectors import VectorStore
 
-            await Vectors(self._database).forget()
+            await VectorStore(self._database).forget()
 
     async def changes(
         self, folder: Path, limits: Callable[[], ChangeLimits], blobs: Blobs | None = None

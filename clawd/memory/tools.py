@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from clawd.errors import ClawError
-from clawd.memory.search import Hit, Search
+from clawd.memory.search import MessageHit, Search
 from clawd.security.risk import Assessment
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed, succeeded
 
@@ -64,7 +64,7 @@ class MemorySearch(Tool):
         return succeeded("\n".join(map(_line, hits)), count=len(hits), **origins)
 
 
-def _origins(hits: list[Hit], conversation_id: str) -> dict[str, list[str]]:
+def _origins(hits: list[MessageHit], conversation_id: str) -> dict[str, list[str]]:
     """Return where untrusted text in what was found came from, if there is any."""
     others = [hit for hit in hits if hit.conversation_id != conversation_id]
     sources = [
@@ -76,5 +76,5 @@ def _origins(hits: list[Hit], conversation_id: str) -> dict[str, list[str]]:
     return {"untrusted_sources": list(dict.fromkeys(sources))} if sources else {}
 
 
-def _line(hit: Hit) -> str:
+def _line(hit: MessageHit) -> str:
     return f"{hit.conversation_id} {hit.timestamp[:10]} {hit.role}: {hit.snippet}"

@@ -172,7 +172,7 @@ class Meaning:
         return {note.file: note for note in rows}
 
 
-class Vectors:
+class VectorStore:
     """The vectors that memory keeps."""
 
     def __init__(self, database: Database) -> None:

@@ -48,7 +48,7 @@ class PluginFile(msgspec.Struct, frozen=True, kw_only=True):
         return _hash_of(parts)
 
 
-class Tree(msgspec.Struct, frozen=True, kw_only=True):
+class PluginTree(msgspec.Struct, frozen=True, kw_only=True):
     """All that a plugin's folder holds, sorted by path."""
 
     files: tuple[PluginFile, ...]
@@ -63,7 +63,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
         return next((each for each in self.files if each.path == path), None)
 
 
-def read_tree(folder: Path, *, is_installed: bool) -> Tree:
+def read_tree(folder: Path, *, is_installed: bool) -> PluginTree:
     """Read a plugin. Blocks.
 
     What is installed counts as it is. Of a folder to install, version control and caches are left
@@ -80,10 +80,10 @@ def read_tree(folder: Path, *, is_installed: bool) -> Tree:
         raise InvalidRequestError(f"{folder} cannot be read: {error}") from error
     if not found:
         raise InvalidRequestError(f"{folder} is no folder with files")
-    return Tree(files=tuple(sorted(found, key=lambda each: each.path)))
+    return PluginTree(files=tuple(sorted(found, key=lambda each: each.path)))
 
 
-def write_tree(tree: Tree, folder: Path, *, is_durable: bool) -> None:
+def write_tree(tree: PluginTree, folder: Path, *, is_durable: bool) -> None:
     """Write a plugin into a folder that is empty and private. Blocks.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.files import PluginFile, Tree, read_tree, write_tree
+from clawd.plugins.files import PluginFile, PluginTree, read_tree, write_tree
 from clawd.plugins.manifest import PluginManifest, manifest_of
 from clawd.receipts.durable import read_private, sync_folder, write_private
 from clawd.wire.hosts import ANY_HOST
@@ -48,7 +48,7 @@ class _PinFile(msgspec.Struct, frozen=True, kw_only=True):
     plugins: dict[str, Pin]
 
 
-class Pins:
+class PluginPins:
     """The approvals of one home. Every method blocks.
 
     Args:
@@ -101,7 +101,7 @@ _FRESH, _OLD, _REMOVED = ".new-", ".old-", ".removed-"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
-class Installed(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """One plugin in its place.
 
     Attributes:
@@ -153,12 +153,12 @@ class PluginStore:
         pins: what was approved.
     """
 
-    def __init__(self, folder: Path, pins: Pins) -> None:
+    def __init__(self, folder: Path, pins: PluginPins) -> None:
         self._folder = folder
         self._pins = pins
         self._changing = threading.Lock()
 
-    def installed(self) -> list[Installed]:
+    def installed(self) -> list[InstalledPlugin]:
         """Return every plugin, by name, whether it may run or not.
 
         Raises:
@@ -260,7 +260,7 @@ class PluginStore:
             except OSError as error:
                 raise StorageError(f"{place} cannot be removed: {error}") from error
 
-    def _look(self, name: str, pin: Pin | None, problem: str) -> Installed:
+    def _look(self, name: str, pin: Pin | None, problem: str) -> InstalledPlugin:
         folder = self._folder / name
         try:
             if not _NAME.fullmatch(name) or folder.is_symlink():
@@ -270,9 +270,9 @@ class PluginStore:
             if manifest.name != name:
                 raise InvalidRequestError(f"it calls itself {manifest.name}, not {name}")
         except ClawError as error:
-            return Installed(name=name, state="broken", reason=error.message, folder=folder)
+            return InstalledPlugin(name=name, state="broken", reason=error.message, folder=folder)
         state, reason = _state_of(tree, pin)
-        return Installed(
+        return InstalledPlugin(
             name=name,
             state=state,
             reason=problem or reason,
@@ -282,7 +282,7 @@ class PluginStore:
             approved_at=pin.approved_at if pin is not None else "",
         )
 
-    def _review(self, tree: Tree) -> Review:
+    def _review(self, tree: PluginTree) -> Review:
         manifest = manifest_of(tree)
         try:
             pin = self._pins.load().get(manifest.name)
@@ -302,7 +302,7 @@ class PluginStore:
             changes=tuple(changes_since(pin, tree)) if pin is not None else (),
         )
 
-    def _put(self, name: str, tree: Tree) -> None:
+    def _put(self, name: str, tree: PluginTree) -> None:
         """Write a plugin beside its place and rename it there."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         fresh = self._folder / f"{_FRESH}{secrets.token_hex(4)}"
@@ -327,7 +327,7 @@ class PluginStore:
             for left in self._folder.glob(f"{prefix}*"):
                 _delete(left)
 
-    def _approve(self, manifest: PluginManifest, tree: Tree, by: int) -> None:
+    def _approve(self, manifest: PluginManifest, tree: PluginTree, by: int) -> None:
         pins = self._pins.load()
         pins[manifest.name] = Pin(
             digest=tree.digest,
@@ -347,7 +347,7 @@ class PluginStore:
         return place
 
 
-def changes_since(pin: Pin, tree: Tree) -> Iterator[str]:
+def changes_since(pin: Pin, tree: PluginTree) -> Iterator[str]:
     """Yield what differs from what was approved, a file each."""
     now = {each.path: each.digest for each in tree.files}
     for path in sorted(now.keys() | pin.files.keys()):
@@ -359,7 +359,7 @@ def changes_since(pin: Pin, tree: Tree) -> Iterator[str]:
             yield f"changed: {path}"
 
 
-def _state_of(tree: Tree, pin: Pin | None) -> tuple[State, str]:
+def _state_of(tree: PluginTree, pin: Pin | None) -> tuple[State, str]:
     if pin is None:
         return "unapproved", "nobody has approved it"
     if pin.digest == tree.digest:
@@ -394,7 +394,7 @@ _REACH = {
 }
 
 
-def secrets_in(tree: Tree) -> tuple[str, ...]:
+def secrets_in(tree: PluginTree) -> tuple[str, ...]:
     """Return where the files hold what looks like a secret; never the secret itself."""
     found = []
     for each in tree.files:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.plugins.files import Tree
+from clawd.plugins.files import PluginTree
 from clawd.security.risk import Risk
 from clawd.tools.base import NAME_PATTERN
 from clawd.wire.hosts import ANY_HOST, is_listed_form
@@ -85,7 +85,7 @@ class PluginManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return tuple(host.lower() for host in self.hosts) or (ANY_HOST,)
 
 
-def manifest_of(tree: Tree) -> PluginManifest:
+def manifest_of(tree: PluginTree) -> PluginManifest:
     """Return the manifest of a plugin, sound and fitting to its files.
 
     Raises:
@@ -127,7 +127,7 @@ def _read_schemas(raw: dict[str, Any]) -> None:
                 raise _wrong(f"tool {name}: its schema is no JSON object: {error}") from error
 
 
-def _check(manifest: PluginManifest, tree: Tree) -> None:
+def _check(manifest: PluginManifest, tree: PluginTree) -> None:
     if not _NAME.fullmatch(manifest.name):
         raise _wrong(f"name {manifest.name!r:.80} must match {_NAME.pattern}")
     if not _VERSION.fullmatch(manifest.version):
@@ -156,7 +156,7 @@ def _check_hosts(manifest: PluginManifest) -> None:
             raise _wrong(f"{host!r:.80} is no host: expected host:port, *.domain:port or *")
 
 
-def _check_tool(tool: PluginToolSpec, manifest: PluginManifest, tree: Tree) -> None:
+def _check_tool(tool: PluginToolSpec, manifest: PluginManifest, tree: PluginTree) -> None:
     def wrong(reason: str) -> InvalidRequestError:
         return _wrong(f"tool {tool.name[:64]}: {reason}")
 

@@ -16,8 +16,8 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, ForbiddenError
-from clawd.plugins.files import Tree, read_tree, stamp, write_tree
-from clawd.plugins.loader import Installed
+from clawd.plugins.files import PluginTree, read_tree, stamp, write_tree
+from clawd.plugins.loader import InstalledPlugin
 from clawd.plugins.manifest import PluginManifest, PluginToolSpec
 from clawd.security.risk import Assessment
 from clawd.security.sandbox import Sandbox
@@ -69,7 +69,7 @@ class PluginTool(Tool):
     source: ClassVar[str] = "plugin"
 
     def __init__(
-        self, plugin: Installed, spec: PluginToolSpec, *, sandbox: Sandbox, most_s: float
+        self, plugin: InstalledPlugin, spec: PluginToolSpec, *, sandbox: Sandbox, most_s: float
     ) -> None:
         assert plugin.manifest is not None
         self._plugin = plugin
@@ -148,7 +148,7 @@ class PluginTool(Tool):
         self._stamp = found
         return ""
 
-    def _checked(self) -> Tree:
+    def _checked(self) -> PluginTree:
         tree = read_tree(self._plugin.folder, is_installed=True)
         if tree.digest != self._plugin.digest:
             name = self._plugin.name
@@ -186,7 +186,7 @@ class PluginTool(Tool):
         return failed(" ".join(filter(None, (error, aside))), output=output, **facts)
 
 
-def plugin_tools(plugin: Installed, *, sandbox: Sandbox, most_s: float) -> list[PluginTool]:
+def plugin_tools(plugin: InstalledPlugin, *, sandbox: Sandbox, most_s: float) -> list[PluginTool]:
     """Return the tools of a plugin that is ready."""
     manifest = plugin.manifest
     assert manifest is not None
@@ -216,7 +216,9 @@ def answer_of(result: ChildResult) -> PluginAnswer | str:
     return answer
 
 
-def _kind(manifest: PluginManifest, spec: PluginToolSpec, plugin: Installed) -> type[PluginTool]:
+def _kind(
+    manifest: PluginManifest, spec: PluginToolSpec, plugin: InstalledPlugin
+) -> type[PluginTool]:
     facts: Mapping[str, Any] = {
         "name": spec.name,
         "short": first_line(spec.description),

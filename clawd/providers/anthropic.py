@@ -101,7 +101,7 @@ _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_toke
 _log = logging.getLogger(__name__)
 
 
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+class AnthropicDialect(msgspec.Struct, frozen=True, kw_only=True):
     """How the server is asked.
 
     Attributes:
@@ -129,7 +129,7 @@ class AnthropicSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     model: str
     base_url: str = ""
-    dialect: Dialect = Dialect()
+    dialect: AnthropicDialect = AnthropicDialect()
     tools: bool = True
     connect_timeout_s: float = 10.0
     first_byte_timeout_s: float = 120.0
@@ -274,7 +274,9 @@ class AnthropicProvider:
 """Returns the blocks that an assistant's message was made of, where they are known."""
 
 
-def build_body(request: ChatRequest, *, model: str, dialect: Dialect, kept: Kept) -> dict[str, Any]:
+def build_body(
+    request: ChatRequest, *, model: str, dialect: AnthropicDialect, kept: Kept
+) -> dict[str, Any]:
     """Return the body.
 
     Raises:
@@ -347,7 +349,7 @@ def _format(response_format: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thinking(
-    request: ChatRequest, dialect: Dialect, max_tokens: int, messages: list[Block]
+    request: ChatRequest, dialect: AnthropicDialect, max_tokens: int, messages: list[Block]
 ) -> dict[str, Any] | None:
     """Return how the model is to think; where it was to and the thoughts are lost, it may not."""
     if not dialect.thinking:
@@ -374,7 +376,7 @@ def _has_thoughts_of_turn(messages: list[Block]) -> bool:
     return not first or any("thinking" in block["type"] for block in first)
 
 
-def _messages(request: ChatRequest, dialect: Dialect, kept: Kept) -> list[Block]:
+def _messages(request: ChatRequest, dialect: AnthropicDialect, kept: Kept) -> list[Block]:
     history = request.messages
     # The API wants the tools beside any call of theirs.
     if not (dialect.use_tool_role and request.tools):

@@ -1,8 +1,8 @@
 """One server over HTTP: a request sent, its answer read, streamed or whole, errors reported.
 
-What an answer means is the dialect's: a provider hands in an `Answer` that takes the data of each
-server-sent event, or the whole body, and gives deltas. Events are read from bytes in any pieces
-(WHATWG HTML, 9.2.6):
+What an answer means is the dialect's: a provider hands in an `AnswerReader` that takes the data of
+each server-sent event, or the whole body, and gives deltas. Events are read from bytes in any
+pieces (WHATWG HTML, 9.2.6):
 
     : a comment
     event: message
@@ -88,7 +88,7 @@ class _ModelList(msgspec.Struct, frozen=True, kw_only=True):
     data: list[_Model]
 
 
-class Answer(Protocol):
+class AnswerReader(Protocol):
     """An answer on its way, in one dialect.
 
     Attributes:
@@ -194,7 +194,7 @@ class HttpServer:
         return f"provider {self._settings.name} at {without_key(where, self._key)}"
 
     async def chat(
-        self, path: str, body: Mapping[str, Any], answer: Answer
+        self, path: str, body: Mapping[str, Any], answer: AnswerReader
     ) -> AsyncGenerator[Delta, None]:
         """Send a request, give the deltas of its answer; tried again only before the first byte.
 
@@ -295,7 +295,7 @@ class HttpServer:
                 response.close()
 
     async def _read(
-        self, response: aiohttp.ClientResponse, first: bytes, answer: Answer
+        self, response: aiohttp.ClientResponse, first: bytes, answer: AnswerReader
     ) -> AsyncGenerator[Delta, None]:
         with self._converted():
             while first.isspace():
@@ -314,7 +314,7 @@ class HttpServer:
             yield delta
 
     async def _read_events(
-        self, response: aiohttp.ClientResponse, data: bytes, answer: Answer
+        self, response: aiohttp.ClientResponse, data: bytes, answer: AnswerReader
     ) -> AsyncGenerator[Delta, None]:
         parser, pace = SseParser(), Pace()
         while data:

@@ -82,7 +82,7 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_conversations: int = 10_000
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class BackendHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Failures in a row, and when the backend is tried again."""
 
     failures: int = 0
@@ -94,7 +94,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
         return self.failures > 0
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class BackendStanding(msgspec.Struct, frozen=True, kw_only=True):
     """How one backend stands when a choice is made.
 
     Attributes:
@@ -152,7 +152,9 @@ def meets(labels: Labels, wanted: Labels) -> bool:
     return all(not asked or carried == asked for carried, asked in pairs)
 
 
-def choose(standings: Sequence[Standing], *, home: str = "", overload_lead: int = 4) -> str | None:
+def choose(
+    standings: Sequence[BackendStanding], *, home: str = "", overload_lead: int = 4
+) -> str | None:
     """Return the backend to ask, or None when there is none.
 
     The conversation's `home` as long as it is up and not overloaded; else the one with the fewest
@@ -183,12 +185,14 @@ def takes_down(error: Exception) -> bool:
     return error.kind in _UNREACHED or (error.kind == "http" and error.status in _UNAVAILABLE)
 
 
-def after_failure(health: Health, *, now: float, settings: RouterSettings) -> Health:
+def after_failure(health: BackendHealth, *, now: float, settings: RouterSettings) -> BackendHealth:
     """Return the health after a failure; those that failed together count once."""
     if health.is_down and now < health.retry_at:
         return health
     wait_s = settings.backoff_initial_s * 2.0 ** min(health.failures, _MAX_DOUBLINGS)
-    return Health(failures=health.failures + 1, retry_at=now + min(wait_s, settings.backoff_max_s))
+    return BackendHealth(
+        failures=health.failures + 1, retry_at=now + min(wait_s, settings.backoff_max_s)
+    )
 
 
 class Homes:
@@ -234,7 +238,7 @@ def nobody_meets(router: str, wanted: Labels, backends: Mapping[str, Labels]) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backend:
+class RoutedProvider:
     """One provider behind a router.
 
     Attributes:
@@ -258,7 +262,7 @@ class RouterProvider:
     def __init__(
         self,
         name: str,
-        backends: Sequence[Backend],
+        backends: Sequence[RoutedProvider],
         settings: RouterSettings | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -407,7 +411,11 @@ class _Member:
     """One backend as the router knows it: its health and its load."""
 
     def __init__(
-        self, router: str, backend: Backend, settings: RouterSettings, clock: Callable[[], float]
+        self,
+        router: str,
+        backend: RoutedProvider,
+        settings: RouterSettings,
+        clock: Callable[[], float],
     ) -> None:
         provider = backend.provider
         self.provider = provider
@@ -420,16 +428,16 @@ class _Member:
         self._router = router
         self._settings = settings
         self._clock = clock
-        self._health = Health()
+        self._health = BackendHealth()
         self._heard_at = clock()
 
     @property
     def name(self) -> str:
         return self.provider.name()
 
-    def standing(self, conversations: int) -> Standing:
+    def standing(self, conversations: int) -> BackendStanding:
         is_due = not self.is_probed and self._clock() >= self._health.retry_at
-        return Standing(
+        return BackendStanding(
             name=self.name,
             is_up=not self._health.is_down or is_due,
             retry_at=self._health.retry_at,
@@ -446,7 +454,7 @@ class _Member:
         self._heard_at = self._clock()
         if self._health.is_down:
             _log.info("provider %s: %s is back", self._router, self.name)
-            self._health = Health()
+            self._health = BackendHealth()
             self.changed.set()
 
     def note_failure(self, kind: ProviderErrorKind) -> None:

@@ -88,13 +88,13 @@ class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return after in {"any", last_role}
 
 
-class Script(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptedReplies(msgspec.Struct, frozen=True, kw_only=True):
     """All replies, in the order of the file."""
 
     replies: tuple[ScriptedReply, ...]
 
 
-def load_script(path: Path) -> Script:
+def load_script(path: Path) -> ScriptedReplies:
     """Read a script file.
 
     Raises:
@@ -112,7 +112,7 @@ def load_script(path: Path) -> Script:
     return parse_script(text, source=str(path))
 
 
-def parse_script(text: str, *, source: str = "script") -> Script:
+def parse_script(text: str, *, source: str = "script") -> ScriptedReplies:
     """Check a script's text.
 
     Raises:
@@ -127,7 +127,7 @@ def parse_script(text: str, *, source: str = "script") -> Script:
     if problems:
         lines = "\n".join(problems)
         raise ConfigError(f"{source} is no script:\n{lines}", problems=tuple(problems))
-    return Script(replies=tuple(replies))
+    return ScriptedReplies(replies=tuple(replies))
 
 
 def _replies(document: object, problems: list[str]) -> list[ScriptedReply]:
@@ -176,7 +176,7 @@ class ScriptedProvider:
     """
 
     def __init__(
-        self, name: str = "mock", script: Script | None = None, *, tools: bool = True
+        self, name: str = "mock", script: ScriptedReplies | None = None, *, tools: bool = True
     ) -> None:
         self._name = name
         self._script = script

@@ -23,7 +23,7 @@ from clawd.errors import ReceiptError
 from clawd.receipts.checkpoint import (
     CHECKPOINT_RECEIPTS,
     LINE_START,
-    Checkpoint,
+    ReceiptCheckpoint,
     canonical_checkpoint,
     hash_of,
     is_signed,
@@ -79,7 +79,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         head = Head(seq=receipt.seq, receipt_hash=receipt.receipt_hash)
         return msgspec.structs.replace(self, head=head, checkpoint_hash="")
 
-    def after_checkpoint(self, checkpoint: Checkpoint) -> "Ending":
+    def after_checkpoint(self, checkpoint: ReceiptCheckpoint) -> "Ending":
         """Return the end when the checkpoint follows."""
         return Ending(
             head=Head(seq=checkpoint.seq, receipt_hash=checkpoint.head_hash),
@@ -118,7 +118,7 @@ def _sound_head(path: Path, line: bytes) -> Head:
     return Head(seq=last.seq, receipt_hash=last.receipt_hash)
 
 
-def _sound_checkpoint(path: Path, line: bytes) -> Checkpoint:
+def _sound_checkpoint(path: Path, line: bytes) -> ReceiptCheckpoint:
     try:
         last = parse_checkpoint(line)
     except ReceiptError as error:

@@ -26,7 +26,7 @@ KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReceiptCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A signature over the chain as far as receipt `seq`. Keys, hashes, signature: lower-case hex.
 
     Attributes:
@@ -53,16 +53,16 @@ class _LineType(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
-_decoder: msgspec.json.Decoder[Checkpoint] = msgspec.json.Decoder(Checkpoint)
+_decoder: msgspec.json.Decoder[ReceiptCheckpoint] = msgspec.json.Decoder(ReceiptCheckpoint)
 _line_type: msgspec.json.Decoder[_LineType] = msgspec.json.Decoder(_LineType)
 
 
-def canonical_checkpoint(checkpoint: Checkpoint) -> bytes:
+def canonical_checkpoint(checkpoint: ReceiptCheckpoint) -> bytes:
     """Return the checkpoint's line without the newline (RFC 8785)."""
     return _encoder.encode(checkpoint)
 
 
-def parse_checkpoint(line: bytes) -> Checkpoint:
+def parse_checkpoint(line: bytes) -> ReceiptCheckpoint:
     """Decode one line.
 
     Raises:
@@ -86,11 +86,13 @@ def claims_checkpoint(line: bytes) -> bool:
     return found is not None and _is_ours(found)
 
 
-def signed(private_key: bytes, *, seq: int, head_hash: str, next_public_key: str) -> Checkpoint:
+def signed(
+    private_key: bytes, *, seq: int, head_hash: str, next_public_key: str
+) -> ReceiptCheckpoint:
     """Return a checkpoint of now, signed with the private key (32 bytes)."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    bare = Checkpoint(
+    bare = ReceiptCheckpoint(
         seq=seq,
         head_hash=head_hash,
         timestamp=utc_timestamp(),
@@ -105,17 +107,17 @@ def signed(private_key: bytes, *, seq: int, head_hash: str, next_public_key: str
     return rehashed(msgspec.structs.replace(bare, signature=signature.hex()))
 
 
-def rehashed(checkpoint: Checkpoint) -> Checkpoint:
+def rehashed(checkpoint: ReceiptCheckpoint) -> ReceiptCheckpoint:
     """Return the checkpoint with the hash that its other fields give."""
     return msgspec.structs.replace(checkpoint, checkpoint_hash=hash_of(checkpoint))
 
 
-def hash_of(checkpoint: Checkpoint) -> str:
+def hash_of(checkpoint: ReceiptCheckpoint) -> str:
     """Return the hash that the checkpoint must carry."""
     return hashlib.sha256(_without(checkpoint, "checkpoint_hash")).hexdigest()
 
 
-def is_signed(checkpoint: Checkpoint) -> bool:
+def is_signed(checkpoint: ReceiptCheckpoint) -> bool:
     """Tell whether the signature is that of the checkpoint's own public key."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -146,11 +148,11 @@ def unhex(text: str) -> bytes:
     return value if value.hex() == text else b""
 
 
-def _signed_bytes(checkpoint: Checkpoint) -> bytes:
+def _signed_bytes(checkpoint: ReceiptCheckpoint) -> bytes:
     return _without(checkpoint, "checkpoint_hash", "signature")
 
 
-def _without(checkpoint: Checkpoint, *names: str) -> bytes:
+def _without(checkpoint: ReceiptCheckpoint, *names: str) -> bytes:
     fields = msgspec.structs.asdict(checkpoint)
     return _encoder.encode({name: fields[name] for name in fields if name not in names})
 

@@ -11,7 +11,7 @@ from clawd.errors import ReceiptError
 from clawd.receipts.checkpoint import (
     CHECKPOINT_RECEIPTS,
     LINE_START,
-    Checkpoint,
+    ReceiptCheckpoint,
     canonical_checkpoint,
     claims_checkpoint,
     hash_of,
@@ -44,7 +44,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Walk(msgspec.Struct, kw_only=True):
+class ChainWalk(msgspec.Struct, kw_only=True):
     """How far a chain holds: `seq` receipts, the last with the hash `head`.
 
     Attributes:
@@ -78,7 +78,7 @@ class Walk(msgspec.Struct, kw_only=True):
         self.mark = ""
         return True
 
-    def continues_with(self, entry: Receipt | Checkpoint) -> bool:
+    def continues_with(self, entry: Receipt | ReceiptCheckpoint) -> bool:
         """Tell whether the line, sound in itself, stands in its place, whoever signed it."""
         if isinstance(entry, Receipt):
             return self.is_due(entry) and entry.checkpoint_hash == self.mark
@@ -89,7 +89,7 @@ class Walk(msgspec.Struct, kw_only=True):
         """Tell whether the receipt is the next one, be there a checkpoint between or not."""
         return receipt.seq == self.seq + 1 and receipt.previous_hash == self.head
 
-    def may_sign(self, checkpoint: Checkpoint) -> bool:
+    def may_sign(self, checkpoint: ReceiptCheckpoint) -> bool:
         """Tell whether the checkpoint is signed, and with the key that is due."""
         return self.next_key in {None, checkpoint.public_key} and is_signed(checkpoint)
 
@@ -97,7 +97,7 @@ class Walk(msgspec.Struct, kw_only=True):
         """Tell whether no receipt may follow: a daemon that signs never writes more unsigned."""
         return self.signed > 0 and self.seq - self.signed >= CHECKPOINT_RECEIPTS
 
-    def before_last(self) -> "Walk":
+    def before_last(self) -> "ChainWalk":
         """Return how far it held before the last receipt."""
         return msgspec.structs.replace(self, seq=self.seq - 1, head=self.before_head)
 
@@ -115,7 +115,7 @@ class Walk(msgspec.Struct, kw_only=True):
         return True
 
 
-def diagnose(path: Path, walk: Walk, line: bytes, rest: Iterator[bytes]) -> Fault:
+def diagnose(path: Path, walk: ChainWalk, line: bytes, rest: Iterator[bytes]) -> Fault:
     """Tell what was done, from the first line that does not fit and those after it."""
     return _Diagnosis(path=path, walk=walk, number=walk.seq + 1).of(line, rest)
 
@@ -134,7 +134,7 @@ def _judge_receipt(line: bytes) -> tuple[Receipt | None, str]:
     return receipt, ""
 
 
-def _judge_checkpoint(line: bytes) -> tuple[Checkpoint | None, str]:
+def _judge_checkpoint(line: bytes) -> tuple[ReceiptCheckpoint | None, str]:
     try:
         checkpoint = parse_checkpoint(line)
     except ReceiptError as error:
@@ -151,7 +151,7 @@ def _is_line(line: bytes, text: bytes) -> bool:
     return line == text + b"\n"
 
 
-def _judge(line: bytes) -> tuple[Receipt | Checkpoint | None, str]:
+def _judge(line: bytes) -> tuple[Receipt | ReceiptCheckpoint | None, str]:
     receipt, why = _judge_receipt(line)
     if receipt is not None:
         return receipt, why
@@ -163,7 +163,7 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Finds out what was done where the walk could not go on; `number` is the receipt due."""
 
     path: Path
-    walk: Walk
+    walk: ChainWalk
     number: int
 
     def of(self, line: bytes, rest: Iterator[bytes]) -> Fault:
@@ -176,7 +176,7 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         entry, why = _judge(line)
         if entry is None or why:
             return self._unsound(line, entry, why, rest)
-        if isinstance(entry, Checkpoint):
+        if isinstance(entry, ReceiptCheckpoint):
             return self._checkpoint(entry, rest)
         return self._receipt(entry, rest)
 
@@ -200,7 +200,7 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     def _unsound(
         self,
         line: bytes,
-        entry: Receipt | Checkpoint | None,
+        entry: Receipt | ReceiptCheckpoint | None,
         why: str,
         rest: Iterator[bytes],
     ) -> Fault:
@@ -218,7 +218,7 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         is_known = entry is not None or claims_checkpoint(line)
         return self._fault("edited" if is_known else "not a receipt", why)
 
-    def _checkpoint(self, entry: Checkpoint, rest: Iterator[bytes]) -> Fault:
+    def _checkpoint(self, entry: ReceiptCheckpoint, rest: Iterator[bytes]) -> Fault:
         """A checkpoint, sound in itself, does not fit here."""
         walk = self.walk
         what = f"the checkpoint of receipt {entry.seq}"
@@ -281,7 +281,7 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         if mark:
             return self._fault("edited", f"it names another checkpoint than that of receipt {seq}")
         for later in itertools.chain([following], entries):
-            if isinstance(later, Checkpoint) and later.checkpoint_hash == named:
+            if isinstance(later, ReceiptCheckpoint) and later.checkpoint_hash == named:
                 return self._fault("reordered", f"the checkpoint of receipt {seq} comes after it")
         return self._fault("removed", f"the checkpoint of receipt {seq} is missing before it")
 
@@ -295,12 +295,12 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     def _has_checkpoint(self, checkpoint_hash: str) -> bool:
         """Tell whether it is one of the checkpoints before the fault."""
         entries = _entries(read_lines(self.path))
-        before = (entry for entry in entries if isinstance(entry, Checkpoint))
+        before = (entry for entry in entries if isinstance(entry, ReceiptCheckpoint))
         earlier = itertools.islice(before, self.walk.checkpoints)
         return any(entry.checkpoint_hash == checkpoint_hash for entry in earlier)
 
 
-def _entries(lines: Iterator[bytes]) -> Iterator[Receipt | Checkpoint]:
+def _entries(lines: Iterator[bytes]) -> Iterator[Receipt | ReceiptCheckpoint]:
     for line in lines:
         try:
             yield parse(line)

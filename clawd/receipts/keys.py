@@ -21,7 +21,7 @@ import stat
 from pathlib import Path
 
 from clawd.errors import ReceiptError
-from clawd.receipts.checkpoint import KEY_BYTES, Checkpoint, public_key_of, signed
+from clawd.receipts.checkpoint import KEY_BYTES, ReceiptCheckpoint, public_key_of, signed
 from clawd.receipts.durable import sync_folder, write_private
 
 _DESTROYED = bytes(KEY_BYTES)
@@ -80,7 +80,7 @@ class CheckpointKey:
         """The public half in hex."""
         return public_key_of(self._private)
 
-    def sign(self, seq: int, head_hash: str) -> Checkpoint:
+    def sign(self, seq: int, head_hash: str) -> ReceiptCheckpoint:
         """Make the next key, have it on disk, and return a checkpoint that names it.
 
         Call `replace` when the checkpoint is on disk. Until then this key stays the valid one.

@@ -17,7 +17,7 @@ import msgspec
 
 from clawd.errors import ReceiptError
 from clawd.receipts.checkpoint import CHECKPOINT_RECEIPTS, LINE_START, parse_checkpoint, unhex
-from clawd.receipts.diagnosis import Fault, Kind, Walk, diagnose
+from clawd.receipts.diagnosis import ChainWalk, Fault, Kind, diagnose
 from clawd.receipts.logfiles import read_lines, read_lines_backwards
 from clawd.receipts.record import GENESIS_HASH, Receipt, parse
 
@@ -99,7 +99,7 @@ def verify(
     lines = read_lines(path)
     if progress is not None:
         lines = _counted(lines, progress)
-    walk = Walk(next_key=public_key)
+    walk = ChainWalk(next_key=public_key)
     for line in lines:
         if not walk.take(line):
             return _broken(walk, diagnose(path, walk, line, lines))
@@ -238,7 +238,9 @@ def _is_checkpoint(line: bytes) -> bool:
     return True
 
 
-def _unbroken(walk: Walk, anchor: tuple[int, str] | None, *, is_key_known: bool) -> Verification:
+def _unbroken(
+    walk: ChainWalk, anchor: tuple[int, str] | None, *, is_key_known: bool
+) -> Verification:
     if anchor is not None and walk.seq < anchor[0]:
         why = f"the chain ends at receipt {walk.seq}, and its known head is receipt {anchor[0]}"
         fault = Fault(number=walk.seq + 1, kind="cut tail", why=why)
@@ -258,7 +260,7 @@ def _unbroken(walk: Walk, anchor: tuple[int, str] | None, *, is_key_known: bool)
     )
 
 
-def _signatures(walk: Walk, *, is_key_known: bool) -> str:
+def _signatures(walk: ChainWalk, *, is_key_known: bool) -> str:
     if not walk.checkpoints:
         return "no checkpoint signs them yet" if walk.seq else ""
     whose = "from the public key given" if is_key_known else "with the keys that the file names"
@@ -270,7 +272,7 @@ def _signatures(walk: Walk, *, is_key_known: bool) -> str:
     return text
 
 
-def _broken(walk: Walk, fault: Fault, *, level: Level = "none") -> Verification:
+def _broken(walk: ChainWalk, fault: Fault, *, level: Level = "none") -> Verification:
     return Verification(
         ok=False,
         receipts=walk.seq,

@@ -17,7 +17,7 @@ from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.dispatch import Dispatcher
-from clawd.tools.offer import McpTool, Offer, descriptors
+from clawd.tools.offer import ListedTool, Offer, descriptors
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry, ToolMode
 from clawd.wire.events import ApprovalRequested, Event, ToolProgress
@@ -207,7 +207,7 @@ class ClientDoor:
         self._conversation_id = ""
         self._opening = asyncio.Lock()
 
-    def listed(self) -> tuple[McpTool, ...]:
+    def listed(self) -> tuple[ListedTool, ...]:
         """Return what may be called, by name."""
         offer = self._offer()
         return descriptors((*offer.shown, *offer.hidden))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from clawd.config.sections import CompressionSection
-from clawd.memory.checkpoints import Checkpoint, Shown
+from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.providers.base import Message
 
 TEMPLATE_TOKENS = 8  # what a chat template puts around a message, about
@@ -23,7 +23,7 @@ CUT_RESULT_TOKENS = 64  # a shortened result keeps that much, at least
 ROOM_TO_GROW = 0.7
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class RequestLoad(msgspec.Struct, frozen=True, kw_only=True):
     """What a request would be sent with.
 
     Attributes:
@@ -69,7 +69,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return self.start - (self.anchor is not None)
 
 
-def budget_tokens(settings: CompressionSection, load: Load) -> int | None:
+def budget_tokens(settings: CompressionSection, load: RequestLoad) -> int | None:
     """Return how many tokens a request may have; None where the context's size is unknown.
 
     It is the configured share, or more where the system prompt and the tools fill most of that.
@@ -83,18 +83,18 @@ def budget_tokens(settings: CompressionSection, load: Load) -> int | None:
     )
 
 
-def is_too_long(settings: CompressionSection, load: Load) -> bool:
+def is_too_long(settings: CompressionSection, load: RequestLoad) -> bool:
     """Tell whether a request would have more tokens than it may."""
     budget = budget_tokens(settings, load)
     return budget is not None and load.tokens > budget
 
 
-def can_never_fit(load: Load) -> bool:
+def can_never_fit(load: RequestLoad) -> bool:
     """Tell whether what cannot be left out is larger than the context by itself."""
     return 0 < load.context_tokens < load.fixed_tokens + load.pending_tokens
 
 
-def is_due(settings: CompressionSection, load: Load, *, uncompressed: int = 0) -> bool:
+def is_due(settings: CompressionSection, load: RequestLoad, *, uncompressed: int = 0) -> bool:
     """Tell whether a conversation is to be compressed before a request is sent.
 
     `uncompressed` messages came back by undoing: they do not count.
@@ -103,7 +103,9 @@ def is_due(settings: CompressionSection, load: Load, *, uncompressed: int = 0) -
     return too_many or is_too_long(settings, load)
 
 
-def room_for_kept(settings: CompressionSection, load: Load, *, summary_tokens: int) -> int | None:
+def room_for_kept(
+    settings: CompressionSection, load: RequestLoad, *, summary_tokens: int
+) -> int | None:
     """Return how many tokens may stay beside the summary, with room to grow."""
     budget = budget_tokens(settings, load)
     if budget is None:
@@ -133,7 +135,7 @@ def room_for_message(
     )
 
 
-def summary_room(settings: CompressionSection, load: Load) -> int:
+def summary_room(settings: CompressionSection, load: RequestLoad) -> int:
     """Return how long a summary may be, in tokens: a quarter of what is not fixed, at most."""
     budget = budget_tokens(settings, load)
     if budget is None:
@@ -276,7 +278,7 @@ def levelled(sizes: Mapping[int, int], room: int) -> dict[int, int]:
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
     """What of the stored messages goes and what stays."""
 
-    found: Shown
+    found: ModelView
     kept: Sequence[Message]
     tokens: Sequence[int]
     choice: Selection

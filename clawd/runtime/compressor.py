@@ -13,7 +13,7 @@ import msgspec
 
 from clawd.config.sections import CompressionSection
 from clawd.errors import ContextFullError, InvalidRequestError
-from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, Shown
+from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, ModelView
 from clawd.memory.conversations import Conversations
 from clawd.providers.abilities import ToolReading, able
 from clawd.providers.base import ChatRequest, Message, Provider, Sampling
@@ -21,7 +21,7 @@ from clawd.providers.ledger import estimate_tokens
 from clawd.runtime.compression import (
     TEMPLATE_TOKENS,
     Cut,
-    Load,
+    RequestLoad,
     Wish,
     budget_tokens,
     can_never_fit,
@@ -99,7 +99,7 @@ class Compressor:
         """Return the size of a model's context as far as it is known, 0 for unknown."""
         return self.models.size(provider, model) or self.settings().context_tokens
 
-    async def shown(self, live: LiveConversation) -> Shown:
+    async def shown(self, live: LiveConversation) -> ModelView:
         """Return the stored messages that the model is shown, and the checkpoint before them."""
         return await self._checkpoints.shown(live.record.id, owner=live.record.owner)
 
@@ -219,7 +219,7 @@ class Room:
             work.count = await self._compressor.models.count(
                 self._provider, work.request, known_tokens
             )
-        work.load = Load(
+        work.load = RequestLoad(
             messages=len(work.request.messages),
             tokens=work.count.total,
             fixed_tokens=work.count.fixed,
@@ -227,14 +227,14 @@ class Room:
             context_tokens=size,
         )
 
-    def _is_due(self, load: Load) -> bool:
+    def _is_due(self, load: RequestLoad) -> bool:
         failed_at = self._live.no_summary_at
         if failed_at and 0 <= load.messages - failed_at < RETRY_AFTER_MESSAGES:
             return False
         uncompressed = self._live.record.metadata.get(UNCOMPRESSED, 0)
         return is_due(self._compressor.settings(), load, uncompressed=int(uncompressed))
 
-    def _say_too_long(self, load: Load) -> None:
+    def _say_too_long(self, load: RequestLoad) -> None:
         budget = budget_tokens(self._compressor.settings(), load)
         text = (
             f"the context has about {load.tokens} tokens, over its budget of {budget}: nothing "
@@ -494,7 +494,7 @@ class _Work:
         self.pending = request.messages[self.stored :]
         self.is_by_hand = is_by_hand
         self.count = Count()
-        self.load = Load(messages=0, tokens=0)
+        self.load = RequestLoad(messages=0, tokens=0)
 
     def follow(self) -> None:
         """Take over what the conversation is shown as now."""

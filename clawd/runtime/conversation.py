@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clawd.errors import NotFoundError
-from clawd.memory.checkpoints import Checkpoint, Shown
+from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import (
     MADE_BY,
     TAINT,
@@ -77,7 +77,7 @@ class LiveConversation:
     """
 
     def __init__(
-        self, record: Conversation, found: Shown, tell: Callable[[Event], None] | None = None
+        self, record: Conversation, found: ModelView, tell: Callable[[Event], None] | None = None
     ) -> None:
         self.record = record
         self.context = Context()
@@ -112,7 +112,7 @@ class LiveConversation:
         """The id of the checkpoint that is in force, 0 for none."""
         return self.checkpoint.id if self.checkpoint is not None else 0
 
-    def show(self, found: Shown) -> None:
+    def show(self, found: ModelView) -> None:
         """Show a model these messages from now on, and no others."""
         self.context.replace(shown_messages(found))
         self.checkpoint: Checkpoint | None = found.checkpoint
@@ -187,7 +187,7 @@ class ConversationBook:
                 metadata=made_with(principal),
             )
         )
-        live = self._live_of(record, Shown(messages=()))
+        live = self._live_of(record, ModelView(messages=()))
         self.opened += 1
         self._keep(live)
         _log.info("conversation started", extra={"conversation": record.id, "owner": record.owner})
@@ -401,7 +401,7 @@ class ConversationBook:
             if self._modes is not None:
                 self._modes.forget(conversation_id)
 
-    def _live_of(self, record: Conversation, found: Shown) -> LiveConversation:
+    def _live_of(self, record: Conversation, found: ModelView) -> LiveConversation:
         tell = self.hub.teller(
             owner=record.owner,
             conversation_id=record.id,

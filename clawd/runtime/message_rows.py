@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.memory.checkpoints import Checkpoint, Shown
+from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Message
 from clawd.runtime.context import UNSAID, told_text, with_block
@@ -147,7 +147,7 @@ def speakers(history: Sequence[StoredMessage]) -> frozenset[int]:
     return frozenset(uid for uid in found if isinstance(uid, int))
 
 
-def tokens_read(found: Shown) -> TokensRead:
+def tokens_read(found: ModelView) -> TokensRead:
     """Return who answered last, and how many tokens of what is shown it has read."""
     checkpoint = found.checkpoint
     last = _last_read(found.messages)
@@ -178,7 +178,7 @@ ACKNOWLEDGEMENT = "I have read the summary and go on from there."
 HEAD_SHARE = 2 / 3
 
 
-def shown_messages(found: Shown) -> list[Message]:
+def shown_messages(found: ModelView) -> list[Message]:
     """Return the messages as a model is shown them, oldest first."""
     kept = [shown_result(stored, found.checkpoint) for stored in found.messages]
     return [*checkpoint_messages(found.checkpoint, kept), *kept]

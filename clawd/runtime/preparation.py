@@ -39,7 +39,7 @@ from clawd.runtime.turn_plan import (
 )
 from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
-from clawd.tools.offer import Offer, Reader, RequestTools, specs, told_of
+from clawd.tools.offer import Offer, ReadingModel, RequestTools, specs, told_of
 from clawd.tools.outcome import CallScope
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, Notice, TurnStarted
@@ -404,7 +404,7 @@ def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:
 def _inputs(
     settings: RuntimeSettings,
     agent: AgentSettings,
-    reader: Reader,
+    reader: ReadingModel,
     offer: Offer,
     chosen: str = "",
 ) -> PromptInputs:
@@ -414,16 +414,16 @@ def _inputs(
     )
 
 
-def reader_of(provider: Provider | None, model: str) -> Reader:
+def reader_of(provider: Provider | None, model: str) -> ReadingModel:
     """Return what is known of the model that will read a request; of no provider, nothing."""
     if provider is None:
-        return Reader()
+        return ReadingModel()
     able = provider.capabilities()
     size = provider.context_size_of(model) if isinstance(provider, ContextTeller) else 0
     reads, reads_schemas = True, True
     if isinstance(provider, ToolReading):
         reads, reads_schemas = provider.reads_tools(model), provider.reads_schemas(model)
-    return Reader(
+    return ReadingModel(
         context_tokens=size or able.context_size,
         is_local=able.local,
         reads_tools=reads and able.tools,

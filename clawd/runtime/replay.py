@@ -138,7 +138,7 @@ def judge_cases(
     return run_cases(cases, judge_of(PolicyChange()).policy, assess)
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedDecision(msgspec.Struct, frozen=True, kw_only=True):
     """A past call that would be decided otherwise; `arguments` are as they were stored."""
 
     receipt: Receipt
@@ -158,7 +158,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         skipped: how many could not be judged, by reason.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedDecision, ...]
     counts: Mapping[tuple[Decision, Decision], int]
     skipped: Mapping[str, int]
 
@@ -173,7 +173,7 @@ async def replay(
     Raises:
         StorageError: memory cannot be read.
     """
-    changes: list[Change] = []
+    changes: list[ChangedDecision] = []
     counts: Counter[tuple[Decision, Decision]] = Counter()
     skipped: Counter[str] = Counter()
     for receipt in receipts:
@@ -196,7 +196,7 @@ async def replay(
             after = "ask"  # whether somebody is there is not the policy's to say
         counts[before, after] += 1
         if before != after:
-            change = Change(
+            change = ChangedDecision(
                 receipt=receipt,
                 arguments=arguments,
                 before=before,

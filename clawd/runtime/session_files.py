@@ -47,7 +47,7 @@ MAX_SEEN = 10_000
 _log = logging.getLogger(__name__)
 
 
-class SessionFileList:
+class SessionFilesFact:
     """The fact `files`: the session files of the conversation, the last changed first.
 
     Args:

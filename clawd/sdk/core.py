@@ -11,7 +11,7 @@ from typing_extensions import override
 from clawd.errors import InvalidRequestError
 from clawd.paths import candidate_sockets
 from clawd.sdk.client import Client, Exchange, connect_any
-from clawd.sdk.plans import Backend, DaemonPlan, LocalPlan
+from clawd.sdk.plans import DaemonPlan, LocalPlan, SessionBackend
 from clawd.sdk.results import Said
 from clawd.sdk.session_config import Prompt, TurnOptions, Wishes, message_fields
 from clawd.tools.base import Tool
@@ -22,7 +22,7 @@ from clawd.wire.method import Method
 from clawd.wire.turns import SendMessage
 
 
-class JoinedBackend(Backend):
+class JoinedBackend(SessionBackend):
     """A daemon that others started, and that stays when the session ends."""
 
     def __init__(self, plan: DaemonPlan) -> None:
@@ -100,7 +100,7 @@ class Core:
         self.conversation_id = ""
         self._plan = plan
         self._lock = asyncio.Lock()
-        self._backend: Backend | None = None
+        self._backend: SessionBackend | None = None
         self._client: Client | None = None
         self._prompt = Prompt()
         self._taken = Taken()
@@ -116,7 +116,7 @@ class Core:
             refuse_wish(what)
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> SessionBackend:
         """What answers.
 
         Raises:
@@ -223,7 +223,7 @@ class Core:
         prompt = await self.wishes.prompt()
         plan = self._plan
         if isinstance(plan, DaemonPlan):
-            chosen: Backend = JoinedBackend(plan)
+            chosen: SessionBackend = JoinedBackend(plan)
         else:  # off the loop: the libraries of a daemon take a second to load
             chosen = await asyncio.to_thread(_local, plan)
         client = await chosen.open()
@@ -234,7 +234,7 @@ class Core:
             raise
         self._backend, self._client = chosen, client
 
-    async def _adopt(self, backend: Backend, prompt: Prompt) -> None:
+    async def _adopt(self, backend: SessionBackend, prompt: Prompt) -> None:
         wishes = self.wishes
         taken = Taken(
             generation=wishes.generation,
@@ -265,7 +265,7 @@ class Core:
         return self._plan.workspace if isinstance(self._plan, DaemonPlan) else ""
 
 
-def _local(plan: LocalPlan) -> Backend:
+def _local(plan: LocalPlan) -> SessionBackend:
     from clawd.sdk.local import LocalBackend
 
     return LocalBackend(plan)

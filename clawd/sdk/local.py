@@ -24,7 +24,7 @@ from clawd.providers.base import Provider
 from clawd.runtime.prompt import PreambleOptions
 from clawd.runtime.settings import RuntimeSettings
 from clawd.sdk.client import Client
-from clawd.sdk.plans import Backend, LocalPlan
+from clawd.sdk.plans import LocalPlan, SessionBackend
 from clawd.sdk.session_config import Prompt
 from clawd.service.inprocess import InProcessDaemon
 from clawd.tools.base import Tool
@@ -36,7 +36,7 @@ for _each in ("clawd", "stamina"):
     logging.getLogger(_each).addHandler(logging.NullHandler())
 
 
-class LocalBackend(Backend):
+class LocalBackend(SessionBackend):
     """A daemon inside of this program."""
 
     def __init__(self, plan: LocalPlan) -> None:

@@ -50,7 +50,7 @@ class Where(TypedDict, total=False):
     settings: Mapping[str, Any] | None
 
 
-class Backend(Protocol):
+class SessionBackend(Protocol):
     """What answers a session. Opened once; everything is called on one event loop."""
 
     async def open(self) -> Client:

@@ -76,7 +76,7 @@ _log = logging.getLogger(__name__)
 Content = tuple[tuple[str, int, int], ...]
 
 
-class PutAside(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantinedPaths(msgspec.Struct, frozen=True, kw_only=True):
     """What a command made that would have run later outside, relative to the workspace.
 
     Attributes:
@@ -132,7 +132,7 @@ class _Place:
         self.contents: dict[Key, Content] = {}
 
 
-class RunLaterGuard:
+class AutoExecGuard:
     """Guards the workspaces of one daemon; used from its event loop only.
 
     Args:
@@ -189,7 +189,7 @@ class RunLaterGuard:
             place.entries += 1
         return visit
 
-    async def leave(self, visit: GuardedCommand) -> PutAside:
+    async def leave(self, visit: GuardedCommand) -> QuarantinedPaths:
         """Look again after the command has ended, and put aside what must not stay.
 
         A cancellation waits: what was not looked at would count as the owner's the next time.
@@ -205,7 +205,7 @@ class RunLaterGuard:
             raise cancelled
         return looking.result()
 
-    async def _look_again(self, visit: GuardedCommand) -> PutAside:
+    async def _look_again(self, visit: GuardedCommand) -> QuarantinedPaths:
         place = self._places[visit.workspace]
         try:
             async with place.lock:
@@ -276,7 +276,7 @@ class RunLaterGuard:
 
     def _left(
         self, place: _Place, visit: GuardedCommand, found: ScanResult, changed: set[Key]
-    ) -> PutAside:
+    ) -> QuarantinedPaths:
         is_alone = visit.entry == place.entries
         held: list[str] = []
         left: list[str] = []
@@ -289,7 +289,7 @@ class RunLaterGuard:
             name = os.path.relpath(spot.path, visit.workspace)
             is_held = _put_aside(spot, visit.workspace)
             (held if is_held else left).append(name)
-        return PutAside(held=tuple(sorted(held)), left=tuple(sorted(left)))
+        return QuarantinedPaths(held=tuple(sorted(held)), left=tuple(sorted(left)))
 
     def _is_granted(self, spot: Spot, workspace: Path) -> bool:
         relative = os.path.relpath(spot.path, workspace)

@@ -45,7 +45,7 @@ from clawd.security.shell_paths import (
     problem_of_word,
     problems_of_command,
 )
-from clawd.security.shell_script import Redirect, Script, SimpleCommand, parse
+from clawd.security.shell_script import Redirect, ShellScript, SimpleCommand, parse
 from clawd.security.shell_words import (
     Word,
     expand,
@@ -132,7 +132,7 @@ def _unreadable(command: str) -> str:
     return ""
 
 
-def _values_of_loops(script: Script) -> list[dict[str, str]]:
+def _values_of_loops(script: ShellScript) -> list[dict[str, str]]:
     """Return what the variables of loops may hold, one after the other; [] where it is not told.
 
     Only where nothing else can set them, and for few values.
@@ -292,7 +292,7 @@ class _Judge:
         self._found = found + [each for each in self._found[len(found) :] if each.blocked]
         self._needs, self._openings = needs, openings
 
-    def _fragments(self, source: str, script: Script) -> list[SimpleCommand]:
+    def _fragments(self, source: str, script: ShellScript) -> list[SimpleCommand]:
         """Cut what the grammar rejects into pieces, so that what is blocked still shows."""
         if not any("grammar" in oddity for oddity in script.oddities):
             return []
@@ -526,7 +526,7 @@ class _Judge:
         elif not target.is_static:
             self._high("it reads a file that cannot be told")
 
-    def _whole(self, script: Script, invocations: list[Invocation]) -> None:
+    def _whole(self, script: ShellScript, invocations: list[Invocation]) -> None:
         for problem in (fork_bomb(script), download_that_runs(invocations, script)):
             if problem:
                 self._blocked(problem)
@@ -535,7 +535,7 @@ class _Judge:
                 self._high(f"{invocation.name} is a function of its own here")
 
     def _fed_to_a_shell(
-        self, script: Script, invocations: list[Invocation], scripts: list[str]
+        self, script: ShellScript, invocations: list[Invocation], scripts: list[str]
     ) -> None:
         """Add text that a shell on the line may be given to run: `echo 'rm x' | sh`."""
         if not any(each.name in SHELLS or each.name in {".", "source"} for each in invocations):

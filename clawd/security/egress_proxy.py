@@ -208,7 +208,7 @@ class Command:
         self._listener = listener
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._exchanges: set[Exchange] = set()
+        self._exchanges: set[ProxiedConnection] = set()
 
     def start(self) -> None:
         """Begin to accept."""
@@ -246,7 +246,7 @@ class Command:
             self._keep(self._attend(client))
 
     async def _attend(self, client: socket.socket) -> None:
-        exchange = Exchange(self, client)
+        exchange = ProxiedConnection(self, client)
         self._exchanges.add(exchange)
         try:
             await exchange.run()
@@ -256,7 +256,7 @@ class Command:
             self._room.release()
 
 
-class Exchange:
+class ProxiedConnection:
     """One connection of a command, and the one to where it leads."""
 
     def __init__(self, command: Command, client: socket.socket) -> None:

@@ -127,7 +127,7 @@ class ReplacementRules(msgspec.Struct, frozen=True, kw_only=True):
     must_be_new: bool = False
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class FileTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A file's place: the open folder, the name in it, how errors and undo name it."""
 
     folder: int
@@ -143,7 +143,7 @@ def state_of(descriptor: int) -> FileState:
 
 
 @contextlib.contextmanager
-def opened(target: Target, flags: int = os.O_RDONLY) -> Iterator[int]:
+def opened(target: FileTarget, flags: int = os.O_RDONLY) -> Iterator[int]:
     """Open the regular file that is there, or give -1 when there is nothing.
 
     Raises:
@@ -171,7 +171,7 @@ def opened(target: Target, flags: int = os.O_RDONLY) -> Iterator[int]:
 
 
 def replace(
-    target: Target, chunks: Iterable[bytes], keeper: Keeper | None, plan: ReplacementRules
+    target: FileTarget, chunks: Iterable[bytes], keeper: Keeper | None, plan: ReplacementRules
 ) -> bool:
     """Replace or create a file at once and whole; tells if created.
 
@@ -197,7 +197,7 @@ def replace(
     return before is None
 
 
-def append(target: Target, data: bytes, keeper: Keeper | None) -> None:
+def append(target: FileTarget, data: bytes, keeper: Keeper | None) -> None:
     """Add to the end of the file that is there.
 
     Raises:
@@ -228,7 +228,7 @@ def append(target: Target, data: bytes, keeper: Keeper | None) -> None:
             os.fsync(file)
 
 
-def remove(target: Target, keeper: Keeper | None, plan: ReplacementRules) -> None:
+def remove(target: FileTarget, keeper: Keeper | None, plan: ReplacementRules) -> None:
     """Remove the file.
 
     Raises:
@@ -256,7 +256,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _kept(
-    target: Target,
+    target: FileTarget,
     before: FileState | None,
     after: FileState | None,
     keeper: Keeper | None,
@@ -275,7 +275,7 @@ def _kept(
         raise
 
 
-def _check_plan(target: Target, before: FileState | None, plan: ReplacementRules) -> None:
+def _check_plan(target: FileTarget, before: FileState | None, plan: ReplacementRules) -> None:
     is_wrong = plan.must_be_new and before is not None
     if plan.replaces is not None:
         is_wrong = before is None or not before.holds(plan.replaces)
@@ -283,7 +283,7 @@ def _check_plan(target: Target, before: FileState | None, plan: ReplacementRules
         raise _changed(target)
 
 
-def _changed(target: Target) -> BusyError:
+def _changed(target: FileTarget) -> BusyError:
     return BusyError(
         f"{target.shown} was changed by somebody else at the same time; it is left as it is",
         retry_after_s=0.1,
@@ -298,7 +298,7 @@ def _identity(descriptor: int) -> tuple[int, ...]:
     return (status.st_ino, status.st_dev, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def _is_there(target: Target, old: int) -> bool:
+def _is_there(target: FileTarget, old: int) -> bool:
     status = os.stat(target.name, dir_fd=target.folder, follow_symlinks=False)
     known = os.fstat(old)
     return (status.st_ino, status.st_dev) == (known.st_ino, known.st_dev)
@@ -480,7 +480,7 @@ def _check_of(folder: int, token: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _move(target: Target, draft: Draft, old: int) -> None:
+def _move(target: FileTarget, draft: Draft, old: int) -> None:
     """Give the draft the name; a file that nobody has seen is never replaced."""
     if old >= 0:
         try:

@@ -175,7 +175,7 @@ _RUNNING_TAR = ("--to-command", "--use-compress-program", "-I", "--rsh-command",
                 "-P", "--absolute-names")  # fmt: skip
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True):
+class Verbs(msgspec.Struct, frozen=True, kw_only=True):
     """A command with subcommands, some of which are everyday work.
 
     Attributes:
@@ -198,64 +198,64 @@ _NETWORK = (
     r"import|self-update|env|setup|store|server|npm|plugin|policies|npm|npx|x|npm-cli|patch.*|"
     r"version|pack|deploy|fetch|prune|rebuild|self|set-version|autoclean|why-net"
 )
-_TOOLS: dict[str, Tool] = {
-    "npm": Tool(
+_TOOLS: dict[str, Verbs] = {
+    "npm": Verbs(
         working=r"run|run-script|rum|urn|test|t|tst|ci|start|stop|restart|ls|list|ll|exec|x",
         with_value=("--prefix", "-w", "--workspace", "-C", "--loglevel"),
     ),
-    "pnpm": Tool(
+    "pnpm": Verbs(
         other=_NETWORK, with_value=("-C", "--dir", "--filter", "-F", "--prefix", "--loglevel")
     ),
-    "yarn": Tool(other=_NETWORK, with_value=("--cwd",)),
-    "cargo": Tool(
+    "yarn": Verbs(other=_NETWORK, with_value=("--cwd",)),
+    "cargo": Verbs(
         working=r"b|build|t|test|c|check|clippy|fmt|r|run|bench|d|doc|tree|metadata|nextest|clean|"
         r"new|init|fix|expand|miri|llvm-cov",
         with_value=("--manifest-path", "--color", "-Z", "--config", "-C"),
     ),
-    "go": Tool(
+    "go": Verbs(
         working=r"build|test|vet|fmt|run|list|doc|env|version|generate|clean|tool|mod",
         with_value=(
             "-C", "-exec", "-tags", "-ldflags", "-gcflags", "-asmflags", "-mod", "-modfile",
             "-overlay", "-toolexec", "-p", "-o", "-run", "-coverpkg", "-pkgdir",
         ),
     ),
-    "mvn": Tool(
+    "mvn": Verbs(
         working=r"clean|validate|compile|test-compile|test|package|verify|integration-test|"
         r"process-\S+|site|dependency:tree|exec:java|spotless:\S+|checkstyle:\S+|surefire:\S+",
         with_value=("-f", "--file", "-pl", "--projects", "-P", "-s", "-T"),
         all_words=True,
     ),
-    "gradle": Tool(
+    "gradle": Verbs(
         other=r".*(?:publish|upload|release|deploy|install|init|wrapper).*",
         with_value=("-p", "--project-dir", "-b", "-x", "--tests", "-I"),
         all_words=True,
     ),
-    "dotnet": Tool(working=r"build|test|run|format|clean|msbuild|vstest"),
-    "pre-commit": Tool(working=r"run|validate-config", with_value=("-c", "--config")),
-    "mkdocs": Tool(working=r"build|serve|new|get-deps", with_value=("-f", "--config-file")),
-    "bazel": Tool(working=r"build|test|run|query|cquery|info|clean|coverage"),
-    "cabal": Tool(working=r"v2-\w+|build|test|run|bench|check|haddock|repl|clean"),
-    "composer": Tool(working=r"test|run|run-script|validate|dump-autoload|show|check|lint"),
-    "dart": Tool(working=r"analyze|test|run|format|fix|compile"),
-    "dune": Tool(working=r"build|test|runtest|exec|clean|fmt"),
-    "elm": Tool(working=r"make"),
-    "flutter": Tool(working=r"analyze|test|build"),
-    "helm": Tool(working=r"lint|template"),
-    "jekyll": Tool(working=r"build|serve|doctor|clean"),
-    "jupyter": Tool(working=r"nbconvert|execute"),
-    "mise": Tool(working=r"run|tasks"),
-    "mix": Tool(working=r"compile|test|format|run|credo|docs|xref|dialyzer"),
-    "next": Tool(working=r"build|dev|start|lint|info"),
-    "ng": Tool(working=r"build|test|lint|serve"),
-    "nx": Tool(working=r"run|run-many|affected|build|test|lint|graph"),
-    "playwright": Tool(working=r"test|show-report"),
-    "quarto": Tool(working=r"render|check"),
-    "stack": Tool(working=r"build|test|bench|run|ghc|ghci|clean"),
-    "swift": Tool(working=r"build|test|run|format"),
-    "terraform": Tool(working=r"fmt|validate"),
-    "turbo": Tool(working=r"run|build|test|lint"),
-    "typst": Tool(working=r"compile|c|watch|w|query|fonts"),
-    "zig": Tool(working=r"build|test|run|fmt|cc|c\+\+|build-exe|build-lib|build-obj|ast-check"),
+    "dotnet": Verbs(working=r"build|test|run|format|clean|msbuild|vstest"),
+    "pre-commit": Verbs(working=r"run|validate-config", with_value=("-c", "--config")),
+    "mkdocs": Verbs(working=r"build|serve|new|get-deps", with_value=("-f", "--config-file")),
+    "bazel": Verbs(working=r"build|test|run|query|cquery|info|clean|coverage"),
+    "cabal": Verbs(working=r"v2-\w+|build|test|run|bench|check|haddock|repl|clean"),
+    "composer": Verbs(working=r"test|run|run-script|validate|dump-autoload|show|check|lint"),
+    "dart": Verbs(working=r"analyze|test|run|format|fix|compile"),
+    "dune": Verbs(working=r"build|test|runtest|exec|clean|fmt"),
+    "elm": Verbs(working=r"make"),
+    "flutter": Verbs(working=r"analyze|test|build"),
+    "helm": Verbs(working=r"lint|template"),
+    "jekyll": Verbs(working=r"build|serve|doctor|clean"),
+    "jupyter": Verbs(working=r"nbconvert|execute"),
+    "mise": Verbs(working=r"run|tasks"),
+    "mix": Verbs(working=r"compile|test|format|run|credo|docs|xref|dialyzer"),
+    "next": Verbs(working=r"build|dev|start|lint|info"),
+    "ng": Verbs(working=r"build|test|lint|serve"),
+    "nx": Verbs(working=r"run|run-many|affected|build|test|lint|graph"),
+    "playwright": Verbs(working=r"test|show-report"),
+    "quarto": Verbs(working=r"render|check"),
+    "stack": Verbs(working=r"build|test|bench|run|ghc|ghci|clean"),
+    "swift": Verbs(working=r"build|test|run|format"),
+    "terraform": Verbs(working=r"fmt|validate"),
+    "turbo": Verbs(working=r"run|build|test|lint"),
+    "typst": Verbs(working=r"compile|c|watch|w|query|fonts"),
+    "zig": Verbs(working=r"build|test|run|fmt|cc|c\+\+|build-exe|build-lib|build-obj|ast-check"),
 }  # fmt: skip
 # With one of the first, what a package manager installs is what the lock file names: `npm ci`.
 _FROZEN = frozenset({"--frozen-lockfile", "--immutable"})
@@ -650,7 +650,7 @@ def _locking(name: str, arguments: tuple[Word, ...], added_words: bool) -> Level
     return _tool(name, arguments, added_words)
 
 
-def _subcommands(tool: Tool, arguments: tuple[Word, ...]) -> list[Word]:
+def _subcommands(tool: Verbs, arguments: tuple[Word, ...]) -> list[Word]:
     found: list[Word] = []
     skip = False
     for word in arguments:

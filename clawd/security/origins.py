@@ -26,7 +26,7 @@ FOREVER_NS = 2**63 - 1
 _NAME_NS = 1  # no file was changed then
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class TaintMark(msgspec.Struct, frozen=True, kw_only=True):
     """Something untrusted.
 
     Attributes:
@@ -52,16 +52,16 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         return self.began_at_ns == self.ended_at_ns == _NAME_NS
 
 
-def name_mark(folder: str, sources: tuple[str, ...]) -> Mark:
+def name_mark(folder: str, sources: tuple[str, ...]) -> TaintMark:
     """Return a mark of a folder's name: who lists it reads it, who reads a file in it does not."""
-    return Mark(path=folder, sources=sources, began_at_ns=_NAME_NS, ended_at_ns=_NAME_NS)
+    return TaintMark(path=folder, sources=sources, began_at_ns=_NAME_NS, ended_at_ns=_NAME_NS)
 
 
 class MarkIndex:
     """Marks, one for each path and begin."""
 
-    def __init__(self, marks: Iterable[Mark] = ()) -> None:
-        self._by_path: dict[str, dict[int, Mark]] = {}
+    def __init__(self, marks: Iterable[TaintMark] = ()) -> None:
+        self._by_path: dict[str, dict[int, TaintMark]] = {}
         self._count = 0
         for mark in marks:
             held = self._by_path.setdefault(mark.path, {})
@@ -72,13 +72,13 @@ class MarkIndex:
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Mark]:
+    def __iter__(self) -> Iterator[TaintMark]:
         return (mark for held in self._by_path.values() for mark in held.values())
 
-    def __contains__(self, mark: Mark) -> bool:
+    def __contains__(self, mark: TaintMark) -> bool:
         return self._by_path.get(mark.path, {}).get(mark.began_at_ns) == mark
 
-    def add(self, mark: Mark) -> None:
+    def add(self, mark: TaintMark) -> None:
         """Take a mark in the place of one of the same path and begin."""
         held = self._by_path.get(mark.path)
         if held is None:
@@ -87,7 +87,7 @@ class MarkIndex:
         self._count += mark.began_at_ns not in held
         held[mark.began_at_ns] = mark
 
-    def remove(self, mark: Mark) -> None:
+    def remove(self, mark: TaintMark) -> None:
         """Drop the mark of this path and begin, if there is one."""
         held = self._by_path.get(mark.path, {})
         if held.pop(mark.began_at_ns, None) is None:
@@ -97,16 +97,16 @@ class MarkIndex:
             del self._by_path[mark.path]
             del self._paths[bisect.bisect_left(self._paths, mark.path)]
 
-    def over(self, path: str) -> list[Mark]:
+    def over(self, path: str) -> list[TaintMark]:
         """Return the marks of a path (absolute) and of the folders that it lies in."""
-        found: list[Mark] = []
+        found: list[TaintMark] = []
         while True:
             found += self._by_path.get(path, {}).values()
             if path in ("", "/"):
                 return found
             path = path.rpartition("/")[0] or "/"
 
-    def below(self, folder: str) -> list[Mark]:
+    def below(self, folder: str) -> list[TaintMark]:
         """Return the marks of what lies in a folder, at any depth."""
         stem = folder.rstrip("/")
         first = bisect.bisect_left(self._paths, f"{stem}/")
@@ -125,19 +125,19 @@ MAX_CHANGED = 1_000
 Folders = dict[tuple[int, int], str]
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class RunningCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A command that runs: its mark, and the folders when it began; None for too many.
 
     Attributes:
         is_late: it had begun already; then a folder that was changed may be a new one.
     """
 
-    mark: Mark
+    mark: TaintMark
     before: Folders | None
     is_late: bool = False
 
 
-class Walk(msgspec.Struct, kw_only=True):
+class FolderWalk(msgspec.Struct, kw_only=True):
     """What stands in a folder.
 
     Attributes:
@@ -152,9 +152,9 @@ class Walk(msgspec.Struct, kw_only=True):
     changed_folders: list[str]
 
 
-def walk(mark: Mark) -> Walk | None:
+def walk(mark: TaintMark) -> FolderWalk | None:
     """Look at everything in the folder of a mark; None when it is too much."""
-    found = Walk(folders={}, changed=[], closed=[], changed_folders=[])
+    found = FolderWalk(folders={}, changed=[], closed=[], changed_folders=[])
     waiting, walked = [os.path.realpath(mark.path)], 0
     while waiting:
         folder = waiting.pop()
@@ -173,7 +173,7 @@ def walk(mark: Mark) -> Walk | None:
     return found
 
 
-def _look(entry: os.DirEntry[str], mark: Mark, found: Walk, waiting: list[str]) -> None:
+def _look(entry: os.DirEntry[str], mark: TaintMark, found: FolderWalk, waiting: list[str]) -> None:
     try:
         facts = entry.stat(follow_symlinks=False)
         is_changed = mark.began_at_ns <= facts.st_ctime_ns <= mark.ended_at_ns
@@ -188,7 +188,7 @@ def _look(entry: os.DirEntry[str], mark: Mark, found: Walk, waiting: list[str]) 
         found.changed.append(entry.path)
 
 
-def marks_of(span: Span, ended_at_ns: int) -> tuple[Mark, ...]:
+def marks_of(span: RunningCommand, ended_at_ns: int) -> tuple[TaintMark, ...]:
     """Return what to mark when a command has ended.
 
     What lies in a folder that was moved has not changed and stands at another path, and what lies
@@ -198,7 +198,7 @@ def marks_of(span: Span, ended_at_ns: int) -> tuple[Mark, ...]:
     """
     closed = msgspec.structs.replace(span.mark, ended_at_ns=ended_at_ns)
     before, after = span.before, walk(closed)
-    everything = Mark(path=closed.path, sources=closed.sources)
+    everything = TaintMark(path=closed.path, sources=closed.sources)
     if before is None or after is None:
         return (everything,)
     moved = _outermost(path for key, path in after.folders.items() if before.get(key, path) != path)
@@ -212,7 +212,7 @@ def marks_of(span: Span, ended_at_ns: int) -> tuple[Mark, ...]:
     )
     is_told = len(after.changed) + len(new) <= MAX_CHANGED
     paths = (*sorted(held), *(after.changed if is_told else ()))
-    marks = tuple(Mark(path=path, sources=closed.sources) for path in paths)
+    marks = tuple(TaintMark(path=path, sources=closed.sources) for path in paths)
     if not is_told:
         return (closed, *marks)
     return (*marks, *(name_mark(path, closed.sources) for path in new))
@@ -304,11 +304,13 @@ _PRUNE_STEP = 1_000
 class OriginStore(Protocol):
     """Keeps marks; every method raises StorageError when the disk fails."""
 
-    async def load(self) -> tuple[Mark, ...]:
+    async def load(self) -> tuple[TaintMark, ...]:
         """Return what is kept."""
         ...
 
-    async def keep(self, marks: tuple[Mark, ...], *, dropped: tuple[Mark, ...] = ()) -> None:
+    async def keep(
+        self, marks: tuple[TaintMark, ...], *, dropped: tuple[TaintMark, ...] = ()
+    ) -> None:
         """Keep marks in place of those dropped; durable when it returns."""
         ...
 
@@ -386,25 +388,25 @@ class FileOrigins:
         self._held[str(path)] += 1
         made = await asyncio.to_thread(_first_missing, path)
         names = () if made is None else (name_mark(made, sources),)
-        await self._keep(Mark(path=str(path), sources=sources), *names)
+        await self._keep(TaintMark(path=str(path), sources=sources), *names)
 
     def release(self, path: Path) -> None:
         """Say that a file which was marked is written, or will not be."""
         self._held -= Counter([str(path)])
 
-    async def begin_span(self, folder: Path, sources: tuple[str, ...]) -> Span:
+    async def begin_span(self, folder: Path, sources: tuple[str, ...]) -> RunningCommand:
         """Mark what changes in a folder (resolved) from now on, until `end_span`.
 
         Raises:
             StorageError: it cannot be kept; the command must not run.
         """
         began = self._clock() - CLOCK_STEP_NS
-        mark = Mark(path=str(folder), sources=sources, began_at_ns=began)
+        mark = TaintMark(path=str(folder), sources=sources, began_at_ns=began)
         await self._keep(mark)
         seen = await asyncio.to_thread(walk, mark)
-        return Span(mark=mark, before=None if seen is None else seen.folders)
+        return RunningCommand(mark=mark, before=None if seen is None else seen.folders)
 
-    async def end_span(self, span: Span) -> None:
+    async def end_span(self, span: RunningCommand) -> None:
         """Mark what was changed, and more than that where it cannot be told.
 
         Raises:
@@ -422,12 +424,12 @@ class FileOrigins:
             StorageError: it cannot be kept.
         """
         began = began_at_ns - CLOCK_STEP_NS
-        mark = Mark(path=str(folder), sources=sources, began_at_ns=began)
+        mark = TaintMark(path=str(folder), sources=sources, began_at_ns=began)
         await self._keep(mark)
         # Folders that moved need no mark: nothing in here was untrusted when it began.
-        await self.end_span(Span(mark=mark, before={}, is_late=True))
+        await self.end_span(RunningCommand(mark=mark, before={}, is_late=True))
 
-    async def _keep(self, *marks: Mark, dropped: tuple[Mark, ...] = ()) -> None:
+    async def _keep(self, *marks: TaintMark, dropped: tuple[TaintMark, ...] = ()) -> None:
         news = tuple(mark for mark in marks if mark not in self._marks)
         is_full = len(self._marks) + len(news) >= self._prune_at
         gone = await self._gone() if is_full else []
@@ -448,7 +450,7 @@ class FileOrigins:
             count = len(self._marks)
             self._prune_at = MAX_MARKS if count < MAX_MARKS else count + _PRUNE_STEP
 
-    async def _gone(self) -> list[Mark]:
+    async def _gone(self) -> list[TaintMark]:
         """Return the marks of files that are gone, except of those that are being written."""
         whole = [mark for mark in self._marks if not mark.began_at_ns or mark.is_of_name]
         gone = await asyncio.to_thread(
@@ -496,7 +498,11 @@ def _first_missing(path: Path) -> str | None:
 
 
 def _sources(
-    place: _Place, over: list[Mark], below: list[Mark], patterns: PathPatterns, known: set[str]
+    place: _Place,
+    over: list[TaintMark],
+    below: list[TaintMark],
+    patterns: PathPatterns,
+    known: set[str],
 ) -> Iterator[str]:
     """Yield the sources of a file, or of anything in a folder; what is known grows by them."""
     if place.is_folder:
@@ -519,7 +525,7 @@ def _sources(
         yield f"the untrusted path {_shown(named)}"
 
 
-def _may_have_moved(place: _Place, mark: Mark) -> bool:
+def _may_have_moved(place: _Place, mark: TaintMark) -> bool:
     """Return whether a command that still runs may have moved a folder with this file in it.
 
     The file is as it was then, and the folder has changed. Where it has ended, that is looked for.
@@ -530,7 +536,7 @@ def _may_have_moved(place: _Place, mark: Mark) -> bool:
     )
 
 
-def _may_be_there(mark: Mark) -> bool:
+def _may_be_there(mark: TaintMark) -> bool:
     if mark.began_at_ns and not mark.is_of_name:
         return True
     return os.path.lexists(mark.path)

@@ -24,7 +24,7 @@ import msgspec
 
 from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
-from clawd.security.auto_exec_guard import PutAside, RunLaterGuard
+from clawd.security.auto_exec_guard import AutoExecGuard, QuarantinedPaths
 from clawd.security.egress import WayOut, proxy_environment, shown_for_network
 from clawd.security.sandbox_cgroup import ToolsCgroup
 from clawd.security.sandbox_child import KillRegistry
@@ -40,10 +40,10 @@ from clawd.security.sandbox_neighbours import Neighbour, Neighbours
 from clawd.security.sandbox_plan import (
     DEFAULT_PATH,
     ChildCommand,
+    HostFacts,
     Inside,
     ResourceLimits,
     SandboxPlan,
-    Surroundings,
     Toolchains,
     bare_plan,
     bubblewrap_plan,
@@ -136,7 +136,7 @@ class Sandbox:
 
     def __init__(self, settings: SandboxSettings, *, registry: KillRegistry | None = None) -> None:
         self._registry = registry
-        self._host: Surroundings | None = None
+        self._host: HostFacts | None = None
         self._status: SandboxStatus | None = None
         self._probing = asyncio.Lock()
         self._settings = settings
@@ -289,9 +289,7 @@ class Sandbox:
                 yield child
 
     @asynccontextmanager
-    async def _at_home(
-        self, command: ChildCommand, host: Surroundings
-    ) -> AsyncIterator[Surroundings]:
+    async def _at_home(self, command: ChildCommand, host: HostFacts) -> AsyncIterator[HostFacts]:
         """Give surroundings with toolchains and the project's caches, to a command that wants them.
 
         The caches stay while it is at work; afterwards those of all projects are made to fit.
@@ -331,7 +329,7 @@ class Sandbox:
             self._shrunk_at = loop.time()
             self._shrinking = loop.run_in_executor(None, caches.shrink, self._settings.cache_bytes)
 
-    async def _ready(self) -> tuple[Level, Surroundings]:
+    async def _ready(self) -> tuple[Level, HostFacts]:
         status = await self.probe()
         if not self.is_available or self._host is None:
             raise SandboxUnavailableError(f"no sandbox here: {status.reason}", hint=_HINT)
@@ -339,7 +337,7 @@ class Sandbox:
         return status.level, self._host
 
     async def _run_guarded(
-        self, level: Level, host: Surroundings, command: ChildCommand, run: _Run
+        self, level: Level, host: HostFacts, command: ChildCommand, run: _Run
     ) -> ChildResult:
         """Run, and see to it that nothing stays which programs outside run later."""
         if not command.workspace_writable:
@@ -347,7 +345,7 @@ class Sandbox:
         guard = self._guard  # a reload may put another in its place meanwhile
         binds = level == "bwrap"
         visit = await guard.enter(command.workspace, binds=binds, opens=command.opens)
-        put_aside = PutAside()
+        put_aside = QuarantinedPaths()
         try:
             result = await self._run_at(level, host, command, run, visit.binds)
         finally:
@@ -396,7 +394,7 @@ class Sandbox:
                 return SandboxStatus(level="bwrap", reason=lacking, program=bwrap)
         return SandboxStatus(level="none", reason=f"bubblewrap does not work: {reason}")
 
-    def _bwrap_surroundings(self, bwrap: str, prlimit: str) -> Iterator[Surroundings]:
+    def _bwrap_surroundings(self, bwrap: str, prlimit: str) -> Iterator[HostFacts]:
         """Return what may work, best first: older bubblewraps and kernels have less of it."""
         machine = platform.machine()
         program, version = filter_program(machine), landlock.abi()
@@ -432,7 +430,7 @@ class Sandbox:
             unbounded = (*unbounded, "its /tmp")
         return (*walls, *seccomp, "rlimits", *bounds_of(cgroup)), unbounded
 
-    async def _try(self, level: Level, host: Surroundings) -> str:
+    async def _try(self, level: Level, host: HostFacts) -> str:
         """Run `true`; return why it failed, or nothing."""
         folder = make_folder()
         command = ChildCommand(argv=("true",), workspace=folder, timeout_s=_PROBE_LIMIT_S)
@@ -449,7 +447,7 @@ class Sandbox:
     async def _run_at(
         self,
         level: Level,
-        host: Surroundings,
+        host: HostFacts,
         command: ChildCommand,
         run: _Run,
         guarded: tuple[tuple[bool, str], ...] = (),
@@ -482,9 +480,9 @@ class Sandbox:
             errors=ended.errors,
         )
 
-    def _guard_of(self, settings: SandboxSettings) -> RunLaterGuard:
+    def _guard_of(self, settings: SandboxSettings) -> AutoExecGuard:
         hidden = [*settings.forbidden_paths, *([settings.home] if settings.home else [])]
-        return RunLaterGuard(
+        return AutoExecGuard(
             granted=settings.writable_run_later,
             left_out=frozenset(str(path.expanduser().resolve()) for path in hidden),
         )
@@ -507,9 +505,7 @@ class Sandbox:
             way_out=way_out if level == "bwrap" else None,
         )
 
-    async def _run_in_own_folder(
-        self, run: _Run, command: ChildCommand, host: Surroundings
-    ) -> Ended:
+    async def _run_in_own_folder(self, run: _Run, command: ChildCommand, host: HostFacts) -> Ended:
         folder = make_folder()
         try:
             plan = await asyncio.to_thread(
@@ -526,8 +522,8 @@ class Sandbox:
 
     def _surroundings(
         self, bwrap: str, prlimit: str, *, disables_userns: bool = False, seccomp: bytes = b""
-    ) -> Surroundings:
-        return Surroundings(
+    ) -> HostFacts:
+        return HostFacts(
             bwrap=bwrap,
             prlimit=prlimit,
             disables_userns=disables_userns,
@@ -542,7 +538,7 @@ class Sandbox:
 
 @asynccontextmanager
 async def _held(
-    command: ChildCommand, level: Level, way_out: WayOut | None, host: Surroundings
+    command: ChildCommand, level: Level, way_out: WayOut | None, host: HostFacts
 ) -> AsyncIterator[ChildCommand]:
     """Hold a command's way out as long as it lives; gives the command as it is to be run.
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from clawd.security.sandbox_plan import SandboxPlan, Slot
+from clawd.security.sandbox_plan import DescriptorSlot, SandboxPlan
 
 # The first look comes when a short command has ended long ago.
 _FIRST_LOOK_S = 0.1
@@ -540,9 +540,9 @@ def endless_pipe() -> tuple[int, int]:
         os.close(held)
 
 
-def joined(options: Iterable[str | Slot], descriptors: dict[str, int]) -> bytes:
+def joined(options: Iterable[str | DescriptorSlot], descriptors: dict[str, int]) -> bytes:
     """Return options as bubblewrap reads them, with descriptor numbers in their slots."""
-    words = (str(descriptors[o.name]) if isinstance(o, Slot) else o for o in options)
+    words = (str(descriptors[o.name]) if isinstance(o, DescriptorSlot) else o for o in options)
     return b"".join(os.fsencode(word) + b"\0" for word in words)
 
 

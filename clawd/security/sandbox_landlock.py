@@ -33,9 +33,9 @@ from clawd.security.sandbox_plan import (
     SYSTEM_TREES,
     USR_LINKS,
     ChildCommand,
+    DescriptorSlot,
+    HostFacts,
     SandboxPlan,
-    Slot,
-    Surroundings,
     checked_workspace,
     environment,
     hidden_paths,
@@ -88,7 +88,7 @@ def landlock_problem(machine: str) -> str:
 
 
 def landlock_plan(
-    command: ChildCommand, host: Surroundings, *, machine: str, interpreter: str, folder: Path
+    command: ChildCommand, host: HostFacts, *, machine: str, interpreter: str, folder: Path
 ) -> SandboxPlan:
     """Plan a run that shares the host's namespaces and can open nothing but what it may.
 
@@ -113,7 +113,12 @@ def landlock_plan(
                 "that the command sees",
                 hint="Install bubblewrap, or take it out of the workspace.",
             )
-    options: list[str | Slot] = ["--status", Slot(name="status"), "--gate", Slot(name="gate")]
+    options: list[str | DescriptorSlot] = [
+        "--status",
+        DescriptorSlot(name="status"),
+        "--gate",
+        DescriptorSlot(name="gate"),
+    ]
     options += ["--chdir", str(command.cwd or workspace)]
     # git ends when it may not read a file that is there.
     own = {"HOME": str(folder), "TMPDIR": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -125,9 +130,9 @@ def landlock_plan(
         options += ["--rule", path_, str(rights)]
     files = {"seccomp": host.seccomp, "seccomp-more": _filter(machine)}
     for name in files:
-        options += ["--seccomp", Slot(name=name)]
+        options += ["--seccomp", DescriptorSlot(name=name)]
     files["seccomp-asking"] = _asking(machine)
-    options += ["--asking", Slot(name="seccomp-asking"), "--changed", str(folder)]
+    options += ["--asking", DescriptorSlot(name="seccomp-asking"), "--changed", str(folder)]
     options += ["--changed", str(workspace)] if command.workspace_writable else []
     options += ["--changed", str(host.kept)] if command.toolchains and host.kept else []
     limits = msgspec.structs.replace(host.limits, processes=host.limits.processes + _tasks())
@@ -160,7 +165,7 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _made_home(folder: Path, workspace: Path, host: Surroundings) -> Path:
+def _made_home(folder: Path, workspace: Path, host: HostFacts) -> Path:
     """Make the home of a command in its folder, and return it."""
     home = folder / "home"
     home.mkdir(mode=0o700)
@@ -191,7 +196,7 @@ def _beside(path: Path, secrets: set[Path]) -> Iterator[landlock.Rule]:
 
 
 def _rules(
-    command: ChildCommand, workspace: Path, folder: Path, host: Surroundings
+    command: ChildCommand, workspace: Path, folder: Path, host: HostFacts
 ) -> Iterator[landlock.Rule]:
     for name in (*SYSTEM_TREES, *USR_LINKS):
         yield name, READ | EXECUTE

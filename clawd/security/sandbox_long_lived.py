@@ -21,15 +21,15 @@ from typing_extensions import override
 
 from clawd.errors import SandboxUnavailableError
 from clawd.security import confine_program
-from clawd.security.auto_exec_guard import RunLaterGuard
+from clawd.security.auto_exec_guard import AutoExecGuard
 from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry, Overseer
 from clawd.security.sandbox_landlock import landlock_plan, make_folder, remove_folder
 from clawd.security.sandbox_neighbours import Neighbour, Neighbours
 from clawd.security.sandbox_plan import (
     ChildCommand,
+    DescriptorSlot,
+    HostFacts,
     SandboxPlan,
-    Slot,
-    Surroundings,
     bare_home,
     bare_plan,
     bubblewrap_plan,
@@ -198,8 +198,8 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
     """One stay, at a level. `host` is for its whole life; see `for_life`."""
 
     level: Level
-    host: Surroundings
-    guard: RunLaterGuard
+    host: HostFacts
+    guard: AutoExecGuard
     neighbours: Neighbours
     interpreter: str
     registry: KillRegistry | None
@@ -278,20 +278,25 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def for_life(host: Surroundings) -> Surroundings:
+def for_life(host: HostFacts) -> HostFacts:
     """Return surroundings in which what stays may live as long as it likes."""
     limits = msgspec.structs.replace(host.limits, cpu_s=_LIFE_CPU_S)
     return msgspec.structs.replace(host, limits=limits)
 
 
-def kept_plan(command: ChildCommand, host: Surroundings, interpreter: str) -> SandboxPlan:
+def kept_plan(command: ChildCommand, host: HostFacts, interpreter: str) -> SandboxPlan:
     """Plan a run without isolation, beside a keeper that ends all of it when the daemon dies.
 
     Raises:
         InvalidRequestError: the command cannot be meant.
     """
     bare_plan(command, host)  # refuses what cannot be meant
-    options: list[str | Slot] = ["--status", Slot(name="status"), "--gate", Slot(name="gate")]
+    options: list[str | DescriptorSlot] = [
+        "--status",
+        DescriptorSlot(name="status"),
+        "--gate",
+        DescriptorSlot(name="gate"),
+    ]
     options += ["--chdir", str(command.cwd or command.workspace), "--unfenced"]
     for name, value in environment(command, host, home=bare_home(host)).items():
         options += ["--setenv", name, value]

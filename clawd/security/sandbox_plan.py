@@ -150,7 +150,7 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
     opens: tuple[Opening, ...] = ()
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
+class DescriptorSlot(msgspec.Struct, frozen=True, kw_only=True):
     """Stands for the number of a descriptor that is opened at the start.
 
     `name` is that of a file of the plan, or `status` (bubblewrap reports there) or `gate`
@@ -182,7 +182,7 @@ class SandboxPlan(msgspec.Struct, frozen=True, kw_only=True):
     umask: int = 0o077
     limits: dict[str, int] = {}
     bwrap: str = ""
-    options: tuple[str | Slot, ...] = ()
+    options: tuple[str | DescriptorSlot, ...] = ()
     files: dict[str, bytes] = {}
     cwd: str = "/"
     env: dict[str, str] = {}
@@ -191,7 +191,7 @@ class SandboxPlan(msgspec.Struct, frozen=True, kw_only=True):
     starter: str = ""
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan needs to know of the host.
 
     Attributes:
@@ -227,7 +227,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bubblewrap_plan(
-    command: ChildCommand, host: Surroundings, guarded: Sequence[tuple[bool, str]] = ()
+    command: ChildCommand, host: HostFacts, guarded: Sequence[tuple[bool, str]] = ()
 ) -> SandboxPlan:
     """Plan a run in new namespaces that hold the system read-only and the workspace.
 
@@ -251,10 +251,10 @@ def bubblewrap_plan(
     options += [bind, str(workspace), str(workspace), *_masks(command, workspace, host, guarded)]
     files |= etc_files()
     for name in files:
-        options += ["--perms", "0644", "--file", Slot(name=name), name]
+        options += ["--perms", "0644", "--file", DescriptorSlot(name=name), name]
     if host.seccomp:
         files["seccomp"] = host.seccomp
-        options += ["--seccomp", Slot(name="seccomp")]
+        options += ["--seccomp", DescriptorSlot(name="seccomp")]
     options += ["--remount-ro", "/dev", "--remount-ro", "/"]
     options += ["--chdir", str(command.cwd or workspace)]
     # While a set-user-ID bubblewrap is at work it is root's, and its limits are not ours to set.
@@ -275,7 +275,7 @@ def bubblewrap_plan(
     )
 
 
-def bare_plan(command: ChildCommand, host: Surroundings) -> SandboxPlan:
+def bare_plan(command: ChildCommand, host: HostFacts) -> SandboxPlan:
     """Plan a run without namespaces: limits and a clean environment only.
 
     Raises:
@@ -291,7 +291,7 @@ def bare_plan(command: ChildCommand, host: Surroundings) -> SandboxPlan:
     )
 
 
-def limited_argv(command: ChildCommand, host: Surroundings) -> tuple[str, ...]:
+def limited_argv(command: ChildCommand, host: HostFacts) -> tuple[str, ...]:
     """Return the command behind `prlimit`."""
     words = (f"--{name}={value}" for name, value in _limits(host.limits).items())
     return (host.prlimit, *words, "--", *command.argv)
@@ -314,20 +314,30 @@ def _limits(limits: ResourceLimits) -> dict[str, int]:
     }
 
 
-def _isolation(command: ChildCommand, host: Surroundings) -> list[str | Slot]:
-    words: list[str | Slot] = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+def _isolation(command: ChildCommand, host: HostFacts) -> list[str | DescriptorSlot]:
+    words: list[str | DescriptorSlot] = [
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+    ]
     words += ["--unshare-net", "--unshare-cgroup-try", "--hostname", "sandbox", "--new-session"]
     words += ["--die-with-parent"]
     words += ["--disable-userns"] if host.disables_userns else []
     words += ["--uid", str(inner_id(os.getuid())), "--gid", str(inner_id(os.getgid()))]
     words += ["--cap-drop", "ALL", "--clearenv"]
-    words += ["--json-status-fd", Slot(name="status"), "--block-fd", Slot(name="gate")]
+    words += [
+        "--json-status-fd",
+        DescriptorSlot(name="status"),
+        "--block-fd",
+        DescriptorSlot(name="gate"),
+    ]
     for name, value in environment(command, host).items():
         words += ["--setenv", name, value]
     return words
 
 
-def _wall(command: ChildCommand, workspace: Path, host: Surroundings) -> bytes:
+def _wall(command: ChildCommand, workspace: Path, host: HostFacts) -> bytes:
     """Return the program that lets a command write where it may by the mounts, and nowhere else.
 
     A mount that shows too much is no way out then: the kernel would have to fail twice.
@@ -354,7 +364,7 @@ def _etc(files: dict[str, bytes]) -> Iterator[str]:
             yield from ("--ro-bind-try", name, name)
 
 
-def _system(host: Surroundings) -> list[str]:
+def _system(host: HostFacts) -> list[str]:
     words: list[str] = []
     for tree in SYSTEM_TREES:
         words += ["--ro-bind-try", tree, tree]
@@ -378,7 +388,7 @@ def _system(host: Surroundings) -> list[str]:
 
 
 def _home(
-    command: ChildCommand, workspace: Path, host: Surroundings, files: dict[str, bytes]
+    command: ChildCommand, workspace: Path, host: HostFacts, files: dict[str, bytes]
 ) -> list[str]:
     """Show toolchains, and make a home with the project's caches.
 
@@ -400,12 +410,12 @@ def _home(
     return words
 
 
-def shown_toolchains(workspace: Path, host: Surroundings) -> list[Path]:
+def shown_toolchains(workspace: Path, host: HostFacts) -> list[Path]:
     """Return what is shown of toolchains beside a workspace; what lies in it is there as it is."""
     return [path for path in host.toolchains.shown if not _is_under(path, workspace)]
 
 
-def shown_secrets(workspace: Path, host: Surroundings) -> set[Path]:
+def shown_secrets(workspace: Path, host: HostFacts) -> set[Path]:
     """Return what lies in the shown toolchains and may not be read, new ones right in them too."""
     shown = shown_toolchains(workspace, host)
     found = set(host.toolchains.secrets)
@@ -417,7 +427,7 @@ def shown_secrets(workspace: Path, host: Surroundings) -> set[Path]:
 def _masks(
     command: ChildCommand,
     workspace: Path,
-    host: Surroundings,
+    host: HostFacts,
     guarded: Sequence[tuple[bool, str]],
 ) -> Iterator[str]:
     """Cover what lies in a visible folder and must not be seen, or not be changed.
@@ -497,14 +507,14 @@ def closed_files() -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def hidden_paths(host: Surroundings) -> list[Path]:
+def hidden_paths(host: HostFacts) -> list[Path]:
     """Return what no command may see, sorted; what lies in a hidden folder is left out."""
     paths = {path.expanduser().resolve() for path in host.forbidden_paths}
     paths |= {host.home.resolve()} if host.home else set()
     return sorted(path for path in paths if not any(other in path.parents for other in paths))
 
 
-def checked_workspace(command: ChildCommand, host: Surroundings) -> Path:
+def checked_workspace(command: ChildCommand, host: HostFacts) -> Path:
     """Return the workspace, in whose path there are no links.
 
     Raises:
@@ -542,13 +552,13 @@ def _check_command(command: ChildCommand) -> None:
         raise InvalidRequestError(f"{cwd} is not in the workspace {command.workspace}")
 
 
-def bare_home(host: Surroundings) -> str:
+def bare_home(host: HostFacts) -> str:
     """Return the home of a command that has no sandbox: the project's caches."""
     return str(host.kept or "/tmp")  # noqa: S108 - where there is nothing else
 
 
 def environment(
-    command: ChildCommand, host: Surroundings, *, home: str = INNER_HOME
+    command: ChildCommand, host: HostFacts, *, home: str = INNER_HOME
 ) -> dict[str, str]:
     """Return all variables of a command: fixed ones, those of toolchains, and its own."""
     fixed = {
@@ -618,7 +628,7 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True):
         return any(_is_under(real, each) for each in folders)
 
 
-def inside_of(command: ChildCommand, host: Surroundings, level: str) -> Inside:
+def inside_of(command: ChildCommand, host: HostFacts, level: str) -> Inside:
     """Return what a command finds at a level (`bwrap`, `landlock`, `none`)."""
     if level == "none":
         return Inside(workspace=command.workspace, is_bare=True)

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from typing_extensions import override
 
-from clawd.security.auto_exec_guard import PutAside
+from clawd.security.auto_exec_guard import QuarantinedPaths
 from clawd.security.sandbox_child import (
     READ_BYTES,
     Child,
@@ -241,7 +241,7 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     level: Level
     overuse: str = ""
-    put_aside: PutAside = PutAside()
+    put_aside: QuarantinedPaths = QuarantinedPaths()
     errors: str = ""
 
     @property

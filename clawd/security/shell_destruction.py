@@ -7,7 +7,7 @@ from posixpath import normpath
 
 import msgspec
 
-from clawd.security.shell_script import Script
+from clawd.security.shell_script import ShellScript
 from clawd.security.shell_words import Word
 from clawd.security.shell_wrappers import SHELLS, basename, is_interpreter
 
@@ -75,7 +75,7 @@ def destruction(invocation: Invocation, *, workspace: PurePath, home: PurePath) 
     return ""
 
 
-def download_that_runs(invocations: list[Invocation], script: Script) -> str:
+def download_that_runs(invocations: list[Invocation], script: ShellScript) -> str:
     """Return how something downloaded is run (`curl … | sh`), or "".
 
     That both stand in one line decides, not the exact plumbing: `curl … | tee x | sh`,
@@ -119,7 +119,7 @@ def forced_push(invocation: Invocation) -> str:
     return ""
 
 
-def fork_bomb(script: Script) -> str:
+def fork_bomb(script: ShellScript) -> str:
     """Return the name of a function that starts itself over and over, or ""."""
     called = {basename(command.words[0]) for command in script.commands}
     bombs = [name for name in script.bombs if name in called]

@@ -12,7 +12,7 @@ from posixpath import normpath
 
 import msgspec
 
-from clawd.security.shell_script import Script, SimpleCommand, parse
+from clawd.security.shell_script import ShellScript, SimpleCommand, parse
 from clawd.security.shell_words import Word
 
 # First components that make an absolute word a path; `/api/v1` and the regex `/foo/` are not.
@@ -47,7 +47,7 @@ _NOT_PATHS = {
 }  # fmt: skip
 
 
-class Places(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyPaths(msgspec.Struct, frozen=True, kw_only=True):
     """What the policy says of the file system, all absolute.
 
     Attributes:
@@ -78,7 +78,7 @@ def places(
     *,
     own: tuple[str, ...] = (),
     shown: tuple[str, ...] = (),
-) -> Places:
+) -> PolicyPaths:
     """Return the places; `~` and relative forbidden paths are in the home."""
     forbidden = tuple(
         normpath(f"{home}/{path[1:]}" if path == "~" or path.startswith("~/") else f"{home / path}")
@@ -86,7 +86,7 @@ def places(
         if path
     )
     inside = normpath(str(workspace))
-    return Places(
+    return PolicyPaths(
         workspace=inside,
         forbidden=forbidden,
         forbids_inside=any(_is_under(path, inside, has_glob=False) for path in forbidden),
@@ -100,7 +100,7 @@ def place_of(text: str, folder: str) -> str:
     return normpath(f"{folder}/{text}" if not text.startswith("/") else "/" + text.lstrip("/"))
 
 
-def is_own(path: str, allowed: Places) -> bool:
+def is_own(path: str, allowed: PolicyPaths) -> bool:
     """Tell whether a path lies in a folder of the sandbox's own, which ends with the command."""
     return any(_is_under(path, each, has_glob=False) for each in allowed.own) and not _is_under(
         path, allowed.workspace, has_glob=False
@@ -108,7 +108,7 @@ def is_own(path: str, allowed: Places) -> bool:
 
 
 def problem_of_word(
-    word: Word, folder: str, allowed: Places, *, writes: bool = False
+    word: Word, folder: str, allowed: PolicyPaths, *, writes: bool = False
 ) -> PathProblem | None:
     """Judge one word that is a path for certain (a redirection's target).
 
@@ -134,7 +134,7 @@ def problem_of_word(
 
 
 def problems_of_command(
-    name: str, words: tuple[Word, ...], folder: str, allowed: Places
+    name: str, words: tuple[Word, ...], folder: str, allowed: PolicyPaths
 ) -> Iterator[PathProblem]:
     """Yield what is wrong with the paths among a command's words (its own name included)."""
     own = words[0].text
@@ -186,7 +186,7 @@ def _candidates(text: str) -> Iterator[str]:
         yield text[2:]
 
 
-def _looks_like_a_path(text: str, allowed: Places) -> bool:
+def _looks_like_a_path(text: str, allowed: PolicyPaths) -> bool:
     if not text.startswith("/"):
         return ".." in text.split("/") or allowed.forbids_inside
     first = text.lstrip("/").partition("/")[0]
@@ -234,7 +234,7 @@ def files_read(command: str, workspace: Path) -> tuple[Path, ...] | None:
     return tuple(sorted(path for path in found if os.path.lexists(path)))
 
 
-def _words(script: Script) -> list[Word] | None:
+def _words(script: ShellScript) -> list[Word] | None:
     words = [redirect.target for redirect in script.redirects]
     for command in script.commands:
         if not _is_told(command):

@@ -106,7 +106,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[Word, ...]
 
 
-class Script(msgspec.Struct, frozen=True, kw_only=True):
+class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
     """A command line in parts, in source order.
 
     Attributes:
@@ -133,7 +133,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(
     source: bytes, variables: Mapping[str, str], bound: Mapping[str, str] | None = None
-) -> Script:
+) -> ShellScript:
     """Take a command line apart; never fails, what makes no sense becomes an oddity.
 
     Args:
@@ -146,7 +146,7 @@ def parse(
     if len(source) > MAX_PARSED_BYTES:
         source, body = _without_here_document(source)
     if len(source) > MAX_PARSED_BYTES or source.count(b"|") > MAX_PIPES:
-        return Script(
+        return ShellScript(
             commands=(),
             redirects=(),
             oddities=(),
@@ -200,7 +200,7 @@ class _Values(dict[str, str]):
 
 
 def _reads_the_same(
-    script: Script, source: bytes, values: _Values, *, compound: bool = False
+    script: ShellScript, source: bytes, values: _Values, *, compound: bool = False
 ) -> bool:
     """Tell whether the second reader finds the same commands as the grammar."""
     try:
@@ -231,7 +231,7 @@ def _walk(root: Node) -> Iterator[tuple[Node, str]]:
 
 
 class _Flattener:
-    """Collects what `Script` holds while the tree is walked."""
+    """Collects what `ShellScript` holds while the tree is walked."""
 
     def __init__(self, source: bytes, values: _Values) -> None:
         self._source = source
@@ -248,9 +248,9 @@ class _Flattener:
         self._bombs: list[str] = []
         self.count = 0
 
-    def script(self) -> Script:
+    def script(self) -> ShellScript:
         self._gap(len(self._source))
-        return Script(
+        return ShellScript(
             commands=tuple(self._commands),
             redirects=tuple(self._redirects),
             oddities=tuple(self._oddities),

@@ -124,7 +124,7 @@ class TreeStep(msgspec.Struct, frozen=True, kw_only=True):
     target: FileState | None
 
 
-class TooLargeError(InvalidRequestError):
+class FolderTooLargeError(InvalidRequestError):
     """A folder holds more than is looked at."""
 
 
@@ -531,7 +531,7 @@ class _Scanner:
     def _counted(self, entries: int) -> None:
         self._count += entries
         if self._count > MAX_ENTRIES:
-            raise TooLargeError(f"it holds more than {MAX_ENTRIES} files and folders")
+            raise FolderTooLargeError(f"it holds more than {MAX_ENTRIES} files and folders")
         if self._room is not None:
             self._room[0] -= entries
             if self._room[0] < 0:

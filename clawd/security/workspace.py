@@ -17,9 +17,9 @@ import msgspec
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.security.file_content import (
     FileState,
+    FileTarget,
     Keeper,
     ReplacementRules,
-    Target,
     TranslatedErrors,
     append,
     opened,
@@ -251,7 +251,7 @@ class Workspace:
             raise ForbiddenError(f"{path} was moved while it was opened; look at it again")
 
     @contextlib.contextmanager
-    def _target(self, path: str | Path, *, makes_folders: bool) -> Iterator[Target]:
+    def _target(self, path: str | Path, *, makes_folders: bool) -> Iterator[FileTarget]:
         """Open the folder that holds (or will hold) a file; `classify` has resolved links.
 
         Folders that were made for a change that fails are removed again.
@@ -266,7 +266,7 @@ class Workspace:
             folder = self._open_parent(path, location, made, makes_folders=makes_folders)
             try:
                 self._check_name(folder, location.path.name)
-                yield Target(
+                yield FileTarget(
                     folder=folder,
                     name=location.path.name,
                     shown=str(path),

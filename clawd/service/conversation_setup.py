@@ -17,7 +17,7 @@ from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.counting import ModelBook
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
-from clawd.runtime.session_files import FileSummaries, SessionFileList, teller_of_files
+from clawd.runtime.session_files import FileSummaries, SessionFilesFact, teller_of_files
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn_hooks import Care, Titler
 from clawd.security.origins import FileOrigins
@@ -74,7 +74,7 @@ def fact_sources(
     return (
         Participants(),
         SaidOf("memory_vocabulary", knowledge.vocabulary, tools=_READING_NOTES),
-        SessionFileList(memory.session_files),
+        SessionFilesFact(memory.session_files),
         WorkspaceMessage(lambda: state.runtime.workspace_message),
         AgentsMd(taint.files, lambda workspace: _agents_md(state, workspace)),
     )

@@ -12,9 +12,17 @@ from aiohttp import web
 from clawd import __version__
 from clawd.channels.http import anthropic as anthropic_routes
 from clawd.channels.http import embeddings, gateway, llama_server, mcp, metrics
-from clawd.channels.http.app import Gateway, Health, Invoke, McpServed, Stream, Take, make_app
+from clawd.channels.http.app import (
+    Gateway,
+    GatewayHealth,
+    Invoke,
+    McpServed,
+    Stream,
+    Take,
+    make_app,
+)
 from clawd.channels.http.auth import Doorman, vouching
-from clawd.channels.http.catalogue import Catalogue
+from clawd.channels.http.catalogue import ModelCatalogue
 from clawd.channels.http.generations import ModelGenerations
 from clawd.channels.http.guard import DoorRules, Rates, Traffic, guarding, rating, reading
 from clawd.channels.http.model_api import Caller
@@ -53,10 +61,10 @@ _LOADING = "Loading model"
 _STOPPED = "the emergency stop is set: no request to a model is begun"
 
 
-def health_of(daemon: Daemon) -> Callable[[], Awaitable[Health]]:
+def health_of(daemon: Daemon) -> Callable[[], Awaitable[GatewayHealth]]:
     """Return what tells the health of a daemon."""
 
-    async def health() -> Health:
+    async def health() -> GatewayHealth:
         models = daemon.engine.status()
         path, model = await asyncio.to_thread(_default, daemon)
         known = next((each for each in models if path and each.path == path), None)
@@ -64,7 +72,7 @@ def health_of(daemon: Daemon) -> Callable[[], Awaitable[Health]]:
         running, room = _slots(models)
         stopped = _STOPPED if daemon.estop.is_set() else ""
         problem = daemon.problem or stopped or (_LOADING if is_loading else "")
-        return Health(
+        return GatewayHealth(
             problem=problem,
             model=model,
             model_loaded=not path or (known is not None and known.state == "ready"),
@@ -224,7 +232,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
     """Return what the handlers of a daemon's gateway work with."""
     parts = daemon.handlers.parts
     generations = ModelGenerations(
-        Catalogue(
+        ModelCatalogue(
             providers=parts.providers,
             settings=lambda: daemon.state.runtime,
             lines=parts.provider_lines,

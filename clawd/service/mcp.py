@@ -12,9 +12,9 @@ from clawd.config.mcp import McpServerSection
 from clawd.config.secrets import mcp_client_secret, mcp_token, mcp_variables
 from clawd.errors import ConfigError
 from clawd.mcp.catalogue import CatalogueRules
-from clawd.mcp.directory import ServerDirectory, Wanted
+from clawd.mcp.directory import ServerDirectory, WantedServers
 from clawd.mcp.model import FETCHERS, FETCHERS_LIMIT_S, RemoteServers, ServerSettings
-from clawd.mcp.pins import Pins
+from clawd.mcp.pins import PinFile
 from clawd.mcp.supervisor import Servers
 from clawd.mcp.tools import McpTool
 from clawd.paths import Layout
@@ -50,7 +50,7 @@ class McpTools:
         sessions: SessionStore | None,
     ) -> None:
         self._environ = environ
-        self.directory = ServerDirectory(servers, Pins(layout.mcp_pins), sessions)
+        self.directory = ServerDirectory(servers, PinFile(layout.mcp_pins), sessions)
 
     async def open(self, loaded: Loaded, on_tools: Callable[[], None]) -> None:
         """Begin to connect, and wait for none; `on_tools` is told when there are other tools."""
@@ -82,7 +82,7 @@ class McpTools:
         rules = None if is_in_force else wanted_of(loaded, self._environ).rules
         return self.directory.tools(taken, rules)
 
-    def _wanted(self, loaded: Loaded) -> Wanted:
+    def _wanted(self, loaded: Loaded) -> WantedServers:
         wanted = wanted_of(loaded, self._environ)
         for alias, problem in wanted.problems.items():
             _log.info("an MCP server is not started: %s", problem, extra={"server": alias})
@@ -116,7 +116,7 @@ def make_servers(
     return Servers((), sandbox=sandbox, folder=folder, is_stopped=is_stopped, ways=ways)
 
 
-def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
+def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> WantedServers:
     """Return what a configuration wants of MCP; a server whose secret is missing is a problem."""
     servers: dict[str, ServerSettings] = {}
     problems: dict[str, str] = {}
@@ -134,7 +134,7 @@ def wanted_of(loaded: Loaded, environ: Mapping[str, str]) -> Wanted:
         found = _settings(alias, section, loaded, token=token, variables=variables)
         servers[alias] = msgspec.structs.replace(found, oauth_client_secret=secret)
     budget = loaded.config.mcp.schema_budget_tokens
-    return Wanted(
+    return WantedServers(
         rules=CatalogueRules(servers=servers, budget_tokens=budget),
         problems=problems,
         wait_s=loaded.config.mcp.first_turn_wait_s,

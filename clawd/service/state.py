@@ -23,7 +23,7 @@ from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions
 from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider, RetrySettings, UnavailableProvider
-from clawd.providers.router import Backend, Labels, RouterProvider, RouterSettings
+from clawd.providers.router import Labels, RoutedProvider, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider, load_script
 from clawd.runtime.prompt import PreambleOptions, PromptSettings, RuleOptions
 from clawd.runtime.settings import AgentSettings, RuntimeSettings
@@ -75,13 +75,13 @@ def _openai(name: str, section: ProviderSection, retry: RetrySettings, key: str)
 
 
 def _anthropic(name: str, section: ProviderSection, retry: RetrySettings, key: str) -> Provider:
-    from clawd.providers.anthropic import AnthropicProvider, AnthropicSettings, Dialect
+    from clawd.providers.anthropic import AnthropicDialect, AnthropicProvider, AnthropicSettings
 
     settings = AnthropicSettings(
         name=name,
         base_url=section.base_url,
         model=section.model,
-        dialect=Dialect(
+        dialect=AnthropicDialect(
             max_tokens=section.max_tokens,
             stream=section.stream,
             thinking=section.thinking,
@@ -264,13 +264,13 @@ def _router(
     sections: Mapping[str, ProviderSection],
     over: list[Provider],
 ) -> Provider:
-    backends: list[Backend] = []
+    backends: list[RoutedProvider] = []
     for provider in over:
         own = sections[provider.name()]
         labels = Labels(**own.labels.model_dump() | {"model": own.labels.model or own.model})
         # To check another kind than a server costs more than a list of models: it may load one.
         is_probed = own.kind in _REMOTE_KINDS
-        backends.append(Backend(provider=provider, labels=labels, is_probed=is_probed))
+        backends.append(RoutedProvider(provider=provider, labels=labels, is_probed=is_probed))
     settings = RouterSettings(
         probe_interval_s=section.probe_interval_s, overload_lead=section.overload_lead
     )

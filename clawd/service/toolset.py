@@ -15,7 +15,7 @@ from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
 from clawd.memory.tools import MemorySearch
 from clawd.paths import Layout
-from clawd.plugins.loader import Installed, Pins, PluginStore
+from clawd.plugins.loader import InstalledPlugin, PluginPins, PluginStore
 from clawd.plugins.process import plugin_tools
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
@@ -27,8 +27,8 @@ from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.external import (
     Found,
+    ManifestProblem,
     Places,
-    Problem,
     external_tool,
     read_folder,
     without_collisions,
@@ -65,11 +65,11 @@ class Additions:
         self.mcp = mcp
         self.sandbox = sandbox
         self._environ = environ
-        self.plugins = PluginStore(layout.plugins, Pins(layout.plugin_pins))
+        self.plugins = PluginStore(layout.plugins, PluginPins(layout.plugin_pins))
         self._reading = asyncio.Lock()
         self._external = Found()
-        self._ready: tuple[Installed, ...] = ()
-        self._plugin_problems: tuple[Problem, ...] = ()
+        self._ready: tuple[InstalledPlugin, ...] = ()
+        self._plugin_problems: tuple[ManifestProblem, ...] = ()
         self._most_s = 0.0
 
     async def refresh(self, loaded: Loaded) -> None:
@@ -89,11 +89,11 @@ class Additions:
         """Return the tools whose name is not taken."""
         return self._chosen(taken)[0]
 
-    def problems(self, taken: Collection[str]) -> tuple[Problem, ...]:
+    def problems(self, taken: Collection[str]) -> tuple[ManifestProblem, ...]:
         """Return what was left out and what is doubtful, where these names are taken."""
         return self._chosen(taken)[1]
 
-    def _chosen(self, taken: Collection[str]) -> tuple[list[Tool], tuple[Problem, ...]]:
+    def _chosen(self, taken: Collection[str]) -> tuple[list[Tool], tuple[ManifestProblem, ...]]:
         external = without_collisions(self._external, taken)
         tools: list[Tool] = [
             external_tool(spec, sandbox=self.sandbox, environ=self._environ, most_s=self._most_s)
@@ -106,13 +106,15 @@ class Additions:
             for tool in plugin_tools(plugin, sandbox=self.sandbox, most_s=self._most_s):
                 if tool.name in names:
                     reason = f"another tool is called `{tool.name}` already"
-                    problems.append(Problem(file=str(plugin.folder), reason=reason, tool=tool.name))
+                    problems.append(
+                        ManifestProblem(file=str(plugin.folder), reason=reason, tool=tool.name)
+                    )
                     continue
                 names.add(tool.name)
                 tools.append(tool)
         return tools, tuple(problems)
 
-    def _shortened(self, specs: Sequence[ExternalSpec]) -> Iterator[Problem]:
+    def _shortened(self, specs: Sequence[ExternalSpec]) -> Iterator[ManifestProblem]:
         """Yield a warning for each tool whose manifest wants more time than any call may take."""
         wanted = [(str(spec.file), spec.name, spec.timeout_ms) for spec in specs]
         for plugin in self._ready:
@@ -124,21 +126,21 @@ class Additions:
                     f"timeout_ms is {timeout_ms}; calls are ended after {self._most_s:g} s, "
                     "which tool_timeout_s in [limits] sets for all tools"
                 )
-                yield Problem(file=file, reason=reason, tool=name, severity="warning")
+                yield ManifestProblem(file=file, reason=reason, tool=name, severity="warning")
 
 
-def _old(spec: ExternalSpec) -> Problem:
+def _old(spec: ExternalSpec) -> ManifestProblem:
     """Return a warning about a manifest that asks for the network as such."""
     reason = (
         '`network` is old: it means "hosts": ["*"], every public host by the egress proxy, and no '
         "longer this machine's own network"
     )
-    return Problem(file=str(spec.file), reason=reason, tool=spec.name, severity="warning")
+    return ManifestProblem(file=str(spec.file), reason=reason, tool=spec.name, severity="warning")
 
 
 def _read(
     loaded: Loaded, store: PluginStore
-) -> tuple[Found, tuple[Installed, ...], tuple[Problem, ...]]:
+) -> tuple[Found, tuple[InstalledPlugin, ...], tuple[ManifestProblem, ...]]:
     """Return the external tools, the plugins that may run, and what is wrong with the others."""
     config, external, found = loaded.config, Found(), []
     if config.external_tools.enabled:
@@ -146,9 +148,9 @@ def _read(
     try:
         found = store.installed() if config.plugins.enabled else []
     except StorageError as error:
-        return external, (), (Problem(file="plugins", reason=error.message),)
+        return external, (), (ManifestProblem(file="plugins", reason=error.message),)
     problems = (
-        Problem(file=str(each.folder), reason=f"the plugin is {each.state}: {each.reason}")
+        ManifestProblem(file=str(each.folder), reason=f"the plugin is {each.state}: {each.reason}")
         for each in found
         if each.state != "ready"
     )
@@ -229,7 +231,7 @@ class Toolset:
         return self._additions.plugins
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[ManifestProblem, ...]:
         """What of the tools that others wrote was left out, and what is doubtful."""
         return self._additions.problems(self._own_names)
 

@@ -79,7 +79,7 @@ class Hosts:
         scope: CallScope,
         resolved: Callable[[Resolution], None],
         granted: tuple[str, ...] = (),
-    ) -> "Reach | None":
+    ) -> "CallHosts | None":
         """Return what a call reaches hosts by; None where nothing may.
 
         Args:
@@ -93,7 +93,7 @@ class Hosts:
             return None
         about = shortened(_said(action), COMMAND_SHOWN)
         asking = _Asking(about=about, granted=granted, resolved=resolved)
-        return Reach(self, self._settings.egress, request, scope, asking)
+        return CallHosts(self, self._settings.egress, request, scope, asking)
 
     def action(
         self,
@@ -170,7 +170,7 @@ class _Asking(msgspec.Struct, frozen=True, kw_only=True):
     resolved: Callable[[Resolution], None]
 
 
-class Reach:
+class CallHosts:
     """What one call reaches hosts by, and what it reached.
 
     Attributes:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from clawd.security.auto_exec_files import VENV_PARTS
-from clawd.security.auto_exec_guard import HELD_SUFFIX, PutAside
+from clawd.security.auto_exec_guard import HELD_SUFFIX, QuarantinedPaths
 from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import ToolResult, failed, succeeded
 
@@ -96,7 +96,7 @@ def _exit(result: ChildResult, noun: str) -> str:
     return f"The {noun} exited with code {result.exit_code}{convention}"
 
 
-def put_aside_told(put_aside: PutAside) -> str:
+def put_aside_told(put_aside: QuarantinedPaths) -> str:
     """Say what the command made that would have run outside the sandbox."""
     told = []
     if put_aside.held:

@@ -215,7 +215,7 @@ def _is_within(path: Path, folder: Path) -> bool:
     return path.is_relative_to(folder) or Path(os.path.realpath(path)).is_relative_to(folder)
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestProblem(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, or doubtful, about a manifest or a plugin.
 
     Attributes:
@@ -242,7 +242,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     specs: tuple[ExternalSpec, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ManifestProblem, ...] = ()
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,9 +266,11 @@ def read_folder(folder: Path, places: Places) -> Found:
     except FileNotFoundError:
         return Found()
     except OSError as error:
-        return Found(problems=(Problem(file=str(folder), reason=f"cannot be read: {error}"),))
+        return Found(
+            problems=(ManifestProblem(file=str(folder), reason=f"cannot be read: {error}"),)
+        )
     if reason := _place_problem(folder, places):
-        return Found(problems=(Problem(file=str(folder), reason=reason),))
+        return Found(problems=(ManifestProblem(file=str(folder), reason=reason),))
     specs: list[ExternalSpec] = []
     problems = list(_folder_warnings(folder, names))
     for name in names[:MAX_ENTRIES]:
@@ -278,11 +280,11 @@ def read_folder(folder: Path, places: Places) -> Found:
         try:
             found = read_manifest(_text_of(file, places, problems), file, places.rules)
         except JsonFileError as error:
-            problems.append(Problem(file=str(file), line=error.line, reason=error.reason))
+            problems.append(ManifestProblem(file=str(file), line=error.line, reason=error.reason))
             continue
         if len(specs) + len(found) > MAX_TOOLS:
             reason = f"with it there would be more than {MAX_TOOLS} external tools"
-            problems.append(Problem(file=str(file), reason=reason))
+            problems.append(ManifestProblem(file=str(file), reason=reason))
             continue
         specs += found
     problems += [_about(spec, reason, "warning") for spec in specs for reason in warnings_of(spec)]
@@ -302,8 +304,10 @@ def without_collisions(found: Found, taken: Collection[str]) -> Found:
     return Found(specs=tuple(specs), problems=tuple(problems))
 
 
-def _about(spec: ExternalSpec, reason: str, severity: Literal["refused", "warning"]) -> Problem:
-    return Problem(
+def _about(
+    spec: ExternalSpec, reason: str, severity: Literal["refused", "warning"]
+) -> ManifestProblem:
+    return ManifestProblem(
         file=str(spec.file), line=spec.line, severity=severity, reason=reason, tool=spec.name
     )
 
@@ -322,21 +326,21 @@ def _place_problem(path: Path, places: Places) -> str:
     return ""
 
 
-def _folder_warnings(folder: Path, names: list[str]) -> Iterator[Problem]:
+def _folder_warnings(folder: Path, names: list[str]) -> Iterator[ManifestProblem]:
     with contextlib.suppress(OSError):
         if folder.stat().st_mode & _OTHERS_WRITE:
             reason = "everybody may write to this folder: chmod o-w"
-            yield Problem(file=str(folder), severity="warning", reason=reason)
+            yield ManifestProblem(file=str(folder), severity="warning", reason=reason)
     for name in names[:MAX_ENTRIES]:
         if name.endswith(".tools") and not _NAME.fullmatch(name):
             reason = "it is not named CLAWD-<name>.tools, so it is not read"
-            yield Problem(file=str(folder / name), severity="warning", reason=reason)
+            yield ManifestProblem(file=str(folder / name), severity="warning", reason=reason)
     if len(names) > MAX_ENTRIES:
         reason = f"it holds {len(names)} files, of which the first {MAX_ENTRIES} are looked at"
-        yield Problem(file=str(folder), severity="warning", reason=reason)
+        yield ManifestProblem(file=str(folder), severity="warning", reason=reason)
 
 
-def _text_of(file: Path, places: Places, problems: list[Problem]) -> str:
+def _text_of(file: Path, places: Places, problems: list[ManifestProblem]) -> str:
     """Return a manifest's text.
 
     Raises:
@@ -363,7 +367,7 @@ def _text_of(file: Path, places: Places, problems: list[Problem]) -> str:
         raise JsonFileError(1, f"it is longer than {MAX_FILE_BYTES} bytes")
     if facts.st_mode & _OTHERS_WRITE:
         reason = "everybody may write this file: chmod o-w"
-        problems.append(Problem(file=str(file), severity="warning", reason=reason))
+        problems.append(ManifestProblem(file=str(file), severity="warning", reason=reason))
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

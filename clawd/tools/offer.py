@@ -66,7 +66,7 @@ class McpAnnotations(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     open_world_hint: bool
 
 
-class McpTool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ListedTool(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A tool as MCP's tools/list tells it."""
 
     name: str
@@ -96,7 +96,7 @@ class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
     core: tuple[str, ...] = ()
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
+class ReadingModel(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the model that will read a request.
 
     Attributes:
@@ -206,7 +206,9 @@ class Offer:
         return tuple(sorted((*flat, *self.facades), key=lambda tool: tool.name))
 
 
-def told_of(offer: Offer, rules: OfferRules, reader: Reader, *, chosen: str = "") -> RequestTools:
+def told_of(
+    offer: Offer, rules: OfferRules, reader: ReadingModel, *, chosen: str = ""
+) -> RequestTools:
     """Return what requests carry of an offer.
 
     A core is told where the operator wants it so, or else where the schemas of all would take more
@@ -242,7 +244,7 @@ def told_of(offer: Offer, rules: OfferRules, reader: Reader, *, chosen: str = ""
     return RequestTools(tools=tuple(tools), others=tuple(others), hidden=offer.hidden, is_lean=True)
 
 
-def _wants_core(offer: Offer, rules: OfferRules, reader: Reader) -> bool:
+def _wants_core(offer: Offer, rules: OfferRules, reader: ReadingModel) -> bool:
     if rules.kind != "auto":
         return rules.kind == "core"
     if not reader.reads_tools:
@@ -319,11 +321,11 @@ def specs(tools: Iterable[Tool], *, is_lean: bool = False) -> tuple[ToolSpec, ..
     )
 
 
-def descriptors(tools: Iterable[Tool]) -> tuple[McpTool, ...]:
+def descriptors(tools: Iterable[Tool]) -> tuple[ListedTool, ...]:
     """Return the tools as an MCP server lists them."""
     offered = tuple(tools)
     return tuple(
-        McpTool(
+        ListedTool(
             name=entry.name,
             description=entry.short,
             input_schema=entry.parameters,

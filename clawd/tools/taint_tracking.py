@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.security.origins import Span
+from clawd.security.origins import RunningCommand
 from clawd.security.taint import TaintBook
 from clawd.tools.base import Tool, ToolContext, ToolResult, Touched
 
@@ -32,7 +32,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
 
     conversation_id: str
     touched: Touched
-    spans: tuple[Span, ...] = ()
+    spans: tuple[RunningCommand, ...] = ()
     unmarked_since_ns: int = 0
 
 

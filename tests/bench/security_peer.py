@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clawd.security.sandbox import Sandbox
 from clawd.security.sandbox_child import joined, memory_file
-from clawd.security.sandbox_plan import ChildCommand, SandboxPlan, Slot, bubblewrap_plan
+from clawd.security.sandbox_plan import ChildCommand, DescriptorSlot, SandboxPlan, bubblewrap_plan
 from tests.bench.streams import BenchError
 
 # Ours alone: they are the handshake by which a stop reaches everything that runs.
@@ -75,8 +75,8 @@ class Prepared:
         )
 
 
-def _without_handshake(plan: SandboxPlan) -> list[str | Slot]:
-    words: list[str | Slot] = []
+def _without_handshake(plan: SandboxPlan) -> list[str | DescriptorSlot]:
+    words: list[str | DescriptorSlot] = []
     rest = iter(plan.options)
     for word in rest:
         if word in _HANDSHAKE:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security.sandbox_plan import ChildCommand, Slot, Surroundings, bubblewrap_plan
+from clawd.security.sandbox_plan import ChildCommand, DescriptorSlot, HostFacts, bubblewrap_plan
 from tests.bench.report import Row, some_of
 from tests.bench.security import ROWS, _longest, _row, _verdicts
 from tests.bench.security_peer import _without_handshake
@@ -13,12 +13,17 @@ from tests.bench.security_peer import _without_handshake
 
 def test_the_peer_has_every_option_but_the_handshake(tmp_path: Path) -> None:
     command = ChildCommand(argv=("true",), workspace=tmp_path)
-    plan = bubblewrap_plan(command, Surroundings(bwrap="bwrap", prlimit="prlimit", seccomp=b"x"))
+    plan = bubblewrap_plan(command, HostFacts(bwrap="bwrap", prlimit="prlimit", seccomp=b"x"))
     words = _without_handshake(plan)
-    taken = {"--json-status-fd", "--block-fd", Slot(name="status"), Slot(name="gate")}
+    taken = {
+        "--json-status-fd",
+        "--block-fd",
+        DescriptorSlot(name="status"),
+        DescriptorSlot(name="gate"),
+    }
     assert [word for word in plan.options if word not in taken] == words
     assert len(plan.options) - len(words) == len(taken)
-    assert Slot(name="seccomp") in words
+    assert DescriptorSlot(name="seccomp") in words
 
 
 def test_the_longest_times_have_one_ratio() -> None:

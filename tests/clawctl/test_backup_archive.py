@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from clawctl.backup_archive import (
     FORMAT,
+    ArchivedFile,
     ArchiveReader,
     ArchiveWriter,
     ChainFacts,
-    Entry,
     Manifest,
 )
 from clawd.errors import ClawError
@@ -31,12 +31,12 @@ from tests.support.rows import each_row
 BODY = b"# a note\n"
 
 
-def entry(path: str = "home/knowledge/a.md", body: bytes = BODY, **changes: Any) -> Entry:
-    made = Entry(path=path, size=len(body), sha256=hashlib.sha256(body).hexdigest())
+def entry(path: str = "home/knowledge/a.md", body: bytes = BODY, **changes: Any) -> ArchivedFile:
+    made = ArchivedFile(path=path, size=len(body), sha256=hashlib.sha256(body).hexdigest())
     return msgspec.structs.replace(made, **changes)
 
 
-def manifest(*files: Entry, form: str = FORMAT) -> Manifest:
+def manifest(*files: ArchivedFile, form: str = FORMAT) -> Manifest:
     return Manifest(
         format=form,
         created_at="2026-01-01T00:00:00Z",
@@ -183,7 +183,9 @@ def test_more_and_fewer_members_than_named_are_refused() -> None:
         ((entry(mtime_ns=1 << 62),), "no valid size"),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_refused(files: tuple[Entry, ...], why: str) -> None:
+def test_a_manifest_that_contradicts_itself_is_refused(
+    files: tuple[ArchivedFile, ...], why: str
+) -> None:
     assert why in refusal(archive(manifest(*files), member()))
 
 

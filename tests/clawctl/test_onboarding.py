@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from clawctl.model_servers import Server, find_servers
-from clawctl.onboarding import Answers, Now, ask
+from clawctl.model_servers import FoundServer, find_servers
+from clawctl.onboarding import Now, OnboardingAnswers, ask
 from clawd.config.schema import ProviderSection
 from clawd.config.secrets import provider_key
 from clawd.errors import ConfigError
 from clawd.paths import layout
 from tests.support.model_server import ModelServer, model_server
 
-OLLAMA = Server(
+OLLAMA = FoundServer(
     program="Ollama", url="http://127.0.0.1:11434/v1", models=("qwen3:4b", "llama3.2:3b")
 )
-ALONE = Server(program="vLLM", url="http://127.0.0.1:8000/v1", models=("org/one",))
+ALONE = FoundServer(program="vLLM", url="http://127.0.0.1:8000/v1", models=("org/one",))
 
 
 @pytest.fixture
@@ -28,11 +28,13 @@ def server() -> Iterator[ModelServer]:
         yield made
 
 
-def asked(now: Now, typed: str, given: Answers | None = None) -> tuple[Answers, str]:
+def asked(
+    now: Now, typed: str, given: OnboardingAnswers | None = None
+) -> tuple[OnboardingAnswers, str]:
     """Return what the questions come to when this is typed, and what is displayed."""
     where = layout({"HOME": "/nonexistent"})
     with CliRunner().isolation(input=typed) as (out, *_):
-        answers = ask(given or Answers(autonomy="full"), now, where, may_serve=False)
+        answers = ask(given or OnboardingAnswers(autonomy="full"), now, where, may_serve=False)
         return answers, out.getvalue().decode()
 
 
@@ -57,7 +59,7 @@ def test_p10_servers_of_this_machine_are_found_with_their_models(server: ModelSe
         found = find_servers(ports)
         assert time.monotonic() - began < 10.0
     url = f"http://127.0.0.1:{server.port}/v1"
-    assert found == [Server(program="llama-server", url=url, models=("a", "b"))]
+    assert found == [FoundServer(program="llama-server", url=url, models=("a", "b"))]
 
 
 def test_p10_what_runs_here_is_offered_and_is_the_likely_answer() -> None:

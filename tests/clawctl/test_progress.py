@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from clawctl import progress
 from clawctl.app import App
 from clawctl.main import cli
-from clawctl.progress import Progress, progress_of_command
+from clawctl.progress import ProgressLine, progress_of_command
 from clawctl.render import display_width
 from tests.support.rows import each_row
 
@@ -35,7 +35,7 @@ def drawn(screen: Screen) -> list[str]:
 
 def test_what_is_quick_draws_nothing() -> None:
     screen = Screen()
-    with Progress("copying x", stream=screen, clock=Clock()) as bar:
+    with ProgressLine("copying x", stream=screen, clock=Clock()) as bar:
         bar.show(1, 2)
         bar.tick()
     assert screen.getvalue() == ""
@@ -43,7 +43,7 @@ def test_what_is_quick_draws_nothing() -> None:
 
 def test_it_is_drawn_in_place_with_what_is_left_and_taken_off() -> None:
     clock, screen = Clock(), Screen()
-    with Progress("copying x", unit="bytes", stream=screen, clock=clock) as bar:
+    with ProgressLine("copying x", unit="bytes", stream=screen, clock=clock) as bar:
         for clock.now, done in ((1.0, 1000), (1.05, 1500), (2.0, 2000)):
             bar.show(done, 4000)
     assert drawn(screen) == [
@@ -55,7 +55,7 @@ def test_it_is_drawn_in_place_with_what_is_left_and_taken_off() -> None:
 
 def test_without_a_total_it_tells_the_time() -> None:
     clock, screen = Clock(), Screen()
-    with Progress("loading tiny", stream=screen, clock=clock) as bar:
+    with ProgressLine("loading tiny", stream=screen, clock=clock) as bar:
         for clock.now in (3.0, 65.0):
             bar.tick()
         clock.now = 70.0
@@ -73,7 +73,7 @@ def test_elsewhere_nothing_is_written(case: str, monkeypatch: pytest.MonkeyPatch
     if case == "dumb":
         monkeypatch.setenv("TERM", "dumb")
     clock = Clock()
-    with Progress("copying x", quiet=case == "quiet", stream=stream, clock=clock) as bar:
+    with ProgressLine("copying x", quiet=case == "quiet", stream=stream, clock=clock) as bar:
         clock.now = 5.0
         bar.show(1, 2)
         bar.tick()
@@ -96,7 +96,7 @@ def test_quiet_before_a_command_is_heard_in_it(
 def test_a_terminal_without_unicode_gets_plain_signs() -> None:
     clock, screen = Clock(), Screen()
     screen.encoding = "ascii"
-    with Progress("copying x", stream=screen, clock=clock) as bar:
+    with ProgressLine("copying x", stream=screen, clock=clock) as bar:
         clock.now = 1.0
         bar.show(1, 2)
         clock.now = 2.0
@@ -116,7 +116,7 @@ def test_it_never_wraps_and_never_drives_the_terminal(
     clock, screen = Clock(), Screen()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "_columns", lambda _stream: columns)
-        with Progress(what, unit="bytes", stream=screen, clock=clock) as bar:
+        with ProgressLine(what, unit="bytes", stream=screen, clock=clock) as bar:
             clock.now = 9.0
             bar.show(done, total)
     for text in screen.getvalue().split("\r"):

@@ -72,7 +72,7 @@ def test_ctrl_c_ends_a_command_that_hangs(daemon: FakeDaemon, look: Look) -> Non
     assert gone.wait(60), "the daemon was told"
 
 
-# Does something to the session, which the name `Session` stands for, before it runs.
+# Does something to the session, which the name `ReplSession` stands for, before it runs.
 PROGRAM = """
 import sys, time
 from clawctl.main import main

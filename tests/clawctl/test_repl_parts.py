@@ -19,7 +19,7 @@ from prompt_toolkit.keys import Keys
 
 from clawctl.repl import suggestions
 from clawctl.repl.bar_state import BarState, fragments
-from clawctl.repl.editor import EditedLines, PasteParser, Pastes, Surroundings
+from clawctl.repl.editor import EditedLines, EditorQueries, PasteParser, Pastes
 from clawctl.repl.lines import HistoryFile, is_kept
 from clawctl.repl.message_text import Attachment, block, mentioned, session_name
 from clawctl.repl.styled_rows import width_of
@@ -180,7 +180,7 @@ def test_a_prompt_may_end_just_when_its_bar_is_drawn_anew(
     master, slave = pty.openpty()
     with os.fdopen(slave, encoding="utf-8") as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        around = Surroundings(
+        around = EditorQueries(
             history=tmp_path / "history",
             known=Known(commands=(), values=lambda _: (), files=lambda: FileIndex(tmp_path)),
             state=BarState,

@@ -14,8 +14,8 @@ from clawd.engine.protocol import (
     FromWorker,
     Generate,
     Load,
-    Loaded,
     ModelInfo,
+    ModelReady,
     Ping,
     Pong,
     PromptEvaluated,
@@ -67,7 +67,7 @@ class Near(WorkerProcess):
         for frame in frames:
             match frame:
                 case Load():
-                    self.say(Loaded(info=INFO))
+                    self.say(ModelReady(info=INFO))
                 case Generate():
                     self.say(
                         PromptEvaluated(id=frame.id, tokens=1, cached=0, elapsed_ms=1.0, n_ctx=1)

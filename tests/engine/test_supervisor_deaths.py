@@ -17,7 +17,7 @@ from clawd.engine.client import EngineSettings
 from clawd.engine.failures import KillCause, WorkerDeath, load_error
 from clawd.engine.process import exit_reason, exit_signal, start_worker, unfenced
 from clawd.engine.protocol import GenerationDone, LoadFailed
-from clawd.engine.slot import Run, Slot
+from clawd.engine.slot import ModelSlot, Run
 from clawd.errors import EngineError, ModelLoadError, WorkerDiedError
 from tests.support.engines import (
     FAKE_WORKER,
@@ -113,7 +113,7 @@ async def test_a_restart_waits(tmp_path: Path) -> None:
             await task
 
 
-def note_death(slot: Slot, death: WorkerDeath, wait_s: float) -> None:
+def note_death(slot: ModelSlot, death: WorkerDeath, wait_s: float) -> None:
     """Put a death down, and make sure that the next start comes so long behind it."""
     before = time.monotonic()
     slot.note_death(death, EngineSettings())
@@ -121,7 +121,7 @@ def note_death(slot: Slot, death: WorkerDeath, wait_s: float) -> None:
 
 
 async def test_each_death_in_a_row_doubles_the_wait_up_to_a_limit() -> None:
-    slot = Slot(model())
+    slot = ModelSlot(model())
     death = WorkerDeath(model="m", pid=1, reason="", cause="exited", stderr=(), running=())
     for wait_s in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0):
         note_death(slot, death, wait_s)

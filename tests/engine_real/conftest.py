@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.engine.protocol import Loaded, ModelConfig
+from clawd.engine.protocol import ModelConfig, ModelReady
 from tests.support.engine_worker import WorkerClient
 from tests.support.gguf_models import write_random_gguf
 
@@ -32,7 +32,7 @@ def one_worker(config: ModelConfig) -> Iterator[WorkerClient]:
     """Start a worker with a loaded model, which several tests may share."""
     with WorkerClient() as client:
         loaded = client.load(config)
-        assert isinstance(loaded, Loaded), loaded
+        assert isinstance(loaded, ModelReady), loaded
         yield client
 
 
@@ -45,7 +45,7 @@ def start_worker() -> Iterator[StartWorker]:
         client = WorkerClient()
         clients.append(client)
         loaded = client.load(config)
-        assert isinstance(loaded, Loaded), loaded
+        assert isinstance(loaded, ModelReady), loaded
         return client
 
     yield start

@@ -35,7 +35,7 @@ from clawd.runtime.context_facts import (
     SaidOf,
     WorkspaceMessage,
 )
-from clawd.runtime.session_files import SessionFileList
+from clawd.runtime.session_files import SessionFilesFact
 from clawd.security.paths import PathRules
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
@@ -122,7 +122,7 @@ class Story(RealHouse):
         self.sources = [
             Participants(lambda uid: f"person {uid}"),
             SaidOf("memory_vocabulary", self.knowledge.vocabulary),
-            SessionFileList(bench.memory.session_files),
+            SessionFilesFact(bench.memory.session_files),
             WorkspaceMessage(lambda: self.settings.workspace_message),
             AgentsMd(self.files, lambda _: wanted),
         ]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
-from clawd.plugins.files import PluginFile, Tree
+from clawd.plugins.files import PluginFile, PluginTree
 from clawd.plugins.loader import reach_of, secrets_in
 from clawd.plugins.manifest import manifest_of
 from clawd.tools.external_manifest import JsonFileError, ManifestRules, read_manifest, warnings_of
@@ -56,10 +56,10 @@ def test_a_damaged_manifest_of_a_plugin_is_refused_or_sound(text: str) -> None:
         PluginFile(path="outline.py", mode=0o700, data=b"#!/bin/sh\n"),
     )
     try:
-        manifest = manifest_of(Tree(files=files))
+        manifest = manifest_of(PluginTree(files=files))
     except InvalidRequestError as error:
         assert error.message.startswith("manifest.toml: ")
         return
     assert msgspec.msgpack.encode(manifest)
     assert all(reach_of(manifest))
-    assert isinstance(secrets_in(Tree(files=files)), tuple)
+    assert isinstance(secrets_in(PluginTree(files=files)), tuple)

@@ -7,7 +7,7 @@ import pytest
 
 from clawd.mcp.catalogue import CatalogueRules, Maker
 from clawd.mcp.model import RemoteTool, ServerSettings
-from clawd.mcp.pins import Pins
+from clawd.mcp.pins import PinFile
 from clawd.mcp.tools import McpTool
 from clawd.memory.rows import Conversation
 from clawd.security import sandbox_long_lived
@@ -22,7 +22,7 @@ class Shop:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.servers = FakeServers()
-        self.pins = Pins(bench.log.with_name("mcp_tools.json"))
+        self.pins = PinFile(bench.log.with_name("mcp_tools.json"))
         self.maker = Maker(self.servers, self.pins, bench.memory.session_files)
         self.rules = CatalogueRules()
 

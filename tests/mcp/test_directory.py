@@ -10,9 +10,9 @@ import pytest
 
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.mcp.catalogue import CatalogueRules
-from clawd.mcp.directory import CHANGE_BURST, CHANGE_INTERVAL_S, ServerDirectory, Wanted
+from clawd.mcp.directory import CHANGE_BURST, CHANGE_INTERVAL_S, ServerDirectory, WantedServers
 from clawd.mcp.model import Quarantined, ServerSettings
-from clawd.mcp.pins import Pins
+from clawd.mcp.pins import PinFile
 from tests.mcp.remote import FakeServers, a_tool
 from tests.support.dispatching import LIMIT_S
 
@@ -22,7 +22,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.servers = FakeServers({"files": (a_tool("read"),), "web": (a_tool("get"),)})
-        self.pins = Pins(folder / "mcp_tools.json")
+        self.pins = PinFile(folder / "mcp_tools.json")
         self.directory = ServerDirectory(self.servers, self.pins)
         self.told: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
 
@@ -37,9 +37,11 @@ class Desk:
             return await self.told.get()
 
 
-def wanted(*aliases: str) -> Wanted:
+def wanted(*aliases: str) -> WantedServers:
     servers = {alias: ServerSettings(alias=alias, command=("x",)) for alias in aliases}
-    return Wanted(rules=CatalogueRules(servers=servers), problems={"lost": "its token is missing"})
+    return WantedServers(
+        rules=CatalogueRules(servers=servers), problems={"lost": "its token is missing"}
+    )
 
 
 @pytest.fixture
@@ -145,7 +147,7 @@ async def test_a_tool_is_found_by_both_of_its_names_and_missing_ones_are_explain
         directory.tool("files", "none")
 
 
-class HeldPins(Pins):
+class HeldPins(PinFile):
     """Its disk takes until it is let go."""
 
     def __init__(self, path: Path) -> None:
@@ -171,7 +173,7 @@ async def test_what_was_seen_is_on_disk_when_it_has_closed(tmp_path: Path) -> No
     held.let_go.set()
     await closing
     assert not done, "it was being written"
-    known = Pins(tmp_path / "mcp_tools.json")
+    known = PinFile(tmp_path / "mcp_tools.json")
     known.load()
     assert "read" in known._servers["files"].tools
 
@@ -191,7 +193,7 @@ async def test_a_changed_tool_is_logged_once_and_known_after_a_restart(
         ("files", "read")
     ]
     await desk.directory.close()
-    other = ServerDirectory(desk.servers, Pins(desk.pins._path))
+    other = ServerDirectory(desk.servers, PinFile(desk.pins._path))
     await other.open(wanted("files"), lambda: None)
     await other.adopt(wanted("files"))
     assert [tool.plan.is_changed for tool in other.tools(())] == [True, False]

@@ -21,7 +21,7 @@ from clawd.mcp.connection_end import StderrLog, Trouble
 from clawd.mcp.http import GuardedTransport
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.stdio import FLOOD_BYTES, _Noise, _Reader
-from clawd.providers.http import Answer, Connections, HttpServer, HttpSettings
+from clawd.providers.http import AnswerReader, Connections, HttpServer, HttpSettings
 from clawd.providers.reliable import RetrySettings
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
@@ -224,7 +224,7 @@ async def test_s5_a_stream_of_a_provider_holds_up_nobody() -> None:
     response = cast("Any", SimpleNamespace(content=SimpleNamespace(readany=readany)))
     taken = Taken()
     async with beating() as beat:
-        async for _ in server._read_events(response, await readany(), cast("Answer", taken)):
+        async for _ in server._read_events(response, await readany(), cast("AnswerReader", taken)):
             pass
     assert taken.count == 39 * 6_000
     assert beat.count > 39

@@ -9,7 +9,7 @@ from typing import Any
 from clawd.channels.rpc.handlers import mcp
 from clawd.mcp.lines import MAX_OPEN, serve_lines
 from clawd.mcp.server import make_server
-from clawd.tools.offer import McpTool
+from clawd.tools.offer import ListedTool
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.frames import Answer
 from clawd.wire.mcp import LINE
@@ -24,7 +24,7 @@ class WaitingDoor:
         self.under_way = 0
         self.most = 0
 
-    def listed(self) -> tuple[McpTool, ...]:
+    def listed(self) -> tuple[ListedTool, ...]:
         return ()
 
     async def call(self, name: str, arguments: str, report: Callable[[str], None]) -> CallOutcome:

@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import StorageError
-from clawd.mcp.pins import MAX_TEXT, MAX_TOOLS, Judged, Pins, offer_of
+from clawd.mcp.pins import MAX_TEXT, MAX_TOOLS, Judged, PinFile, offer_of
 from tests.support.rows import each_row
 
 
-def saved(path: Path) -> Pins:
-    pins = Pins(path)
+def saved(path: Path) -> PinFile:
+    pins = PinFile(path)
     pins.load()
     pins.note("files", "mark", {"read": "1", "write": "2"})
     pins.save()
     return pins
 
 
-def loaded(path: Path) -> Pins:
-    pins = Pins(path)
+def loaded(path: Path) -> PinFile:
+    pins = PinFile(path)
     pins.load()
     return pins
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from clawd.errors import NotFoundError
 from clawd.mcp.connection_end import KEPT_BYTES, StderrLog
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.server_hosts import Surroundings
+from clawd.mcp.server_hosts import ConnectionContext
 from clawd.mcp.supervisor import Backoff
 from tests.mcp.world import World, told
 
@@ -102,7 +102,7 @@ async def test_without_a_workspace_a_server_has_a_folder_of_its_own(tmp_path: Pa
 async def test_a_person_who_is_asked_just_when_the_time_is_up_changes_nothing() -> None:
     told: list[str] = []
     none: Any = None
-    around = Surroundings(none, Path(), none, told.append, none)
+    around = ConnectionContext(none, Path(), none, told.append, none)
     with pytest.raises(TimeoutError):
         async with around.connecting(0.01):
             try:

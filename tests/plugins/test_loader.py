@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.loader import Installed, Pins, PluginStore
+from clawd.plugins.loader import InstalledPlugin, PluginPins, PluginStore
 from tests.plugins.plugin_files import manifest_text, plugin
 from tests.support.rows import each_row
 
@@ -16,14 +16,14 @@ class Bench:
         self.base = base
         self.folder = base / "plugins"
         self.pins = base / "plugin_pins.json"
-        self.store = PluginStore(self.folder, Pins(self.pins))
+        self.store = PluginStore(self.folder, PluginPins(self.pins))
         self.source = plugin(base / "source")
 
     def install(self) -> None:
         digest = self.store.inspect(self.source).digest
         self.store.install(self.source, digest=digest, by=7)
 
-    def one(self) -> Installed:
+    def one(self) -> InstalledPlugin:
         (found,) = self.store.installed()
         return found
 

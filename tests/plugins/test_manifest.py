@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import InvalidRequestError
-from clawd.plugins.files import Tree, read_tree
+from clawd.plugins.files import PluginTree, read_tree
 from clawd.plugins.loader import reach_of, secrets_in
 from clawd.plugins.manifest import PluginManifest, manifest_of
 from clawd.tools.arguments import Form, fit_arguments
@@ -19,7 +19,7 @@ def read(folder: Path, text: str) -> PluginManifest:
     return manifest_of(tree(folder, text))
 
 
-def tree(folder: Path, text: str) -> Tree:
+def tree(folder: Path, text: str) -> PluginTree:
     return read_tree(plugin(folder / "p", manifest=text), is_installed=False)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.plugins.loader import Pins, PluginStore
+from clawd.plugins.loader import PluginPins, PluginStore
 from clawd.plugins.process import MAX_ANSWER_BYTES, PluginTool, plugin_tools
 from clawd.security.principal import Principal
 from clawd.security.sandbox import Sandbox, SandboxSettings
@@ -47,7 +47,7 @@ class Bench:
         self.home = base / "home"
         self.home.mkdir()
         (self.home / "key").write_text("private")
-        self.store = PluginStore(self.home / "plugins", Pins(self.home / "pins.json"))
+        self.store = PluginStore(self.home / "plugins", PluginPins(self.home / "pins.json"))
         self.sandbox = Noting(SandboxSettings(home=self.home))
 
     def tool(self, program: str = ANSWERS, *capabilities: str, more: str = "") -> PluginTool:

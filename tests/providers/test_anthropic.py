@@ -18,9 +18,9 @@ from clawd.providers.anthropic import (
     MAX_KEPT_ANSWERS,
     MAX_PAUSES,
     AnthropicAnswer,
+    AnthropicDialect,
     AnthropicProvider,
     AnthropicSettings,
-    Dialect,
     KeptAnswers,
 )
 from clawd.providers.base import (
@@ -39,7 +39,7 @@ from clawd.providers.base import (
 )
 from clawd.providers.http import SseParser
 from clawd.providers.reliable import ReliableProvider, RetrySettings
-from clawd.providers.router import Backend, RouterProvider
+from clawd.providers.router import RoutedProvider, RouterProvider
 from clawd.providers.scripted import ScriptedProvider
 from clawd.wire.events import ReasoningDelta
 from tests.support.chat_server import Answer, ChatServer
@@ -184,7 +184,7 @@ async def test_a_whole_message_is_read_as_well() -> None:
         reason="tool_use",
     )
     server = ChatServer(Answer(pieces=(body[:9], body[9:])))
-    deltas = await deltas_of(server, dialect=Dialect(stream=False))
+    deltas = await deltas_of(server, dialect=AnthropicDialect(stream=False))
     assert deltas[:2] == [ReasoningDelta(text="hm"), Text(text="Noon.")]
     assert calls_of(deltas) == [("t", "time", '{"zone": "UTC"}')]
     assert end_of(deltas).usage == Usage(prompt_tokens=4, completion_tokens=2)
@@ -508,7 +508,7 @@ def after(deltas: list[Delta], *results: str) -> ChatRequest:
 async def test_thoughts_go_back_signed_with_the_results_of_their_calls() -> None:
     server = ChatServer(answered(*ACTING), answered(*HELLO))
     asking = msgspec.structs.replace(ASK, tools=(TOOL,))
-    async with provider_for(server, dialect=Dialect(thinking="enabled")) as provider:
+    async with provider_for(server, dialect=AnthropicDialect(thinking="enabled")) as provider:
         deltas = [delta async for delta in provider.chat(asking)]
         again = after(deltas, "noon", "one")
         await collect(provider.chat(again))
@@ -602,7 +602,8 @@ async def test_a_chain_asks_the_next_one_and_a_router_takes_it() -> None:
     overloaded = ChatServer(Answer(status=529, pieces=(b"busy",)))
     async with provider_for(overloaded) as provider:
         router = RouterProvider(
-            "fleet", [Backend(provider=provider), Backend(provider=ScriptedProvider("mock"))]
+            "fleet",
+            [RoutedProvider(provider=provider), RoutedProvider(provider=ScriptedProvider("mock"))],
         )
         assert (await collect(router.chat(ASK))).final_text == "Hi"
         await router.close()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
-from clawd.providers.anthropic import Block, Dialect, build_body
+from clawd.providers.anthropic import AnthropicDialect, Block, build_body
 from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
 from tests.support.rows import each_row
 
@@ -22,7 +22,9 @@ TOOLS = (
 
 
 def body_of(request: ChatRequest, **dialect: Any) -> dict[str, Any]:
-    return build_body(request, model="m", dialect=Dialect(**dialect), kept=lambda _message: None)
+    return build_body(
+        request, model="m", dialect=AnthropicDialect(**dialect), kept=lambda _message: None
+    )
 
 
 def user(text: str | None) -> Message:

@@ -21,7 +21,7 @@ from clawd.providers.base import (
     collect,
 )
 from clawd.providers.reliable import ReliableProvider
-from clawd.providers.router import Backend, Labels, RouterProvider, RouterSettings
+from clawd.providers.router import Labels, RoutedProvider, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider
 from clawd.wire.events import ModelLoading
 
@@ -124,7 +124,7 @@ async def routing(
 ) -> AsyncIterator[RouterProvider]:
     carried = [*labels, *(Labels() for _ in servers)]
     backends = [
-        Backend(provider=server, labels=label, is_probed=is_probed)
+        RoutedProvider(provider=server, labels=label, is_probed=is_probed)
         for server, label in zip(servers, carried, strict=False)
     ]
     named = {"clock": clock} if clock is not None else {}
@@ -390,7 +390,9 @@ def test_capabilities_are_what_every_backend_can() -> None:
     small = Server("a", capabilities=Capabilities(tools=False, local=True, context_size=10))
     big = Server("b", capabilities=Capabilities(streaming=False, context_size=20))
     unknown = Server("c")
-    router = RouterProvider("fleet", [Backend(provider=each) for each in (small, big, unknown)])
+    router = RouterProvider(
+        "fleet", [RoutedProvider(provider=each) for each in (small, big, unknown)]
+    )
     assert router.name() == "fleet"
     assert router.capabilities() == Capabilities(
         streaming=False, tools=False, context_size=10, heeds_hints=True
@@ -404,12 +406,12 @@ def test_a_router_over_nobody_is_refused() -> None:
 
 async def test_what_backends_can_do_beside_chatting_the_router_and_the_chain_can_do() -> None:
     plain, first, second = ScriptedProvider("plain"), Cutter("first"), Cutter("second")
-    router = RouterProvider("r", [Backend(provider=each) for each in (plain, first, second)])
+    router = RouterProvider("r", [RoutedProvider(provider=each) for each in (plain, first, second)])
     assert await cut_by(router, "m") == "first:m:hi"
-    labelled = Backend(provider=first, labels=Labels(model="m"))
+    labelled = RoutedProvider(provider=first, labels=Labels(model="m"))
     assert await cut_by(RouterProvider("r", [labelled]), "m") == "first::hi"
     assert await cut_by(RouterProvider("r", [labelled]), "other") == "nobody"
-    assert await cut_by(RouterProvider("r", [Backend(provider=plain)]), "m") == "nobody"
+    assert await cut_by(RouterProvider("r", [RoutedProvider(provider=plain)]), "m") == "nobody"
     # In a chain the others answer with models of their own, so their tokens are others.
     assert await cut_by(ReliableProvider("c", [router, plain]), "m") == "first:m:hi"
     assert await cut_by(ReliableProvider("c", [plain, first]), "m") == "nobody"

@@ -12,7 +12,7 @@ import pytest
 from clawd.errors import ProviderError
 from clawd.providers.base import ChatRequest, Failed, Message, Text, collect
 from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
-from clawd.providers.router import Backend, RouterProvider, RouterSettings
+from clawd.providers.router import RoutedProvider, RouterProvider, RouterSettings
 
 LIMIT_S = 60.0
 SETTINGS = RouterSettings(
@@ -85,7 +85,7 @@ async def fleet() -> AsyncIterator[Fleet]:
         await asyncio.gather(*(server.start() for server in made.servers.values()))
         async with providers(made) as members:
             made.router = RouterProvider(
-                "fleet", [Backend(provider=each) for each in members], SETTINGS
+                "fleet", [RoutedProvider(provider=each) for each in members], SETTINGS
             )
             try:
                 yield made

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from clawd.errors import BusyError, EngineError, ProviderError
 from clawd.providers.base import ChatRequest
 from clawd.providers.router import (
-    Health,
+    BackendHealth,
+    BackendStanding,
     Homes,
     Labels,
     RouterSettings,
-    Standing,
     after_failure,
     choose,
     meets,
@@ -24,35 +24,39 @@ from tests.support.rows import each_row
 SETTINGS = RouterSettings(backoff_initial_s=1.0, backoff_max_s=10.0)
 
 
-def down(name: str, retry_at: float, **fields: int) -> Standing:
-    return Standing(name=name, is_up=False, retry_at=retry_at, **fields)
+def down(name: str, retry_at: float, **fields: int) -> BackendStanding:
+    return BackendStanding(name=name, is_up=False, retry_at=retry_at, **fields)
 
 
 @each_row(
     ("standings", "home", "chosen"),
     [
         ([], "", None),
-        ([Standing(name="a"), Standing(name="b")], "", "a"),
-        ([Standing(name="a", running=1), Standing(name="b")], "", "b"),
-        ([Standing(name="a", conversations=1), Standing(name="b")], "", "b"),
-        ([Standing(name="a", conversations=9), Standing(name="b", running=1)], "", "a"),
-        ([Standing(name="a"), Standing(name="b", conversations=9)], "b", "b"),
-        ([Standing(name="a"), Standing(name="b", running=3)], "b", "b"),
-        ([Standing(name="a"), Standing(name="b", running=4)], "b", "a"),
-        ([Standing(name="a", running=5), Standing(name="b", running=8)], "b", "b"),
-        ([Standing(name="a", running=9), down("b", 5)], "b", "a"),
+        ([BackendStanding(name="a"), BackendStanding(name="b")], "", "a"),
+        ([BackendStanding(name="a", running=1), BackendStanding(name="b")], "", "b"),
+        ([BackendStanding(name="a", conversations=1), BackendStanding(name="b")], "", "b"),
+        (
+            [BackendStanding(name="a", conversations=9), BackendStanding(name="b", running=1)],
+            "",
+            "a",
+        ),
+        ([BackendStanding(name="a"), BackendStanding(name="b", conversations=9)], "b", "b"),
+        ([BackendStanding(name="a"), BackendStanding(name="b", running=3)], "b", "b"),
+        ([BackendStanding(name="a"), BackendStanding(name="b", running=4)], "b", "a"),
+        ([BackendStanding(name="a", running=5), BackendStanding(name="b", running=8)], "b", "b"),
+        ([BackendStanding(name="a", running=9), down("b", 5)], "b", "a"),
         ([down("a", 7), down("b", 5)], "a", "b"),
-        ([Standing(name="a")], "gone", "a"),
+        ([BackendStanding(name="a")], "gone", "a"),
     ],
 )
-def test_the_choice(standings: list[Standing], home: str, chosen: str | None) -> None:
+def test_the_choice(standings: list[BackendStanding], home: str, chosen: str | None) -> None:
     assert choose(standings, home=home, overload_lead=4) == chosen
 
 
 @given(
     st.lists(
         st.builds(
-            Standing,
+            BackendStanding,
             name=st.text("abc", min_size=1, max_size=3),
             is_up=st.booleans(),
             running=st.integers(0, 9),
@@ -63,7 +67,7 @@ def test_the_choice(standings: list[Standing], home: str, chosen: str | None) ->
     st.text("abc", max_size=3),
 )
 def test_no_choice_is_a_backend_that_is_down_while_another_is_up(
-    standings: list[Standing], home: str
+    standings: list[BackendStanding], home: str
 ) -> None:
     chosen = choose(standings, home=home)
     assert (chosen is None) == (not standings)
@@ -131,19 +135,19 @@ def test_what_a_failure_says_of_its_backend(error: Exception, goes_on: bool, is_
 
 
 def test_the_wait_doubles_up_to_its_bound() -> None:
-    health, waits = Health(), []
+    health, waits = BackendHealth(), []
     for _ in range(6):
         now = health.retry_at
         health = after_failure(health, now=now, settings=SETTINGS)
         waits.append(health.retry_at - now)
     assert waits == [1, 2, 4, 8, 10, 10]
     assert health.is_down
-    many = Health(failures=10_000)
+    many = BackendHealth(failures=10_000)
     assert after_failure(many, now=0, settings=SETTINGS).retry_at == 10
 
 
 def test_failures_of_one_moment_count_once() -> None:
-    first = after_failure(Health(), now=100, settings=SETTINGS)
+    first = after_failure(BackendHealth(), now=100, settings=SETTINGS)
     assert after_failure(first, now=100.5, settings=SETTINGS) == first
     assert after_failure(first, now=101, settings=SETTINGS).failures == 2
 

@@ -23,9 +23,9 @@ from clawd.providers.base import (
     strip_context_block,
 )
 from clawd.providers.scripted import (
-    Script,
     ScriptedCall,
     ScriptedProvider,
+    ScriptedReplies,
     ScriptedReply,
     load_script,
     parse_script,
@@ -269,7 +269,7 @@ def test_only_the_first_context_block_is_stripped(given: str, expected: str) -> 
 
 
 async def test_a_raw_prompt_counts_as_what_the_user_said() -> None:
-    script = Script(
+    script = ScriptedReplies(
         replies=(ScriptedReply(when="def ", text="pass"), ScriptedReply(text="{{last_user}}!"))
     )
     provider = ScriptedProvider(script=script)
@@ -281,7 +281,7 @@ async def test_a_raw_prompt_counts_as_what_the_user_said() -> None:
 
 async def test_of_scripted_calls_the_first_alone_comes_where_several_are_unwelcome() -> None:
     calls = (ScriptedCall(name="a"), ScriptedCall(name="b"))
-    provider = ScriptedProvider(script=Script(replies=(ScriptedReply(tool_calls=calls),)))
+    provider = ScriptedProvider(script=ScriptedReplies(replies=(ScriptedReply(tool_calls=calls),)))
     ask = ChatRequest(messages=(Message(role="user", content="go"),))
     both = await collect(provider.chat(ask))
     assert [call.name for call in both.tool_calls] == ["a", "b"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.receipts.checkpoint import Checkpoint, canonical_checkpoint, public_key_of, signed
+from clawd.receipts.checkpoint import ReceiptCheckpoint, canonical_checkpoint, public_key_of, signed
 from clawd.receipts.record import (
     GENESIS_HASH,
     Receipt,
@@ -59,14 +59,14 @@ FIRST_KEY = public_key_of(private_key(0))
 
 def signed_chain(
     count: int, at: Collection[int], *, word: str = "call", first_key: int = 0
-) -> list[Receipt | Checkpoint]:
+) -> list[Receipt | ReceiptCheckpoint]:
     """Return a valid chain with a checkpoint after each receipt that `at` names."""
     return list(signed_entries(count, at, word=word, first_key=first_key))
 
 
 def signed_entries(
     count: int, at: Collection[int], *, word: str = "call", first_key: int = 0
-) -> Iterator[Receipt | Checkpoint]:
+) -> Iterator[Receipt | ReceiptCheckpoint]:
     """Yield what `signed_chain` returns."""
     previous, mark, number = GENESIS_HASH, "", first_key
     for seq in range(1, count + 1):
@@ -81,19 +81,19 @@ def signed_entries(
             number += 1
 
 
-def checkpoint(seq: int, head_hash: str, number: int) -> Checkpoint:
+def checkpoint(seq: int, head_hash: str, number: int) -> ReceiptCheckpoint:
     """Return the checkpoint that the sample's key of this number signs."""
     following = public_key_of(private_key(number + 1))
     return signed(private_key(number), seq=seq, head_hash=head_hash, next_public_key=following)
 
 
-def line(entry: Receipt | Checkpoint) -> bytes:
-    if isinstance(entry, Checkpoint):
+def line(entry: Receipt | ReceiptCheckpoint) -> bytes:
+    if isinstance(entry, ReceiptCheckpoint):
         return canonical_checkpoint(entry) + b"\n"
     return canonical(entry) + b"\n"
 
 
-def write(path: Path, lines: Iterable[Receipt | Checkpoint | bytes]) -> Path:
+def write(path: Path, lines: Iterable[Receipt | ReceiptCheckpoint | bytes]) -> Path:
     """Write receipts, or raw bytes as they are, to the file."""
     path.write_bytes(b"".join(x if isinstance(x, bytes) else line(x) for x in lines))
     return path

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from clawd.receipts.checkpoint import Checkpoint
+from clawd.receipts.checkpoint import ReceiptCheckpoint
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import verify
 from tests.receipts.samples import line, signed_chain
@@ -19,7 +19,7 @@ Found = tuple[int | None, str | None]
 
 
 @cache
-def entries() -> tuple[Receipt | Checkpoint, ...]:
+def entries() -> tuple[Receipt | ReceiptCheckpoint, ...]:
     """Return the lines of the log, oldest first; the last checkpoint is not the last line."""
     return tuple(signed_chain(COUNT, SIGNED_AT))
 
@@ -38,7 +38,7 @@ def lines() -> tuple[bytes, ...]:
 def place(index: int) -> int:
     """Return the number at which a line is missed: of a checkpoint, that of the next receipt."""
     entry = entries()[index]
-    return entry.seq + 1 if isinstance(entry, Checkpoint) else entry.seq
+    return entry.seq + 1 if isinstance(entry, ReceiptCheckpoint) else entry.seq
 
 
 def sampled(indexes: range) -> list[int]:

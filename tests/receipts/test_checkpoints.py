@@ -18,7 +18,7 @@ import pytest
 from clawd.errors import ReceiptError
 from clawd.receipts import keys
 from clawd.receipts.chain import ReceiptChain
-from clawd.receipts.checkpoint import Checkpoint, parse_checkpoint, public_key_of
+from clawd.receipts.checkpoint import ReceiptCheckpoint, parse_checkpoint, public_key_of
 from clawd.receipts.keys import first_public_key
 from clawd.receipts.logfiles import rotated_files
 from clawd.receipts.verify import read_head, read_public_key, verify
@@ -33,7 +33,7 @@ async def _append(path: Path, count: int, *, key_path: Path | None = None) -> No
     await chain.close()
 
 
-def _checkpoints(path: Path) -> list[Checkpoint]:
+def _checkpoints(path: Path) -> list[ReceiptCheckpoint]:
     files = [*rotated_files(path), path]
     lines = [line for file in files for line in file.read_bytes().splitlines()]
     return [parse_checkpoint(line) for line in lines if line.startswith(b'{"checkpoint_hash"')]

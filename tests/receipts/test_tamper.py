@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.receipts import logfiles
-from clawd.receipts.checkpoint import Checkpoint
-from clawd.receipts.diagnosis import Walk
+from clawd.receipts.checkpoint import ReceiptCheckpoint
+from clawd.receipts.diagnosis import ChainWalk
 from clawd.receipts.record import GENESIS_HASH, Receipt, fitted, parse, seal
 from tests.receipts.samples import draft, forged, line, receipts, signed_chain
 from tests.receipts.tampering import (
@@ -66,7 +66,7 @@ def test_both_verifiers_take_the_chain_that_nobody_touched(tmp_path: Path) -> No
 
 
 def test_no_line_with_any_byte_flipped_fits_in_its_place() -> None:
-    walk = Walk()
+    walk = ChainWalk()
     tampered = set(sampled(range(len(lines()))))
     for index, one in enumerate(lines()):
         for position, byte in enumerate(one if index in tampered else b""):
@@ -134,7 +134,7 @@ def test_every_swap_of_neighbours_is_found(tmp_path: Path) -> None:
 
 def test_swaps_of_far_lines_are_found(tmp_path: Path) -> None:
     dice = random.Random(8)
-    signed = [index for index, one in enumerate(entries()) if isinstance(one, Checkpoint)]
+    signed = [index for index, one in enumerate(entries()) if isinstance(one, ReceiptCheckpoint)]
     places = range(len(lines()))
     pairs = [
         (0, places[-1]),
@@ -178,7 +178,7 @@ def test_forged_receipts_put_in_anywhere_are_found(tmp_path: Path) -> None:
 
 
 def test_copies_put_in_anywhere_are_found(tmp_path: Path) -> None:
-    signed = [index for index, one in enumerate(entries()) if isinstance(one, Checkpoint)]
+    signed = [index for index, one in enumerate(entries()) if isinstance(one, ReceiptCheckpoint)]
     for index in [*range(0, COUNT, 9 if thorough() else 61), *signed, len(lines()) - 1]:
         copied = [*lines()[: index + 1], lines()[index], *lines()[index + 1 :]]
         number = place(index) if index in signed else place(index) + 1
@@ -198,7 +198,7 @@ def test_a_cut_tail_is_found_with_a_known_head_and_only_with_one(tmp_path: Path)
     for kept in [*range(0, len(lines()), 25), len(lines()) - 1]:
         assert found(tmp_path, lines()[:kept]) == (None, None)
         number = place(kept - 1) + 1 if kept else 1
-        if kept and isinstance(entries()[kept - 1], Checkpoint):
+        if kept and isinstance(entries()[kept - 1], ReceiptCheckpoint):
             number -= 1
         assert both(tmp_path / "log", last_head()) == (number, "cut tail")
 

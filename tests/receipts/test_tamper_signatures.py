@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from clawd.receipts import logfiles
-from clawd.receipts.checkpoint import Checkpoint, public_key_of, rehashed, signed
+from clawd.receipts.checkpoint import ReceiptCheckpoint, public_key_of, rehashed, signed
 from clawd.receipts.record import GENESIS_HASH, Receipt, seal
 from clawd.receipts.verify import verify
 from tests.receipts.samples import (
@@ -44,13 +44,13 @@ def _nobody_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logfiles, "_TAIL_WAIT_S", 0.0)
 
 
-def _checkpoint_of(seq: int) -> Checkpoint:
+def _checkpoint_of(seq: int) -> ReceiptCheckpoint:
     entry = entries()[index_of(seq + 1) - 1]
-    assert isinstance(entry, Checkpoint)
+    assert isinstance(entry, ReceiptCheckpoint)
     return entry
 
 
-def _with(seq: int, changed: Checkpoint) -> list[bytes]:
+def _with(seq: int, changed: ReceiptCheckpoint) -> list[bytes]:
     """Return the log with another checkpoint of this receipt."""
     index = index_of(seq + 1) - 1
     return [*lines()[:index], line(changed), *lines()[index + 1 :]]
@@ -235,7 +235,7 @@ def test_a_checkpoint_put_in_is_found_even_when_it_is_signed_well(tmp_path: Path
 def test_a_checkpoint_of_another_chain_is_found(tmp_path: Path) -> None:
     other = signed_chain(300, (256,), word="other")
     taken = other[256]
-    assert isinstance(taken, Checkpoint)
+    assert isinstance(taken, ReceiptCheckpoint)
     assert found(tmp_path, _with(256, taken)) == (256, "edited")
 
 

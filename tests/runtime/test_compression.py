@@ -10,7 +10,7 @@ from clawd.config.sections import CompressionSection
 from clawd.providers.base import Message, ToolCall
 from clawd.runtime.compression import (
     CUT_RESULT_TOKENS,
-    Load,
+    RequestLoad,
     Selection,
     Wish,
     budget_tokens,
@@ -202,7 +202,7 @@ def test_levelling_cuts_the_longest_first(sizes: dict[int, int], room: int) -> N
 
 
 def test_it_is_due_at_the_number_of_messages_or_at_the_share_of_the_context() -> None:
-    few = Load(messages=79, tokens=7_500, context_tokens=10_000)
+    few = RequestLoad(messages=79, tokens=7_500, context_tokens=10_000)
     assert not is_due(SETTINGS, few)
     assert is_due(SETTINGS, msgspec.structs.replace(few, messages=80))
     assert is_due(SETTINGS, msgspec.structs.replace(few, tokens=7_501))
@@ -212,20 +212,20 @@ def test_it_is_due_at_the_number_of_messages_or_at_the_share_of_the_context() ->
 
 
 def test_messages_that_undo_brought_back_do_not_count() -> None:
-    load = Load(messages=150, tokens=1)
+    load = RequestLoad(messages=150, tokens=1)
     assert not is_due(SETTINGS, load, uncompressed=100)
     assert is_due(SETTINGS, msgspec.structs.replace(load, messages=180), uncompressed=100)
 
 
 @each_row(("fixed", "budget"), [(1_000, 7_500), (7_300, 7_812), (9_400, 9_500), (20_000, 9_500)])
 def test_the_budget_stretches_where_prompt_and_tools_fill_it(fixed: int, budget: int) -> None:
-    load = Load(messages=1, tokens=1, fixed_tokens=fixed, context_tokens=10_000)
+    load = RequestLoad(messages=1, tokens=1, fixed_tokens=fixed, context_tokens=10_000)
     assert budget_tokens(SETTINGS, load) == budget
 
 
 @given(st.integers(0, 20_000), st.integers(0, 20_000), st.integers(0, 20_000))
 def test_what_stays_and_the_summary_fit_the_budget(fixed: int, pending: int, size: int) -> None:
-    load = Load(
+    load = RequestLoad(
         messages=9, tokens=1, fixed_tokens=fixed, pending_tokens=pending, context_tokens=size
     )
     budget = budget_tokens(SETTINGS, load)

@@ -9,7 +9,7 @@ import pytest
 from typing_extensions import override
 
 from clawd.errors import ContextFullError
-from clawd.memory.checkpoints import Checkpoint, Shown
+from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import StoredMessage
 from clawd.providers.base import ChatRequest, Delta, Evaluated, Failed, Finished, Message, Usage
 from clawd.providers.ledger import PartTokens
@@ -51,7 +51,7 @@ def rows(*roles: str, first: int = 1) -> list[StoredMessage]:
     ]
 
 
-def cut(found: Shown, choice: Selection) -> Checkpoint:
+def cut(found: ModelView, choice: Selection) -> Checkpoint:
     kept = [stored.message for stored in found.messages]
     return Cut(found=found, kept=kept, tokens=[9] * len(kept), choice=choice).checkpoint()
 
@@ -59,7 +59,9 @@ def cut(found: Shown, choice: Selection) -> Checkpoint:
 def test_a_message_that_stays_behind_a_checkpoint_stays_when_results_alone_are_cut() -> None:
     before = Checkpoint(text="earlier", upto=20, anchor=11, seen=22, replaced=19)
     stored = [*rows("user", first=11), *rows("assistant", "tool", first=21)]
-    made = cut(Shown(messages=tuple(stored), checkpoint=before), Selection(start=0, cuts={2: 4}))
+    made = cut(
+        ModelView(messages=tuple(stored), checkpoint=before), Selection(start=0, cuts={2: 4})
+    )
     assert (made.anchor, made.upto, made.replaced) == (11, 20, 19)
 
 

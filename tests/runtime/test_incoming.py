@@ -6,7 +6,7 @@ from typing_extensions import override
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Capabilities
 from clawd.providers.reliable import ReliableProvider
-from clawd.providers.router import Backend, Labels, RouterProvider
+from clawd.providers.router import Labels, RoutedProvider, RouterProvider
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.support.dispatching import Bench
@@ -108,8 +108,8 @@ async def test_a_router_behind_the_runtime_chooses_by_the_hints(bench: Bench) ->
     router = RouterProvider(
         "mock",
         [
-            Backend(provider=far, labels=Labels(cost="low"), is_probed=False),
-            Backend(provider=near, labels=Labels(privacy="local"), is_probed=False),
+            RoutedProvider(provider=far, labels=Labels(cost="low"), is_probed=False),
+            RoutedProvider(provider=near, labels=Labels(privacy="local"), is_probed=False),
         ],
     )
     house = House(bench)

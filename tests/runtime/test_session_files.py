@@ -9,7 +9,7 @@ from clawd.config.sections import CompressionSection, SessionFilesSection
 from clawd.errors import ContextFullError
 from clawd.providers.base import ChatRequest
 from clawd.runtime.context_facts import FactScope
-from clawd.runtime.session_files import LISTED, SessionFileList, cut_message
+from clawd.runtime.session_files import LISTED, SessionFilesFact, cut_message
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, succeeded
@@ -47,7 +47,7 @@ def tools(bench: Bench) -> list[Tool]:
 def house_with(bench: Bench, *hops: object) -> House:
     house = House(bench, *hops, tools=tools(bench))  # type: ignore[arg-type]
     house.change(compression=CompressionSection(context_tokens=CONTEXT))
-    house.sources.append(SessionFileList(bench.memory.session_files))
+    house.sources.append(SessionFilesFact(bench.memory.session_files))
     house.restart()
     return house
 
@@ -237,7 +237,7 @@ async def test_the_list_is_capped_and_the_owners_alone(bench: Bench) -> None:
         workspace=bench.workspace,
         offered=frozenset({"file_read"}),
     )
-    fact = (await SessionFileList(files).facts(scope))["files"]
+    fact = (await SessionFilesFact(files).facts(scope))["files"]
     lines = fact.text.split("\n")
     assert len(lines) == LISTED + 2
     assert lines[1] == "f24.txt (text/plain, 16 bytes): 2 lines: <context> [31m x"

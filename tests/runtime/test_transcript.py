@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clawd.memory.checkpoints import Checkpoint, Shown
+from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import StoredMessage
 from clawd.providers.base import Message, ToolCall
 from clawd.runtime.message_rows import ACKNOWLEDGEMENT, cut_in_the_middle, shown_messages
@@ -139,7 +139,7 @@ def test_roles_take_turns_behind_a_checkpoint(
     kept: list[tuple[int, str]], roles_shown: list[str], is_acknowledged: bool
 ) -> None:
     checkpoint = Checkpoint(text=summary_checkpoint("It.", 4), upto=4, seen=5, replaced=4)
-    found = Shown(messages=tuple(stored(*each) for each in kept), checkpoint=checkpoint)
+    found = ModelView(messages=tuple(stored(*each) for each in kept), checkpoint=checkpoint)
     sent = shown_messages(found)
     assert [message.role for message in sent] == roles_shown
     assert (ACKNOWLEDGEMENT in [message.content for message in sent]) == is_acknowledged
@@ -152,7 +152,7 @@ def test_a_cut_result_is_shown_cut_and_nothing_else_is() -> None:
         stored(3, "tool", "r" * 900),
     )
     checkpoint = Checkpoint(text="", upto=0, seen=3, replaced=0, cuts={2: 300})
-    first, second, third = shown_messages(Shown(messages=rows, checkpoint=checkpoint))
+    first, second, third = shown_messages(ModelView(messages=rows, checkpoint=checkpoint))
     assert (first.content, third.content) == ("u" * 900, "r" * 900)
     assert second.content == cut_in_the_middle("r" * 900, 300)
 

@@ -15,7 +15,7 @@ import pytest
 
 from clawd.errors import SandboxUnavailableError
 from clawd.security import auto_exec_guard
-from clawd.security.auto_exec_guard import PutAside, RunLaterGuard
+from clawd.security.auto_exec_guard import AutoExecGuard, QuarantinedPaths
 from clawd.security.auto_exec_scan import ScanResult, gitlinks
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import ChildCommand
@@ -27,7 +27,7 @@ class Desk:
 
     def __init__(self, workspace: Path, *granted: str) -> None:
         self.workspace = workspace
-        self.guard = RunLaterGuard(granted=granted)
+        self.guard = AutoExecGuard(granted=granted)
 
     def put(self, path: str, text: str = "x") -> Path:
         file = self.workspace / path
@@ -98,7 +98,7 @@ async def test_what_is_new_is_put_aside_under_a_name_that_nothing_runs(desk: Des
     desk.put("deep/conftest.py")
     desk.put(".husky/pre-push")
     desk.put("main.py")
-    assert await desk.guard.leave(visit) == PutAside(held=(".husky", "deep/conftest.py"))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=(".husky", "deep/conftest.py"))
     assert desk.names() == {
         "deep",
         "deep/conftest.py.clawd-held",
@@ -109,7 +109,7 @@ async def test_what_is_new_is_put_aside_under_a_name_that_nothing_runs(desk: Des
     # And again: the first one stays.
     visit = await desk.guard.enter(desk.workspace)
     desk.put("deep/conftest.py", "second")
-    assert await desk.guard.leave(visit) == PutAside(held=("deep/conftest.py",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("deep/conftest.py",))
     assert (desk.workspace / "deep/conftest.py.clawd-held").read_text() == "x"
     assert (desk.workspace / "deep/conftest.py.clawd-held-2").read_text() == "second"
 
@@ -120,7 +120,9 @@ async def test_a_new_repository_stays_unless_something_in_it_runs(desk: Desk) ->
     desk.repository("trap")
     desk.put("trap/.git/hooks/post-commit")
     desk.put("trap/.git/config", "[alias]\n\tst = !x\n")
-    assert await desk.guard.leave(visit) == PutAside(held=("trap/.git/config", "trap/.git/hooks"))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(
+        held=("trap/.git/config", "trap/.git/hooks")
+    )
 
 
 @each_row("mode", [0o000, 0o111, 0o444, 0o555], fresh=["desk"])
@@ -131,7 +133,7 @@ async def test_a_folder_that_a_command_closed_keeps_nothing_back(desk: Desk, mod
     desk.put("a/b/conftest.py")
     for closed in (folder / "b", folder):
         closed.chmod(mode)
-    assert await desk.guard.leave(visit) == PutAside(held=("a/b/conftest.py",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("a/b/conftest.py",))
     # Root is not kept out, so this is what shows it there.
     assert stat.S_IMODE((folder / "b").stat().st_mode) == mode | 0o700
 
@@ -141,7 +143,7 @@ async def test_a_name_too_long_for_the_ending_is_shortened(desk: Desk) -> None:
     names = ("a" * 251 + ".pth", "a" * 250 + "b.pth", "é" * 125 + ".pth")
     for name in names:
         desk.put(name)
-    assert await desk.guard.leave(visit) == PutAside(held=tuple(sorted(names)))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=tuple(sorted(names)))
     ending = ".clawd-held"
     assert desk.names() == {
         "a" * 244 + ending,
@@ -160,7 +162,7 @@ async def test_settings_that_cannot_be_read_whole_are_not_plain(
         os.mkfifo(desk.workspace / "n/.git/config")
     else:
         desk.put("n/.git/config", text)
-    assert await desk.guard.leave(visit) == PutAside(held=("n/.git/config",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("n/.git/config",))
 
 
 async def test_a_cancelled_look_is_finished_first(desk: Desk) -> None:
@@ -196,9 +198,9 @@ async def test_who_enters_while_another_leaves_does_not_trust_what_that_one_made
         await asyncio.sleep(0)
     go_on.set()
     second = await entering
-    assert await leaving == PutAside(held=("conftest.py",))
+    assert await leaving == QuarantinedPaths(held=("conftest.py",))
     desk.put("conftest.py", "again")
-    assert await desk.guard.leave(second) == PutAside(held=("conftest.py",))
+    assert await desk.guard.leave(second) == QuarantinedPaths(held=("conftest.py",))
 
 
 async def test_a_folder_under_another_name_takes_its_files_along(desk: Desk) -> None:
@@ -209,7 +211,7 @@ async def test_a_folder_under_another_name_takes_its_files_along(desk: Desk) -> 
     visit = await desk.guard.enter(desk.workspace)
     (desk.workspace / "new").rename(desk.workspace / "aside")
     desk.put("new/conftest.py", "other")
-    assert await desk.guard.leave(visit) == PutAside(held=("new/conftest.py",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("new/conftest.py",))
 
 
 async def test_what_the_owner_edits_meanwhile_stays(desk: Desk) -> None:
@@ -226,14 +228,14 @@ async def test_a_link_is_put_aside_when_it_is_exchanged(desk: Desk) -> None:
     assert [path for _, path in visit.binds] == [str(desk.workspace / "real.sh")]
     (desk.workspace / ".envrc").unlink()
     desk.put(".envrc", "other")
-    assert await desk.guard.leave(visit) == PutAside(held=(".envrc",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=(".envrc",))
 
 
 async def test_a_file_with_another_name_is_watched_as_well(desk: Desk) -> None:
     os.link(desk.put("conftest.py"), desk.workspace / "same.py")
     visit = await desk.guard.enter(desk.workspace)
     desk.put("same.py", "other")
-    assert await desk.guard.leave(visit) == PutAside(held=("conftest.py",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("conftest.py",))
 
 
 async def test_beside_a_running_command_only_what_cannot_be_moved_is_bound(desk: Desk) -> None:
@@ -253,9 +255,9 @@ async def test_beside_a_running_command_only_what_cannot_be_moved_is_bound(desk:
     desk.put("sub/conftest.py", "written by the second")
     desk.put("sub/.vscode/tasks.json", "written by the second")
     expected = (".profile", "late/.envrc", "sub/.vscode", "sub/conftest.py")
-    assert await desk.guard.leave(second) == PutAside(held=expected)
+    assert await desk.guard.leave(second) == QuarantinedPaths(held=expected)
     desk.put("sub/conftest.py", "and by the first, whose bind is gone")
-    assert await desk.guard.leave(first) == PutAside(held=("sub/conftest.py",))
+    assert await desk.guard.leave(first) == QuarantinedPaths(held=("sub/conftest.py",))
 
 
 @each_row(("folder", "files"), [("v/lib", 2_100), ("v/lib/a/b/c/d", 1)], fresh=["desk"])
@@ -280,7 +282,7 @@ async def test_beside_a_running_command_a_guarded_folder_is_read_whole_and_in_a_
     assert str(desk.workspace / "v/lib") not in {path for _, path in second.binds}
     last = list((desk.workspace / folder).iterdir())[-1]
     last.write_text("written by the second")
-    assert await desk.guard.leave(second) == PutAside(held=("v/lib",))
+    assert await desk.guard.leave(second) == QuarantinedPaths(held=("v/lib",))
     assert not await desk.guard.leave(first)
     assert readers
     assert threading.get_ident() not in readers
@@ -293,7 +295,7 @@ async def test_what_is_granted_is_left_alone(tmp_path: Path) -> None:
     assert visit.binds == ()
     for path in ("b/conftest.py", ".vscode/tasks.json", "a/b/.envrc", ".envrc"):
         desk.put(path)
-    assert await desk.guard.leave(visit) == PutAside(held=(".envrc",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=(".envrc",))
 
 
 async def test_a_link_put_in_the_way_does_not_lead_the_renaming_outside(tmp_path: Path) -> None:
@@ -318,13 +320,13 @@ async def test_what_a_command_makes_is_found_among_any_number_of_folders(
     for number in range(20):
         desk.put(f"crowd{number}/deep/note")
     desk.put("crowd7/deep/down/.envrc")
-    assert await desk.guard.leave(visit) == PutAside(held=("crowd7/deep/down/.envrc",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("crowd7/deep/down/.envrc",))
     # And no crowd hides the repository, or what is written beyond the bound.
     visit = await desk.guard.enter(desk.workspace)
     assert str(desk.workspace / ".git/hooks") in {path for _, path in visit.binds}
     assert not visit.is_whole
     desk.put("crowd9/deep/.envrc")
-    assert await desk.guard.leave(visit) == PutAside(held=("crowd9/deep/.envrc",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("crowd9/deep/.envrc",))
 
 
 async def test_beyond_the_bound_what_is_old_stays(
@@ -344,7 +346,7 @@ async def test_a_mark_of_an_environment_puts_itself_aside_and_not_its_neighbours
     desk.put("lib/code.py")
     visit = await desk.guard.enter(desk.workspace)
     desk.put("pyvenv.cfg")
-    assert await desk.guard.leave(visit) == PutAside(held=("pyvenv.cfg",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("pyvenv.cfg",))
     assert (desk.workspace / "lib/code.py").exists()
 
 
@@ -359,7 +361,7 @@ async def test_a_folder_named_as_an_environment_is_one(desk: Desk) -> None:
     (desk.workspace / "tools").rename(desk.workspace / ".venv")
     (desk.workspace / "virtualenv").symlink_to("old")
     held = (".venv/lib", "old", "venv/bin", "virtualenv")  # the link, and what it leads to
-    assert await desk.guard.leave(visit) == PutAside(held=held)
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=held)
 
 
 async def test_a_module_of_a_repository_may_have_any_name(desk: Desk) -> None:
@@ -370,7 +372,7 @@ async def test_a_module_of_a_repository_may_have_any_name(desk: Desk) -> None:
     for part in ("objects", "refs"):
         (desk.workspace / module / part).mkdir()
     desk.put(f"{module}/config", "[alias]\n\tst = !x\n")
-    assert await desk.guard.leave(visit) == PutAside(held=(f"{module}/config",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=(f"{module}/config",))
 
 
 async def test_a_repository_among_caches_is_found_by_the_index(desk: Desk) -> None:
@@ -383,7 +385,7 @@ async def test_a_repository_among_caches_is_found_by_the_index(desk: Desk) -> No
     desk.put("node_modules/e/node_modules/f/.git/config", "[alias]\n\tst = !x\n")
     await _name_in_index(desk, "node_modules/e")
     (desk.workspace / ".git").chmod(0o111)
-    assert await desk.guard.leave(visit) == PutAside(held=("node_modules/e/.git/config",))
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=("node_modules/e/.git/config",))
 
 
 async def test_the_index_of_a_module_and_one_in_two_files_name_repositories_too(
@@ -400,7 +402,7 @@ async def test_the_index_of_a_module_and_one_in_two_files_name_repositories_too(
     await _name_in_index(desk, "node_modules/n", at="m")
     await _name_in_index(desk, "__pycache__/n")
     await _git(desk, "update-index", "--split-index")
-    assert await desk.guard.leave(visit) == PutAside(
+    assert await desk.guard.leave(visit) == QuarantinedPaths(
         held=tuple(f"{path}/.git/config" for path in hidden)
     )
 
@@ -420,7 +422,7 @@ async def test_links_in_the_place_of_settings_are_put_aside(desk: Desk) -> None:
     (desk.workspace / "sub/.config/autostart").symlink_to("../../real")
     (desk.workspace / ".config").symlink_to("real")
     held = (".config", "real", "sub/.config/autostart")
-    assert await desk.guard.leave(visit) == PutAside(held=held)
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=held)
 
 
 def _deep(workspace: Path, size: int) -> tuple[int, str]:
@@ -447,14 +449,14 @@ async def test_s10_a_path_too_long_for_the_kernel_hides_nothing(desk: Desk) -> N
         os.close(os.open(".envrc", os.O_CREAT | os.O_WRONLY, dir_fd=mine))
         os.close(os.open("main.py", os.O_CREAT | os.O_WRONLY, dir_fd=mine))
         put_aside = await desk.guard.leave(visit)
-        assert put_aside == PutAside(held=(f"{below}/.envrc", f"{below}/.vscode"))
+        assert put_aside == QuarantinedPaths(held=(f"{below}/.envrc", f"{below}/.vscode"))
         near = Path(f"/proc/self/fd/{mine}")
         assert sorted(path.name for path in near.iterdir()) == [
             ".envrc.clawd-held", ".vscode.clawd-held", "conftest.py", "main.py",
         ]  # fmt: skip
         visit = await desk.guard.enter(desk.workspace)
         (near / "conftest.py").write_text("x")
-        assert await desk.guard.leave(visit) == PutAside(held=(f"{below}/conftest.py",))
+        assert await desk.guard.leave(visit) == QuarantinedPaths(held=(f"{below}/conftest.py",))
     finally:
         os.close(mine)
 
@@ -477,7 +479,7 @@ async def test_s10_a_command_beside_a_name_too_long_to_bind_runs(desk: Desk) -> 
 async def test_the_home_of_clawd_is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/conftest.py").touch()
-    guard = RunLaterGuard(left_out=frozenset({str(tmp_path / "home")}))
+    guard = AutoExecGuard(left_out=frozenset({str(tmp_path / "home")}))
     visit = await guard.enter(tmp_path)
     assert visit.binds == ()
 
@@ -494,7 +496,7 @@ async def test_what_is_there_to_fill_an_environment_may_and_nothing_else(desk: D
     for path in ("conftest.py", ".local/bin/tool"):
         desk.put(path)
     held = (".local/bin", "conftest.py")
-    assert await desk.guard.leave(visit) == PutAside(held=held)
+    assert await desk.guard.leave(visit) == QuarantinedPaths(held=held)
     assert "v/lib" in await desk.bound()
 
 
@@ -507,7 +509,7 @@ async def test_a_clone_keeps_what_its_repository_holds_but_no_hook_of_its_own(de
     desk.put("app/.git/hooks/post-checkout")
     desk.put("conftest.py", "another")
     put_aside = await desk.guard.leave(visit)
-    assert put_aside == PutAside(held=("app/.git/hooks",))
+    assert put_aside == QuarantinedPaths(held=("app/.git/hooks",))
     assert "conftest.py" in {os.path.relpath(path, desk.workspace) for _, path in visit.binds}
 
 
@@ -525,7 +527,7 @@ async def test_what_brings_files_of_commits_may_and_repositories_stay_as_they_ar
     for path in (".envrc", ".vscode/launch.json", "app/.git/hooks/post-merge", "v/pyvenv.cfg"):
         desk.put(path)
     put_aside = await desk.guard.leave(visit)
-    assert put_aside == PutAside(held=("app/.git/hooks", "v/pyvenv.cfg"))
+    assert put_aside == QuarantinedPaths(held=("app/.git/hooks", "v/pyvenv.cfg"))
 
 
 async def test_beside_others_nothing_of_that_kind_is_brought_and_nobody_waits(desk: Desk) -> None:

@@ -18,8 +18,8 @@ from clawd.kernel import landlock
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_plan import (
     ChildCommand,
+    HostFacts,
     SandboxPlan,
-    Surroundings,
     bubblewrap_plan,
     closed_files,
     own_devices,
@@ -75,7 +75,7 @@ def test_s1_no_kind_of_sandboxed_child_can_open_a_file_of_the_kernel_for_writing
 def _plan(workspace: Path, script: str, **changes: Any) -> SandboxPlan:
     sandbox = shutil.which("bwrap")
     assert sandbox is not None
-    host = Surroundings(bwrap=sandbox, prlimit="", landlock=(landlock.abi(), os.uname().machine))
+    host = HostFacts(bwrap=sandbox, prlimit="", landlock=(landlock.abi(), os.uname().machine))
     command = ChildCommand(argv=("bash", "-c", script), workspace=workspace)
     return bubblewrap_plan(command, msgspec.structs.replace(host, **changes))
 

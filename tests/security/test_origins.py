@@ -18,10 +18,10 @@ from clawd.security.origins import (
     MAX_MARKS,
     UNKNOWN,
     FileOrigins,
-    Mark,
     MarkIndex,
     PathPatterns,
-    Span,
+    RunningCommand,
+    TaintMark,
 )
 from clawd.security.shell_paths import files_read
 from tests.support.rows import each_row
@@ -94,7 +94,7 @@ async def test_what_changes_during_a_span_is_marked(tmp_path: Path) -> None:
     assert await origins.sources((old,)) == ()
 
 
-def _at(span: Span, began_at_ns: int) -> Span:
+def _at(span: RunningCommand, began_at_ns: int) -> RunningCommand:
     """Return the span as if it had begun then, for no test can wait for a clock."""
     mark = msgspec.structs.replace(span.mark, began_at_ns=began_at_ns)
     return msgspec.structs.replace(span, mark=mark)
@@ -256,7 +256,7 @@ async def test_very_many_moved_folders_mark_the_whole(
 
 async def test_too_many_marks_make_everything_untrusted(tmp_path: Path) -> None:
     origins = FileOrigins()
-    origins._marks = MarkIndex(Mark(path=f"/{n}", sources=()) for n in range(MAX_MARKS))
+    origins._marks = MarkIndex(TaintMark(path=f"/{n}", sources=()) for n in range(MAX_MARKS))
     assert await origins.sources((tmp_path,)) == (UNKNOWN,)
 
 
@@ -286,10 +286,12 @@ async def test_marks_that_could_not_be_dropped_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing:
-        async def load(self) -> tuple[Mark, ...]:
+        async def load(self) -> tuple[TaintMark, ...]:
             return ()
 
-        async def keep(self, marks: tuple[Mark, ...], *, dropped: tuple[Mark, ...] = ()) -> None:
+        async def keep(
+            self, marks: tuple[TaintMark, ...], *, dropped: tuple[TaintMark, ...] = ()
+        ) -> None:
             if dropped:
                 raise StorageError("no disk")
 
@@ -306,9 +308,9 @@ async def test_marks_that_could_not_be_dropped_stay(
 
 def test_the_index_finds_what_is_above_and_below() -> None:
     paths = ["/a", "/a/b", "/a/b/c", "/a-b", "/a0", "/a/", "/ab/c", "/"]
-    marks = {path: Mark(path=path, sources=()) for path in paths}
+    marks = {path: TaintMark(path=path, sources=()) for path in paths}
     index = MarkIndex(marks.values())
-    span = Mark(path="/a/b", sources=(), began_at_ns=5)
+    span = TaintMark(path="/a/b", sources=(), began_at_ns=5)
     index.add(span)
     assert index.over("/a/b") == [marks["/a/b"], span, marks["/a"], marks["/"]]
     assert index.over("/x/y") == [marks["/"]]

@@ -21,7 +21,7 @@ from clawd.security import sandbox_child
 from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox import Mode, Sandbox, SandboxSettings
 from clawd.security.sandbox_child import limit_process
-from clawd.security.sandbox_plan import ChildCommand, SandboxPlan, Surroundings, bubblewrap_plan
+from clawd.security.sandbox_plan import ChildCommand, HostFacts, SandboxPlan, bubblewrap_plan
 from clawd.security.sandbox_process import FLOOD_BYTES, ChildResult, Level
 from tests.support.time_limits import TimeLimit
 
@@ -491,7 +491,7 @@ def test_what_cannot_be_limited_is_an_error() -> None:
 
 def plan_with(bwrap: Path, workspace: Path) -> SandboxPlan:
     command = ChildCommand(argv=("true",), workspace=workspace)
-    return bubblewrap_plan(command, Surroundings(bwrap=str(bwrap), prlimit="/usr/bin/prlimit"))
+    return bubblewrap_plan(command, HostFacts(bwrap=str(bwrap), prlimit="/usr/bin/prlimit"))
 
 
 def test_a_set_user_id_bubblewrap_limits_the_command_from_inside(tmp_path: Path) -> None:

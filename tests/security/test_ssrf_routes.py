@@ -10,7 +10,7 @@ from aiohttp import web
 
 from clawd.errors import ForbiddenError
 from clawd.security.network import NetworkRules, judge_url
-from clawd.tools.builtin.transfer import Request, redirected
+from clawd.tools.builtin.transfer import HttpRequest, redirected
 from tests.security.canary import Canary, Names, canary
 from tests.security.test_ssrf import TOOLS
 from tests.support.rows import each_row
@@ -184,7 +184,7 @@ async def test_a_redirect_there_is_not_followed(
 )
 def test_a_redirect_from_https_to_http_is_refused(bench: Bench, to: str) -> None:
     target = judge_url("https://secure.example/", bench.network)
-    request = Request(method="GET", target=target, headers={}, body=None)
+    request = HttpRequest(method="GET", target=target, headers={}, body=None)
     with pytest.raises(ForbiddenError, match="from https to"):
         redirected(request, to, bench.network)
     assert redirected(request, "/x", bench.network).target.url == "https://secure.example/x"

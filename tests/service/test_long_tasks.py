@@ -11,7 +11,7 @@ import pytest
 
 from clawd.channels.rpc.server import RpcServer
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.server_hosts import Surroundings
+from clawd.mcp.server_hosts import ConnectionContext
 from clawd.mcp.supervisor import Supervisor, Timing
 from clawd.receipts.verify import verify
 from clawd.service import control_socket, lifecycle, receipts, systemd
@@ -108,7 +108,7 @@ async def test_the_supervision_of_a_server_that_ends_shows_it_as_away(
 ) -> None:
     supervisor = Supervisor(
         ServerSettings(alias="hand", command=("true",)),
-        lambda _tell: cast("Surroundings", SimpleNamespace(reach=SimpleNamespace(problem=""))),
+        lambda _tell: cast("ConnectionContext", SimpleNamespace(reach=SimpleNamespace(problem=""))),
         on_change=lambda: None,
         is_stopped=_breaks,
         timing=Timing(),

@@ -10,7 +10,7 @@ import pytest
 
 from clawd.config.load import Loaded, load
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.pins import Pins
+from clawd.mcp.pins import PinFile
 from clawd.service.home import redactor_of
 from clawd.service.mcp import DISABLED, McpTools, wanted_of
 from tests.mcp.remote import FakeServers
@@ -140,7 +140,7 @@ def test_secrets_of_servers_are_taken_out_of_what_is_kept(tmp_path: Path) -> Non
 def test_what_was_seen_of_tools_lies_in_the_home(tmp_path: Path) -> None:
     layout = loaded_from(tmp_path).layout
     assert layout.mcp_pins == tmp_path / "mcp_tools.json"
-    pins = Pins(layout.mcp_pins)
+    pins = PinFile(layout.mcp_pins)
     pins.load()
     assert pins.problem == ""
 

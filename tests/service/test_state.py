@@ -10,7 +10,7 @@ import pytest
 from clawd.config.load import load
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ProviderError
-from clawd.plugins.loader import Pins, PluginStore
+from clawd.plugins.loader import PluginPins, PluginStore
 from clawd.providers.base import ChatRequest, Message, Sampling, collect
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.router import RouterProvider
@@ -216,7 +216,7 @@ async def test_m2_no_manifest_has_more_time_than_the_limit_of_a_call(tmp_path: P
     file.write_text(manifest(slow, quick))
     file.chmod(0o600)
     asked = plugin(tmp_path / "source", manifest=manifest_text(more="timeout_ms = 90000"))
-    store = PluginStore(home / "plugins", Pins(home / "plugin_pins.json"))
+    store = PluginStore(home / "plugins", PluginPins(home / "plugin_pins.json"))
     store.install(asked, digest=store.inspect(asked).digest, by=os.getuid())
     grace_s, plugin_grace_s = 11.0, 21.0
     async with daemon_in(tmp_path, "[limits]\ntool_timeout_s = 7.5") as inside:

@@ -18,8 +18,8 @@ from clawd.engine.protocol import (
     CancelGeneration,
     FromWorker,
     GenerationDone,
-    Loaded,
     ModelConfig,
+    ModelReady,
     Ping,
     Pong,
     PromptStep,
@@ -89,7 +89,7 @@ class Streams:
                 speculation="off",
             )
         )
-        assert isinstance(loaded, Loaded), loaded
+        assert isinstance(loaded, ModelReady), loaded
         self._events: list[tuple[float, FromWorker]] = []
         self._chance = random.Random(1)
         self._pings = 0

@@ -24,9 +24,9 @@ from clawd.engine.protocol import (
     GenerationFailed,
     Grammar,
     Load,
-    Loaded,
     LoadFailed,
     ModelConfig,
+    ModelReady,
     PromptEvaluated,
     Quit,
     SamplingConfig,
@@ -98,10 +98,10 @@ class WorkerClient:
         self.process.kill()
         self.process.communicate()
 
-    def load(self, config: ModelConfig) -> Loaded | LoadFailed:
+    def load(self, config: ModelConfig) -> ModelReady | LoadFailed:
         self.send(Load(config=config))
         event = self.receive()
-        assert isinstance(event, Loaded | LoadFailed), event
+        assert isinstance(event, ModelReady | LoadFailed), event
         return event
 
     def send(self, frame: ToWorker) -> None:
@@ -180,7 +180,7 @@ class WorkerClient:
             at, event = self._receive(deadline)
             if isinstance(event, TemplateNotes):
                 continue
-            assert not isinstance(event, Loaded | LoadFailed | Warmth), event
+            assert not isinstance(event, ModelReady | LoadFailed | Warmth), event
             self._waiting.setdefault(event.id, deque()).append((at, event))
         return waiting.popleft()
 

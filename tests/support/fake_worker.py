@@ -39,9 +39,9 @@ from clawd.engine.protocol import (
     GenerationDone,
     GenerationFailed,
     Load,
-    Loaded,
     LoadFailed,
     ModelInfo,
+    ModelReady,
     Ping,
     Pong,
     PromptEvaluated,
@@ -132,13 +132,13 @@ class FakeWorker:
                 self.send(LoadFailed(code="model_load", message="bad magic"))
             case "lingers":
                 self._lingers = True
-                self.send(Loaded(info=_info(config.alias)))
+                self.send(ModelReady(info=_info(config.alias)))
             case "grows":
                 # Once, as if the load had begun before the copy was whole.
                 path = Path(config.path)
                 if path.stat().st_size < 100:
                     path.write_bytes(b"x" * 100)
-                self.send(Loaded(info=_info(config.alias)))
+                self.send(ModelReady(info=_info(config.alias)))
             case "fills":
                 # The memory of one whose file is read in step by step.
                 go = Path(config.path).with_suffix(".go")
@@ -146,11 +146,11 @@ class FakeWorker:
                     self._held += [b"x" * (16 << 20) for _ in range(pieces)]
                     while not go.exists() or go.stat().st_size < size:
                         time.sleep(0.01)
-                self.send(Loaded(info=_info(config.alias)))
+                self.send(ModelReady(info=_info(config.alias)))
             case "hangs":
                 time.sleep(3600)
             case _:
-                self.send(Loaded(info=_info(config.alias)))
+                self.send(ModelReady(info=_info(config.alias)))
 
     def answer_question(self, frame: Tokenize | Detokenize | RenderPrompt | Embed) -> None:
         """Answer by words; `die` ends the worker, `fail` fails, `hang` is never answered."""

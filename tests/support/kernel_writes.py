@@ -23,9 +23,9 @@ import msgspec
 from clawd.errors import SandboxUnavailableError
 from clawd.mcp.connection_end import StderrLog, Trouble
 from clawd.mcp.model import ServerSettings
-from clawd.mcp.server_hosts import ServerReach, Surroundings
+from clawd.mcp.server_hosts import ConnectionContext, ServerReach
 from clawd.mcp.stdio import stdio_transport
-from clawd.plugins.loader import Pins, PluginStore
+from clawd.plugins.loader import PluginPins, PluginStore
 from clawd.plugins.process import plugin_tools
 from clawd.security.egress import WayOut
 from clawd.security.policy import PolicySettings
@@ -180,7 +180,7 @@ async def _serve(sandbox: Sandbox, home: Path, workspace: Path) -> None:
     )
     log = StderrLog(home / "log", redact=lambda text: text)
     reach = ServerReach(settings, ReachSettings())
-    around = Surroundings(sandbox, home, log, lambda _address: None, reach)
+    around = ConnectionContext(sandbox, home, log, lambda _address: None, reach)
     with contextlib.suppress(SandboxUnavailableError):
         async with stdio_transport(settings, around, Trouble(), lambda _id: False):
             pass
@@ -192,7 +192,7 @@ def _external(sandbox: Sandbox) -> Tool:
 
 
 def _plugin(sandbox: Sandbox, home: Path, folder: Path) -> Tool:
-    store = PluginStore(home / "plugins", Pins(home / "pins.json"))
+    store = PluginStore(home / "plugins", PluginPins(home / "pins.json"))
     source = plugin(folder / "source")
     store.install(source, digest=store.inspect(source).digest, by=os.getuid())
     (installed,) = store.installed()

@@ -8,8 +8,8 @@ import pytest
 from clawd.tools.external import (
     MAX_FILE_BYTES,
     Found,
+    ManifestProblem,
     Places,
-    Problem,
     read_folder,
     without_collisions,
 )
@@ -53,7 +53,9 @@ def test_one_broken_file_leaves_the_others_loaded(folder: Folder) -> None:
     folder.put("CLAWD-c.tools", manifest(entry(name="c1")))
     found = folder.read()
     assert names(found) == ["a1", "a2", "c1"]
-    assert found.problems == (Problem(file=str(broken), line=2, reason=found.problems[0].reason),)
+    assert found.problems == (
+        ManifestProblem(file=str(broken), line=2, reason=found.problems[0].reason),
+    )
     assert "no JSON" in found.problems[0].reason
 
 

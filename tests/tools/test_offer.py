@@ -12,7 +12,7 @@ from clawd.tools.offer import (
     MAX_BRIEF,
     Offer,
     OfferRules,
-    Reader,
+    ReadingModel,
     RequestTools,
     ToolLookup,
     descriptors,
@@ -136,7 +136,7 @@ def test_the_addenda_of_members_are_told_by_their_facade() -> None:
 
 CORE = OfferRules(kind="core", core=("file_list", "file_read", "shell"))
 AUTO = OfferRules(kind="auto", core=CORE.core)
-SMALL = Reader(context_tokens=8_192, is_local=True)
+SMALL = ReadingModel(context_tokens=8_192, is_local=True)
 
 
 class Remote(Probe):
@@ -176,21 +176,26 @@ def test_r4_all_are_told_where_nothing_is_won_or_nothing_would_show_the_others(
     without = [tool for tool in tools if tool.name != "tool_lookup"]
     few = [Probe("calculator"), ToolLookup()]
     many = [*tools, *(StandIn(f"tool_{number}") for number in range(MAX_BRIEF))]
-    rows: dict[str, tuple[list[Tool], OfferRules, Reader, bool]] = {
-        "core wanted": (tools, CORE, Reader(context_tokens=1_000_000), False),
+    rows: dict[str, tuple[list[Tool], OfferRules, ReadingModel, bool]] = {
+        "core wanted": (tools, CORE, ReadingModel(context_tokens=1_000_000), False),
         "all wanted": (tools, OfferRules(kind="all"), SMALL, True),
         "a small context": (tools, AUTO, SMALL, False),
-        "a large context": (tools, AUTO, Reader(context_tokens=200_000, is_local=True), True),
-        "an unknown context here": (tools, AUTO, Reader(is_local=True), False),
-        "an unknown context elsewhere": (tools, AUTO, Reader(), True),
-        "a prompt without tools": (tools, AUTO, Reader(is_local=True, reads_tools=False), True),
+        "a large context": (tools, AUTO, ReadingModel(context_tokens=200_000, is_local=True), True),
+        "an unknown context here": (tools, AUTO, ReadingModel(is_local=True), False),
+        "an unknown context elsewhere": (tools, AUTO, ReadingModel(), True),
+        "a prompt without tools": (
+            tools,
+            AUTO,
+            ReadingModel(is_local=True, reads_tools=False),
+            True,
+        ),
         "a prompt with names alone": (
             tools,
             AUTO,
-            Reader(context_tokens=8_192, is_local=True, reads_schemas=False),
+            ReadingModel(context_tokens=8_192, is_local=True, reads_schemas=False),
             True,
         ),
-        "very many names": (many, AUTO, Reader(is_local=True, reads_schemas=False), False),
+        "very many names": (many, AUTO, ReadingModel(is_local=True, reads_schemas=False), False),
         "no lookup": (without, CORE, SMALL, True),
         "few tools": (few, CORE, SMALL, True),
     }
@@ -205,7 +210,7 @@ def test_r4_all_are_told_where_nothing_is_won_or_nothing_would_show_the_others(
 def test_p11_tools_of_servers_are_told_beside_a_core_as_far_as_the_context_has_room() -> None:
     tools = [ToolLookup(), *(Remote(f"files__{number}") for number in range(20))]
     told = {
-        size: len(told_of(Offer(tools), CORE, Reader(context_tokens=size)).tools) - 1
+        size: len(told_of(Offer(tools), CORE, ReadingModel(context_tokens=size)).tools) - 1
         for size in (1_024, 8_192, 32_768, 1_000_000)
     }
     assert told == {1_024: 0, 8_192: 1, 32_768: 7, 1_000_000: 20}

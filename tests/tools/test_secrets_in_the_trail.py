@@ -12,7 +12,7 @@ import pytest
 
 from clawd.mcp.connection_end import KEPT_BYTES, StderrLog
 from clawd.memory.rows import Conversation
-from clawd.plugins.files import PluginFile, Tree
+from clawd.plugins.files import PluginFile, PluginTree
 from clawd.plugins.loader import secrets_in
 from clawd.security.redact import RedactingFilter
 from clawd.service.receipts import close_interrupted
@@ -186,7 +186,7 @@ def test_s4_the_scan_of_a_plugin_sees_every_form() -> None:
     wrong = []
     for form in FORMS:
         data = f"# settings\n{filled(form)}\n".encode()
-        tree = Tree(files=(PluginFile(path="a/settings.txt", mode=0o600, data=data),))
+        tree = PluginTree(files=(PluginFile(path="a/settings.txt", mode=0o600, data=data),))
         found = secrets_in(tree)
         told = "".join(found)
         if not found or any(secret in told for secret in secrets_of(form)):

@@ -11,7 +11,7 @@ from clawd.memory.changes import ChangeLimits
 from clawd.memory.rows import TAINT, Conversation, NewMessage
 from clawd.memory.tools import MemorySearch
 from clawd.providers.base import Message
-from clawd.security.origins import FileOrigins, Mark
+from clawd.security.origins import FileOrigins, TaintMark
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook
@@ -150,10 +150,12 @@ async def test_commands_leave_no_mark_in_untainted_conversations(full: Full) -> 
 
 
 class KeptNowhere:
-    async def load(self) -> tuple[Mark, ...]:
+    async def load(self) -> tuple[TaintMark, ...]:
         return ()
 
-    async def keep(self, marks: tuple[Mark, ...], *, dropped: tuple[Mark, ...] = ()) -> None:
+    async def keep(
+        self, marks: tuple[TaintMark, ...], *, dropped: tuple[TaintMark, ...] = ()
+    ) -> None:
         raise StorageError("no disk")
 
 
@@ -308,7 +310,7 @@ async def test_what_adds_to_a_file_or_takes_changes_back_has_read_it(full: Full)
         ("c2", "file_append", {"path": "a.txt", "content": "x"}),
         ("c3", "undo", {"force": True}),
     ):
-        span = Mark(path=str(full.workspace), sources=(WEB,), began_at_ns=1)
+        span = TaintMark(path=str(full.workspace), sources=(WEB,), began_at_ns=1)
         await full.bench.taint.files._keep(span)
         await full.call(conversation, tool, **arguments)
         assert WEB in full.sources(conversation)

@@ -79,7 +79,7 @@ _STARTS: dict[str, dict[str, Any]] = {
 }
 
 
-class AnthropicAnswer:
+class MessagesAnswer:
     """Writes one answer. `estimate` stands for the prompt's tokens where nobody counts them."""
 
     content_type = "text/event-stream"
@@ -640,7 +640,7 @@ async def _post_messages(request: web.Request) -> web.StreamResponse:
     body = await read_object(request)
     stream = field(body, "stream", bool, default=False)
     asked = with_header_options(request_of(body), request, body)
-    dialect = AnthropicAnswer(
+    dialect = MessagesAnswer(
         shows_thoughts=shows_thoughts(body),
         shows_events=wants_events(request),
         estimate=_estimate(asked),

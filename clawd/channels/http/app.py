@@ -103,7 +103,7 @@ async def _hold_scopes(request: web.Request, handler: Handler) -> web.StreamResp
 # What the service tells the gateway about itself.
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests can be answered.
 
     Attributes:
@@ -234,7 +234,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     generations: Generations
     invoke: Invoke
     stream: Stream
-    health: Callable[[], Awaitable[Health]]
+    health: Callable[[], Awaitable[GatewayHealth]]
     calls: Calls
     inbox: Inbox
     questions: Questions

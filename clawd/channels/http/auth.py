@@ -13,7 +13,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from clawd.channels.http.app import CALLER, IS_STREAM, Handler
-from clawd.channels.http.connections import Connection, connection_of
+from clawd.channels.http.connections import TimedProtocol, connection_of
 from clawd.channels.http.model_api import Caller
 from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
 from clawd.security.keys import KEY_START, ApiKey, KeyBook
@@ -48,7 +48,7 @@ class Doorman:
         self._keyless: Keyless = keyless if is_local and policy.mode == "user" else "off"
         self._principals: dict[int, tuple[float, Principal]] = {}
         self._walking = asyncio.Lock()
-        self._wanted: dict[Connection, tuple[Address, Address]] = {}
+        self._wanted: dict[TimedProtocol, tuple[Address, Address]] = {}
         self._running: dict[str, set[asyncio.Timeout]] = {}
         keys.add_listener(self._end_running)
 
@@ -154,7 +154,7 @@ class Doorman:
             )
         return connection.peer
 
-    async def _look_up(self, request: web.Request, connection: Connection) -> None:
+    async def _look_up(self, request: web.Request, connection: TimedProtocol) -> None:
         """Find out who is at the other end, for all connections that wait for it in one walk."""
         transport = request.transport
         peer = _address(transport.get_extra_info("peername") if transport else None)

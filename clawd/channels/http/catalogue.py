@@ -78,7 +78,7 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
-class Catalogue:
+class ModelCatalogue:
     """The models behind a gateway, looked at anew with every question.
 
     Args:
@@ -222,9 +222,9 @@ class Catalogue:
         return await asyncio.to_thread(self._models)
 
 
-def catalogue_of(gateway: Gateway) -> Catalogue:
+def catalogue_of(gateway: Gateway) -> ModelCatalogue:
     """Return the catalogue of a gateway."""
-    return Catalogue(
+    return ModelCatalogue(
         providers=gateway.providers,
         settings=gateway.settings,
         lines=gateway.provider_lines,

@@ -42,7 +42,7 @@ def _short_answer(status: str, told: str, *headers: str) -> bytes:
     return head.encode("ascii") + text
 
 
-class Connections:
+class ProtocolFactory:
     """Makes the protocol of each new connection, at most so many at a time.
 
     Args:
@@ -53,9 +53,9 @@ class Connections:
     def __init__(self, make: Callable[[], asyncio.Protocol], limits: HttpSection) -> None:
         self._make = make
         self._limits = limits
-        self._open: set[Connection] = set()
+        self._open: set[TimedProtocol] = set()
         # Of connections whose TLS handshake has not ended: those that fail are never told to us.
-        self._awaited: dict[Connection, float] = {}
+        self._awaited: dict[TimedProtocol, float] = {}
 
     def __len__(self) -> int:
         """Return how many are open."""
@@ -68,16 +68,16 @@ class Connections:
             self._awaited.pop(next(iter(self._awaited)))
         if len(self._open) + len(self._awaited) >= self._limits.max_connections:
             return _TurnedAway()
-        connection = Connection(self._make(), self._limits, opened=self.opened, lost=self.lost)
+        connection = TimedProtocol(self._make(), self._limits, opened=self.opened, lost=self.lost)
         self._awaited[connection] = now
         return connection
 
-    def opened(self, connection: "Connection") -> None:
+    def opened(self, connection: "TimedProtocol") -> None:
         """Take note of an open one."""
         self._awaited.pop(connection, None)
         self._open.add(connection)
 
-    def lost(self, connection: "Connection") -> None:
+    def lost(self, connection: "TimedProtocol") -> None:
         """Take note that it is gone."""
         self._open.discard(connection)
 
@@ -112,7 +112,7 @@ class _Limit:
             self._over()
 
 
-class Connection(asyncio.Protocol):
+class TimedProtocol(asyncio.Protocol):
     """Hands everything on to aiohttp's protocol, and ends what takes too long.
 
     Attributes:
@@ -124,8 +124,8 @@ class Connection(asyncio.Protocol):
         inner: asyncio.Protocol,
         limits: HttpSection,
         *,
-        opened: Callable[["Connection"], None],
-        lost: Callable[["Connection"], None],
+        opened: Callable[["TimedProtocol"], None],
+        lost: Callable[["TimedProtocol"], None],
     ) -> None:
         self.peer: Principal | str | None = None
         self._inner = inner
@@ -219,8 +219,8 @@ class _TurnedAway(asyncio.Protocol):
         out.close()
 
 
-def connection_of(request: web.Request) -> Connection | None:
+def connection_of(request: web.Request) -> TimedProtocol | None:
     """Return the connection that a request came over; None for one that another server took."""
     transport = request.transport
     found = transport.get_protocol() if transport is not None else None
-    return found if isinstance(found, Connection) else None
+    return found if isinstance(found, TimedProtocol) else None

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import DRAINING, GATEWAY, Health, caller_of, require
+from clawd.channels.http.app import DRAINING, GATEWAY, GatewayHealth, caller_of, require
 from clawd.channels.http.body import (
     AnswerBody,
     ChatBody,
@@ -430,7 +430,7 @@ async def _health(request: web.Request) -> web.Response:
     return response
 
 
-def _compat(found: Health, version: str) -> dict[str, Any]:
+def _compat(found: GatewayHealth, version: str) -> dict[str, Any]:
     """Return what clients of several servers look for, and nothing about what anybody does."""
     facts = msgspec.structs.asdict(found)
     del facts["problem"]

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, S
 
 import msgspec
 
-from clawd.channels.http.catalogue import Catalogue, ModelChoice
+from clawd.channels.http.catalogue import ModelCatalogue, ModelChoice
 from clawd.channels.http.errors import nothing_starts
 from clawd.channels.http.model_api import (
     PRESET_WORDS,
@@ -386,7 +386,7 @@ class ModelGenerations:
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        catalogue: ModelCatalogue,
         inbox: Inbox,
         continuity: Continuity,
         settings: Callable[[], RuntimeSettings],

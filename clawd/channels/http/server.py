@@ -15,7 +15,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from clawd.channels.http.app import DRAINING
-from clawd.channels.http.connections import HANDSHAKE_TIMEOUT_S, Connections
+from clawd.channels.http.connections import HANDSHAKE_TIMEOUT_S, ProtocolFactory
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.guard import Traffic, dress
 from clawd.config.http import HttpSection
@@ -108,7 +108,7 @@ class Server:
             self._app, handler_cancellation=True, access_log=None, shutdown_timeout=_CANCEL_S
         )
         await self._runner.setup()
-        connections = Connections(self._protocols(self._runner.server), self._http)
+        connections = ProtocolFactory(self._protocols(self._runner.server), self._http)
         loop = asyncio.get_running_loop()
         handshake_s = HANDSHAKE_TIMEOUT_S if tls is not None else None
         scheme = "http" if tls is None else "https"

@@ -37,7 +37,7 @@ from clawd.engine.worker.states import shared_length
 MAX_TOKENIZED_CHARACTERS = 512 * 1024
 
 
-class Beginning(msgspec.Struct, frozen=True, kw_only=True):
+class PromptBeginning(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that prompts begin with; the first `stable` of them stay the same from day to day."""
 
     tokens: list[int]
@@ -82,7 +82,7 @@ class Answers:
             request.appended if isinstance(request, Generate) else "",
         )
 
-    def beginning_of(self, request: Generate) -> Beginning:
+    def beginning_of(self, request: Generate) -> PromptBeginning:
         """Return what every prompt begins with that has these messages, and what stays of it.
 
         The user's message, if there is one, is gone on with by whatever the user says.
@@ -94,7 +94,7 @@ class Answers:
         said = "".join(each.content for each in request.messages if each.role == "user")
         tokens = self._common(request, lead, said)
         stable = self._common(request, lead, "") if said else tokens
-        return Beginning(tokens=tokens, stable=min(len(stable), len(tokens)))
+        return PromptBeginning(tokens=tokens, stable=min(len(stable), len(tokens)))
 
     def _common(self, request: Generate, lead: tuple[ChatMessage, ...], said: str) -> list[int]:
         prompts = []

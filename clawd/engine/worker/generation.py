@@ -144,7 +144,7 @@ class LoopWatch:
 PROMPT_END_CHARACTERS = 64
 
 
-class Generation:
+class GenerationState:
     """The state of one request from the queue to its end.
 
     `tokens` is everything that must be in the memory before the next token can be sampled: the

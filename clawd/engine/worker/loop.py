@@ -27,10 +27,10 @@ from clawd.engine.protocol import (
     Generate,
     GenerationFailed,
     Load,
-    Loaded,
     LoadFailed,
     ModelConfig,
     ModelInfo,
+    ModelReady,
     Ping,
     Pong,
     Question,
@@ -81,7 +81,7 @@ _MAX_CHARACTERS_PER_TOKEN = 64
 logger = logging.getLogger(__name__)
 
 
-class Engine:
+class LoadedEngine:
     """A loaded model with what answers requests."""
 
     def __init__(
@@ -228,7 +228,7 @@ class Engine:
         )
 
 
-def load_model(load: Load) -> Engine:
+def load_model(load: Load) -> LoadedEngine:
     """Return an engine with the model in llama.cpp.
 
     Raises:
@@ -255,7 +255,7 @@ def load_model(load: Load) -> Engine:
         reads_tools=template.reads_tools(),
         reads_schemas=template.reads_schemas(),
     )
-    return Engine(
+    return LoadedEngine(
         info=info,
         answers=Answers(model, prompts, scheduler.histories),
         grammars=GrammarPlanner(model.guidance.compile),
@@ -304,7 +304,7 @@ class Worker:
     def __init__(
         self,
         connection: socket.socket,
-        load_engine: Callable[[Load], Engine] = load_model,
+        load_engine: Callable[[Load], LoadedEngine] = load_model,
         *,
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
         first: ToWorker | None = None,
@@ -318,7 +318,7 @@ class Worker:
         self._socket.settimeout(0)
         self._incoming = FrameBuffer()
         self._unsent = bytearray()
-        self._engine: Engine | None = None
+        self._engine: LoadedEngine | None = None
         self._is_over = False
         self._save_limit_s = Quit().save_limit_s
         self._has_chores = False
@@ -420,7 +420,7 @@ class Worker:
             case _:
                 assert_never(frame)
 
-    def _load(self, load: Load) -> Loaded | LoadFailed:
+    def _load(self, load: Load) -> ModelReady | LoadFailed:
         if self._engine is not None:
             raise ProtocolError("a second Load; a worker holds one model")
         try:
@@ -428,7 +428,7 @@ class Worker:
         except LoadError as error:
             self._is_over = True
             return LoadFailed(code=error.code, message=error.message)
-        return Loaded(
+        return ModelReady(
             info=msgspec.structs.replace(
                 self._engine.info, fence=self._fence, processor=loaded_variant()
             )

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from clawd.engine.worker.backend import Backend
 from clawd.engine.worker.drafts import MAX_DRAFT
-from clawd.engine.worker.generation import Generation
+from clawd.engine.worker.generation import GenerationState
 from clawd.engine.worker.slots import Slot
 
 # What a step takes by the number of its tokens, measured, and what follows from it. Pure.
@@ -263,7 +263,7 @@ class Planned:
 
     __slots__ = ("accepted", "count", "draft", "generation", "row", "slot", "was_decoding")
 
-    def __init__(self, generation: Generation, slot: Slot, count: int) -> None:
+    def __init__(self, generation: GenerationState, slot: Slot, count: int) -> None:
         self.generation = generation
         self.slot = slot
         self.count = count
@@ -308,7 +308,7 @@ class Planner:
         # What was decoded on a wrong guess is cut off again.
         self.speculates = speculates and not backend.reuses_whole_only
 
-    def plan(self, running: Sequence[Generation]) -> list[Planned]:
+    def plan(self, running: Sequence[GenerationState]) -> list[Planned]:
         """Return what each generation does next, those that decode first."""
         decoding: list[Planned] = []
         prefilling: list[Planned] = []
@@ -409,7 +409,7 @@ class Planner:
                 left -= planned.count
         return sorted(chunks, key=_slot_number)
 
-    def _draft(self, generation: Generation, others: int, free_cells: int) -> list[int]:
+    def _draft(self, generation: GenerationState, others: int, free_cells: int) -> list[int]:
         drafter = generation.drafter
         if drafter is None or generation.generated < _SETTLED_TOKENS:
             return []
@@ -422,7 +422,7 @@ class Planner:
             return []
         return guess[: draft_length(self._costs, others, drafter.chances(len(guess)))]
 
-    def _left_to_say(self, generation: Generation) -> int:
+    def _left_to_say(self, generation: GenerationState) -> int:
         """Return how many tokens may follow the next one."""
         left = self._backend.n_ctx - len(generation.tokens)
         return min(left, generation.left_to_say - 1)

@@ -68,7 +68,7 @@ class Candidates:
         self._logits[:] = logits
         self._set_size(len(self._ids))
 
-    def fill_within(self, logits: npt.NDArray[np.float32], reach: sampling.Reach) -> bool:
+    def fill_within(self, logits: npt.NDArray[np.float32], reach: sampling.SampledTokens) -> bool:
         """Take the tokens that samplers of this reach may pick, in order, and some others.
 
         What every 64th token has tells where the likeliest begin. Few and short steps: after each

@@ -148,14 +148,14 @@ def remembered_tokens(config: SamplingConfig) -> int:
     return max(config.penalty_last_n if has_penalties(config) else 0, dry)
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class SampledTokens(msgspec.Struct, frozen=True, kw_only=True):
     """Which tokens stages may pick: of the likeliest as many as `count`, and those of `raised`."""
 
     count: int
     raised: tuple[int, ...] = ()
 
 
-def reach_of(stages: Sequence[Stage]) -> Reach | None:
+def reach_of(stages: Sequence[Stage]) -> SampledTokens | None:
     """Return which tokens can be picked at all, by what the model says of them; None for any.
 
     Each token that a bias or a penalty may lower makes room for one that was behind it.
@@ -170,9 +170,9 @@ def reach_of(stages: Sequence[Stage]) -> Reach | None:
             case Penalties() if min(stage.repeat - 1, stage.frequency, stage.presence) >= 0:
                 count += stage.last_n
             case TopK():
-                return Reach(count=count + stage.k, raised=raised)
+                return SampledTokens(count=count + stage.k, raised=raised)
             case Greedy():
-                return Reach(count=count + 1, raised=raised)
+                return SampledTokens(count=count + 1, raised=raised)
             case _:
                 return None
     return None

@@ -21,7 +21,7 @@ from clawd.engine.protocol import (
 )
 from clawd.engine.worker.backend import Backend, DecodeResult
 from clawd.engine.worker.constraint import NOTHING_FITS
-from clawd.engine.worker.generation import Generation
+from clawd.engine.worker.generation import GenerationState
 from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.planner import Planned, Planner
 from clawd.engine.worker.prompt import Part
@@ -62,8 +62,8 @@ class Scheduler:
         self._cache = SlotCache(backend, store)
         self.warmer = Warmer(backend, self._cache, clock)
         self._planner = planner
-        self._queue: deque[Generation] = deque()
-        self._running: list[Generation] = []
+        self._queue: deque[GenerationState] = deque()
+        self._running: list[GenerationState] = []
         self._mean_duration_s = MIN_RETRY_AFTER_S
         # Since there was work last: when generations ended, and how many were turned away.
         self._ended_at: deque[float] = deque(maxlen=RATED_ENDS)
@@ -134,7 +134,7 @@ class Scheduler:
         fallback: str = "",
     ) -> GenerationFailed | None:
         """Queue a generation; return why not when its prompt can never fit."""
-        generation = Generation(number, parts, sampling)
+        generation = GenerationState(number, parts, sampling)
         generation.fallback = fallback
         count = generation.prompt_tokens
         if not count:
@@ -225,7 +225,7 @@ class Scheduler:
                 events.append(generation.progress())
         return events
 
-    def _start(self, generation: Generation, slot: Slot, admitted_at: float) -> None:
+    def _start(self, generation: GenerationState, slot: Slot, admitted_at: float) -> None:
         slot.parts = generation.parts
         generation.slot = slot
         if not generation.is_evaluated:
@@ -310,7 +310,7 @@ class Scheduler:
             self._planner.speculates = False
             self._cache.evict(slot)
 
-    def _take(self, generation: Generation, token: int, row: int) -> _Ending | None:
+    def _take(self, generation: GenerationState, token: int, row: int) -> _Ending | None:
         if token == NOTHING_FITS:
             return "nothing_fits"
         if self._backend.ends_generation(token):
@@ -344,7 +344,7 @@ class Scheduler:
         tokens = generation.take_tokens()
         return [*events, tokens] if tokens is not None else events
 
-    def _end(self, generation: Generation, reason: DoneReason) -> list[FromWorker]:
+    def _end(self, generation: GenerationState, reason: DoneReason) -> list[FromWorker]:
         now = self._clock()
         tokens, done = generation.finish(reason, now)
         if generation.slot is not None:
@@ -357,7 +357,7 @@ class Scheduler:
             self._turned_away = 0
         return [tokens, done] if tokens is not None else [done]
 
-    def _leave(self, generation: Generation) -> None:
+    def _leave(self, generation: GenerationState) -> None:
         if generation in self._running:
             self._running.remove(generation)
         else:
@@ -394,11 +394,11 @@ class Scheduler:
         self._cache.reset()
         return events
 
-    def _fail(self, generation: Generation, message: str) -> list[FromWorker]:
+    def _fail(self, generation: GenerationState, message: str) -> list[FromWorker]:
         failed = GenerationFailed(id=generation.number, code="engine", message=message)
         return self._fail_as(generation, failed)
 
-    def _fail_as(self, generation: Generation, failed: GenerationFailed) -> list[FromWorker]:
+    def _fail_as(self, generation: GenerationState, failed: GenerationFailed) -> list[FromWorker]:
         generation.close()
         self._leave(generation)
         return [failed]
@@ -422,5 +422,5 @@ def _ends_in_reasoning(parts: tuple[Part, ...], grammar: GrammarPlan) -> bool:
     return bool(parts) and parts[-1].text.rstrip().encode().endswith(openings)
 
 
-def _reserve(generation: Generation) -> int:
+def _reserve(generation: GenerationState) -> int:
     return min(generation.left_to_say, ADMISSION_RESERVE)

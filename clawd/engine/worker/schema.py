@@ -79,7 +79,7 @@ class SchemaError(Exception):
     """A schema that no answer can be held to; the message says why."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaPlace(msgspec.Struct, frozen=True, kw_only=True):
     """One schema within another: where it stands (a JSON pointer), and what it is."""
 
     pointer: str
@@ -162,7 +162,7 @@ def whereabouts(schema: Any, told: str) -> str:
     return ""
 
 
-def _places(schema: Any, pointer: str = "#", depth: int = 0) -> Iterator[Place]:
+def _places(schema: Any, pointer: str = "#", depth: int = 0) -> Iterator[SchemaPlace]:
     """Yield every schema within a schema, itself first.
 
     Raises:
@@ -172,7 +172,7 @@ def _places(schema: Any, pointer: str = "#", depth: int = 0) -> Iterator[Place]:
         raise SchemaError(f"the schema is nested deeper than {MAX_DEPTH}")
     if not isinstance(schema, dict):
         return
-    yield Place(pointer=pointer, schema=schema)
+    yield SchemaPlace(pointer=pointer, schema=schema)
     for name, value in schema.items():
         if name in _OF_NAMES and isinstance(value, dict):
             for key, each in value.items():
@@ -185,7 +185,7 @@ def _places(schema: Any, pointer: str = "#", depth: int = 0) -> Iterator[Place]:
             yield from _places(value, f"{pointer}/{name}", depth + 1)
 
 
-def _check_properties(places: list[Place]) -> None:
+def _check_properties(places: list[SchemaPlace]) -> None:
     for place in places:
         if "$recursiveRef" in place.schema:
             raise SchemaError(f"$recursiveRef cannot be held (at {place.pointer}/$recursiveRef)")
@@ -194,7 +194,7 @@ def _check_properties(places: list[Place]) -> None:
         raise SchemaError(f"{count} properties are over {MAX_PROPERTIES}")
 
 
-def _check_divisors(places: list[Place]) -> None:
+def _check_divisors(places: list[SchemaPlace]) -> None:
     together = 1
     for place in places:
         value = place.schema.get("multipleOf")

@@ -49,7 +49,7 @@ class BadStateError(Exception):
     """The file is no whole state file of this format."""
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class StateHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What a state is of.
 
     Attributes:
@@ -69,7 +69,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
         return list(map(int, np.frombuffer(self.tokens, "<i4").tolist()))
 
 
-_decoder = msgspec.msgpack.Decoder(Header)
+_decoder = msgspec.msgpack.Decoder(StateHeader)
 
 
 def pack_tokens(tokens: list[int]) -> bytes:
@@ -77,12 +77,12 @@ def pack_tokens(tokens: list[int]) -> bytes:
     return np.array(tokens, "<i4").tobytes()
 
 
-def file_size(header: Header) -> int:
+def file_size(header: StateHeader) -> int:
     """Return how long the file of a state is."""
     return _PREFIX.size + len(msgspec.msgpack.encode(header)) + header.size + _TRAILER.size
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> StateHeader:
     """Return the header of a file whose length is right.
 
     Raises:
@@ -93,7 +93,7 @@ def read_header(path: Path) -> Header:
         return _read_header(file, length, path)
 
 
-def read_state(path: Path, header: Header, into: Buffer) -> None:
+def read_state(path: Path, header: StateHeader, into: Buffer) -> None:
     """Read the state into the first `header.size` bytes of a buffer.
 
     Raises:
@@ -115,7 +115,7 @@ def read_state(path: Path, header: Header, into: Buffer) -> None:
         raise BadStateError(f"{path}: the state's checksum does not match")
 
 
-def write_slices(path: Path, header: Header, state: Buffer) -> Generator[None]:
+def write_slices(path: Path, header: StateHeader, state: Buffer) -> Generator[None]:
     """Write a state file in slices, pausing after each; closing the iterator undoes all.
 
     Every slice is on the disk before the next, so no pause is far away and the last sync is short.
@@ -189,7 +189,7 @@ class _opened:  # noqa: N801  (used as a function in `with`)
         os.close(self._file)
 
 
-def _read_header(file: int, length: int, path: Path) -> Header:
+def _read_header(file: int, length: int, path: Path) -> StateHeader:
     prefix = os.read(file, _PREFIX.size)
     if len(prefix) < _PREFIX.size:
         raise BadStateError(f"{path} has {len(prefix)} bytes")
@@ -238,7 +238,7 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """A state file and its header."""
 
     path: Path
-    header: Header
+    header: StateHeader
     used_at: float
 
 
@@ -290,7 +290,7 @@ class StateFolder:
         is none to be made, or the disk takes no more. Closing the iterator leaves nothing behind.
         """
         packed = pack_tokens(tokens)
-        header = Header(
+        header = StateHeader(
             fingerprint=self._fingerprint, tokens=packed, parts=parts, size=state.nbytes
         )
         digest = hashlib.sha256(packed).hexdigest()[:16]
@@ -326,7 +326,7 @@ class StateFolder:
         except OSError as error:
             logger.warning("a kept state is not removed: %s", error)
 
-    def _header(self, path: Path) -> Header | None:
+    def _header(self, path: Path) -> StateHeader | None:
         try:
             header = read_header(path)
         except (OSError, BadStateError) as error:

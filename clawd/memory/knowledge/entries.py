@@ -12,16 +12,16 @@ from clawd.memory.knowledge.files import (
     HEADER_LIMIT_BYTES,
     SEPARATOR,
     EntryFiles,
-    Header,
+    EntryHeader,
     Identity,
     Parsed,
-    Seen,
+    SeenFile,
     clean_body,
     parse,
     render,
     snippet,
 )
-from clawd.memory.knowledge.keywords import FIXED, EntryName, Wanted, is_plain_word
+from clawd.memory.knowledge.keywords import FIXED, EntryName, WantedEntries, is_plain_word
 
 # What is known of all entries of one person, and what can be told from it. Pure.
 
@@ -76,7 +76,7 @@ def _ranked(cards: Iterable[Card], keywords: tuple[str, ...]) -> list[Card]:
     return [card for _, card in found]
 
 
-def _having(cards: Iterable[Card], wanted: Wanted) -> list[Card]:
+def _having(cards: Iterable[Card], wanted: WantedEntries) -> list[Card]:
     """Return the entries with all of the keywords: the exact ones first, then the newest."""
     needed = frozenset(wanted.keywords)
     found = [
@@ -186,7 +186,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     untrusted: tuple[str, ...] = ()
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
+class EntryHit(msgspec.Struct, frozen=True, kw_only=True):
     """An entry and text of it: the beginning on one line, or all of the body."""
 
     card: Card
@@ -196,7 +196,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 class FoundPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a search: how many entries there are in all, and keywords to try instead."""
 
-    hits: tuple[Hit, ...]
+    hits: tuple[EntryHit, ...]
     total: int
     suggestions: tuple[str, ...] = ()
 
@@ -204,7 +204,7 @@ class FoundPage(msgspec.Struct, frozen=True, kw_only=True):
 class Unseen(msgspec.Struct, frozen=True, kw_only=True):
     """What an index of entries does not know: entries with their texts, and names that are gone."""
 
-    hits: tuple[Hit, ...]
+    hits: tuple[EntryHit, ...]
     gone: tuple[str, ...]
 
 
@@ -219,7 +219,7 @@ class Shelf:
     def __init__(self, files: EntryFiles, settings: KnowledgeSection) -> None:
         self.files = files
         self._settings = settings
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, SeenFile] = {}
         self._cards: dict[str, Card] = {}
         self._vocabulary: tuple[int, str] | None = None
 
@@ -341,7 +341,9 @@ class Shelf:
         shown = found[(page - 1) * size : page * size]
         hits = (self._hit(card, _SNIPPET_BYTES) for card in shown)
         return FoundPage(
-            hits=tuple(Hit(card=h.card, text=snippet(h.text, _SNIPPET_LIMIT)) for h in hits if h),
+            hits=tuple(
+                EntryHit(card=h.card, text=snippet(h.text, _SNIPPET_LIMIT)) for h in hits if h
+            ),
             total=len(found),
         )
 
@@ -362,7 +364,7 @@ class Shelf:
             gone=tuple(file for file in known if file not in cards),
         )
 
-    def load(self, wanted: Wanted) -> FoundPage:
+    def load(self, wanted: WantedEntries) -> FoundPage:
         """Return the entries with all of the keywords, whole, at most four of them."""
         cards = self.cards()
         found = _having(cards.values(), wanted)
@@ -374,7 +376,7 @@ class Shelf:
         hits = (self._hit(card, limit) for card in found[:_MAX_LOADED])
         return FoundPage(hits=tuple(hit for hit in hits if hit), total=len(found))
 
-    def delete(self, wanted: Wanted, *, may_be_fixed: bool) -> str:
+    def delete(self, wanted: WantedEntries, *, may_be_fixed: bool) -> str:
         """Move the entry of just these keywords to the trash; return its file name.
 
         Raises:
@@ -397,7 +399,7 @@ class Shelf:
         self.files.remove(card.file, before=before)
         return card.file
 
-    def _create(self, name: EntryName, header: Header, body: str) -> Written:
+    def _create(self, name: EntryName, header: EntryHeader, body: str) -> Written:
         cards = self.cards()
         if len(cards) >= self._settings.max_entries:
             raise InvalidRequestError(
@@ -437,7 +439,7 @@ class Shelf:
             )
         return parse(found[0]), found[1], found[0]
 
-    def _hit(self, card: Card, limit_bytes: int) -> Hit | None:
+    def _hit(self, card: Card, limit_bytes: int) -> EntryHit | None:
         found = self.files.read(card.file, limit_bytes)
         if found is None:
             return None
@@ -445,7 +447,7 @@ class Shelf:
         # What is told is what was read now: a hand may have changed the header meanwhile.
         sources = parsed.header.untrusted if parsed.header is not None else card.untrusted
         card = msgspec.structs.replace(card, untrusted=sources)
-        return Hit(card=card, text=parsed.body)
+        return EntryHit(card=card, text=parsed.body)
 
     def _body(self, content: str, *, beginning: str = "the content is") -> str:
         body = clean_body(content)
@@ -474,7 +476,7 @@ def _with_near(
     return [cards[file] for file in fused([{card.file: 1.0 for card in found}, by_meaning])]
 
 
-def _card(file: str, seen: Seen) -> Card:
+def _card(file: str, seen: SeenFile) -> Card:
     parsed = parse(seen.head)
     header = parsed.header
     if header is None:
@@ -497,14 +499,14 @@ def _card(file: str, seen: Seen) -> Card:
     )
 
 
-def _header(name: EntryName, author: Author) -> Header:
+def _header(name: EntryName, author: Author) -> EntryHeader:
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} by {author.line}"
-    return Header(keywords=name.keywords, created=now, updated=now, untrusted=author.untrusted)
+    return EntryHeader(keywords=name.keywords, created=now, updated=now, untrusted=author.untrusted)
 
 
-def _joined(parsed: Parsed, added: str, name: EntryName, author: Author) -> tuple[Header, str]:
+def _joined(parsed: Parsed, added: str, name: EntryName, author: Author) -> tuple[EntryHeader, str]:
     """Return header and body of an entry to which something is added; its sources stay."""
-    new, old = _header(name, author), parsed.header or Header(keywords=name.keywords)
+    new, old = _header(name, author), parsed.header or EntryHeader(keywords=name.keywords)
     header = msgspec.structs.replace(
         new,
         created=old.created or new.created,

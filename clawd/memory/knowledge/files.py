@@ -50,7 +50,7 @@ _FENCE = "---"
 _NAMES = ("keywords", "created", "updated", "untrusted")
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class EntryHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an entry.
 
     Attributes:
@@ -74,12 +74,12 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
         offset: how many bytes of the file stand before the body.
     """
 
-    header: Header | None
+    header: EntryHeader | None
     body: str
     offset: int = 0
 
 
-def render(header: Header, body: str) -> bytes:
+def render(header: EntryHeader, body: str) -> bytes:
     """Return the file of an entry; the body is one that `clean_body` gave."""
     lines = [f"keywords: {', '.join(header.keywords)}"]
     for name, value in (("created", header.created), ("updated", header.updated)):
@@ -110,7 +110,7 @@ def parse(data: bytes) -> Parsed:
     keywords = header_keywords(found["keywords"][0]) if found["keywords"] else ()
     if not keywords:
         return Parsed(header=None, body=clean_body(text))
-    header = Header(
+    header = EntryHeader(
         keywords=keywords,
         created="".join(found["created"][:1]),
         updated="".join(found["updated"][:1]),
@@ -152,7 +152,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK
 Identity = tuple[int, int, int]
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class SeenFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file as it was seen.
 
     Attributes:
@@ -203,9 +203,9 @@ class EntryFiles:
             at = os.fstat(folder).st_mtime_ns
             return at, time.time_ns() - at > _CLOCK_STEP_NS
 
-    def seen(self, before: Mapping[str, Seen]) -> dict[str, Seen]:
+    def seen(self, before: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
         """Return every file, read anew where it is not as it was before."""
-        found: dict[str, Seen] = {}
+        found: dict[str, SeenFile] = {}
         with self._opened() as folder:
             if folder < 0:
                 return found
@@ -344,7 +344,7 @@ def _is_entry(entry: "os.DirEntry[str]") -> bool:
     return True
 
 
-def _seen(folder: int, entry: "os.DirEntry[str]", before: Seen | None) -> Seen | None:
+def _seen(folder: int, entry: "os.DirEntry[str]", before: SeenFile | None) -> SeenFile | None:
     try:
         status = entry.stat(follow_symlinks=False)
         identity = _identity(status)
@@ -359,7 +359,7 @@ def _seen(folder: int, entry: "os.DirEntry[str]", before: Seen | None) -> Seen |
         return None
     with os.fdopen(descriptor, "rb") as stream:
         head = stream.read(HEADER_LIMIT_BYTES)
-    return Seen(identity=identity, head=head, is_settled=is_settled)
+    return SeenFile(identity=identity, head=head, is_settled=is_settled)
 
 
 def _open_regular(folder: int, name: str) -> int:

@@ -49,7 +49,7 @@ class EntryName(msgspec.Struct, frozen=True, kw_only=True):
         return self.stem + SUFFIX
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries are meant: those with all of the keywords; `fixed`: only fixed ones."""
 
     keywords: tuple[str, ...]
@@ -78,7 +78,7 @@ def entry_name(text: str, *, fixed: bool = False) -> EntryName:
     return name
 
 
-def wanted_entries(text: str) -> Wanted:
+def wanted_entries(text: str) -> WantedEntries:
     """Return which entries a text means: keywords, or a name such as `fix-backup_server.md`.
 
     Raises:
@@ -100,7 +100,7 @@ def wanted_entries(text: str) -> Wanted:
             f"these are {len(found)} keywords, and {MAX_KEYWORDS} is the most; write fewer: "
             f"{_shown(_fitting(tuple(found)))}"
         )
-    return Wanted(keywords=tuple(sorted(found)), fixed=fixed)
+    return WantedEntries(keywords=tuple(sorted(found)), fixed=fixed)
 
 
 def searched_keywords(text: str) -> tuple[str, ...]:

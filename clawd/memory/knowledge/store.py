@@ -23,7 +23,7 @@ from clawd.memory.knowledge.entries import (
     uses,
 )
 from clawd.memory.knowledge.files import EntryFiles, storage_error
-from clawd.memory.knowledge.keywords import EntryName, Wanted
+from clawd.memory.knowledge.keywords import EntryName, WantedEntries
 
 if TYPE_CHECKING:
     from clawd.memory.vectors import Meaning
@@ -115,7 +115,7 @@ class Knowledge:
             uid, lambda shelf: shelf.search(keywords, page=page, size=size, near=near)
         )
 
-    async def load(self, wanted: Wanted, *, uid: int) -> FoundPage:
+    async def load(self, wanted: WantedEntries, *, uid: int) -> FoundPage:
         """Return the entries with all of the keywords, the exact one first, at most four."""
         return await self._do(uid, lambda shelf: shelf.load(wanted))
 
@@ -123,7 +123,7 @@ class Knowledge:
         """Return the entries whose file names begin so, by name; those without header too."""
         return await self._do(uid, lambda shelf: by_name(shelf.cards(), prefix))
 
-    async def delete(self, wanted: Wanted, *, uid: int, may_be_fixed: bool) -> str:
+    async def delete(self, wanted: WantedEntries, *, uid: int, may_be_fixed: bool) -> str:
         """Move an entry to the trash; return its file name.
 
         Raises:

@@ -14,7 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, NotFoundError
-from clawd.memory.knowledge.entries import Author, Card, FoundPage, Hit, Written
+from clawd.memory.knowledge.entries import Author, Card, EntryHit, FoundPage, Written
 from clawd.memory.knowledge.keywords import entry_name, searched_keywords, wanted_entries
 from clawd.memory.knowledge.store import Knowledge
 from clawd.security.risk import Assessment
@@ -59,12 +59,12 @@ def _appended(written: Written) -> str:
     return f'updated "{name}" (+{written.after - written.before} B → {written.after} B total)'
 
 
-def _found_line(hit: Hit) -> str:
+def _found_line(hit: EntryHit) -> str:
     """Return a line of a search: the name to load it by, and the beginning of its text."""
     return f"{_told_name(hit.card.file)}: {hit.text}{_mark(hit.card)}"
 
 
-def _loaded(hits: tuple[Hit, ...], *, offset: int = 0) -> str:
+def _loaded(hits: tuple[EntryHit, ...], *, offset: int = 0) -> str:
     """Return entries whole, or so much of each that all of them fit, from a byte on."""
     share = _TOLD_BYTES // max(len(hits), 1)
     return "\n\n".join(_whole(hit, share, offset) for hit in hits)
@@ -107,7 +107,7 @@ def _sources_of(cards: Iterable[Card]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def entries(hits: Iterable[Hit]) -> list[dict[str, Any]]:
+def entries(hits: Iterable[EntryHit]) -> list[dict[str, Any]]:
     """Return entries for programs, as plain data."""
     return [
         msgspec.to_builtins(
@@ -132,7 +132,7 @@ def _beside(written: Written) -> str:
     return f'; the fixed entry "{_told_name(name)}" stands beside it' if name else ""
 
 
-def _whole(hit: Hit, share: int, offset: int) -> str:
+def _whole(hit: EntryHit, share: int, offset: int) -> str:
     card, data = hit.card, paragraph(hit.text).encode(errors="replace")
     name = _told_name(card.file)
     about = f"{len(data)} B, changed {_when(card)[:10]}"
@@ -250,7 +250,7 @@ class _KnowledgeTool(Tool):
         return Assessment(risk="low", reason=what, outward=False)
 
     async def _shown(
-        self, text: str, hits: Iterable[Hit], context: ToolContext, total: int
+        self, text: str, hits: Iterable[EntryHit], context: ToolContext, total: int
     ) -> ToolResult:
         """Return a result that shows entries, with where untrusted text in them came from."""
         shown = tuple(hits)
@@ -427,7 +427,7 @@ class _KnowledgeList(_KnowledgeTool):
         lines = [_listed_line(card) for card in cards[:most]]
         if len(cards) > most:
             lines.append(f"[{len(cards) - most} more entries; name a prefix or a higher max]")
-        hits = (Hit(card=card, text="") for card in cards[:most])
+        hits = (EntryHit(card=card, text="") for card in cards[:most])
         return await self._shown("\n".join(lines), hits, context, len(cards))
 
 

@@ -122,7 +122,7 @@ def preferring(mark: str, if_there: CallFrame, otherwise: CallFrame) -> Callable
     return frames
 
 
-class Call(NamedTuple):
+class ParsedCall(NamedTuple):
     """A tool's name and its arguments, as JSON text."""
 
     name: str
@@ -144,14 +144,14 @@ _ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
 _DIRECT_ANSWERS = frozenset({"directly-answer", "directly_answer"})
 
 
-def json_calls(text: str, options: ParserOptions) -> list[Call] | None:
+def json_calls(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return the calls of an object or a list; None when one of them is no call."""
     del options
     calls = [_call(raw) for raw in _items(text)]
     return _all(calls)
 
 
-def answer_calls(text: str, options: ParserOptions) -> list[Call] | None:
+def answer_calls(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return the calls of JSON that might be an answer as well.
 
     It is one of calls when it has arguments and, where the offered tools are known, names them.
@@ -170,7 +170,7 @@ def answer_calls(text: str, options: ParserOptions) -> list[Call] | None:
     return calls
 
 
-def action_calls(text: str, options: ParserOptions) -> list[Call] | None:
+def action_calls(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return a list of Command's actions; one that says to answer without a tool is no call."""
     calls = json_calls(text, options)
     if calls is None:
@@ -178,10 +178,10 @@ def action_calls(text: str, options: ParserOptions) -> list[Call] | None:
     return [call for call in calls if call.name not in _DIRECT_ANSWERS]
 
 
-def keyed_calls(text: str, options: ParserOptions) -> list[Call] | None:
+def keyed_calls(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return calls whose name is the key: `[{"file_list": {"path": "src"}}]`."""
     del options
-    calls: list[Call | None] = []
+    calls: list[ParsedCall | None] = []
     for raw in _items(text):
         try:
             call = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
@@ -220,7 +220,7 @@ def _items(text: str) -> list[bytes]:
         return []
 
 
-def _call(raw: bytes) -> Call | None:
+def _call(raw: bytes) -> ParsedCall | None:
     try:
         call = msgspec.json.decode(raw, type=_Call)
         function = bytes(call.function)
@@ -235,12 +235,12 @@ def _call(raw: bytes) -> Call | None:
     return _named(name, call.arguments or call.parameters)
 
 
-def _named(name: str, raw: msgspec.Raw) -> Call | None:
+def _named(name: str, raw: msgspec.Raw) -> ParsedCall | None:
     arguments = object_arguments(bytes(raw))
-    return Call(name, arguments) if name and arguments is not None else None
+    return ParsedCall(name, arguments) if name and arguments is not None else None
 
 
-def _all(calls: Iterable[Call | None]) -> list[Call] | None:
+def _all(calls: Iterable[ParsedCall | None]) -> list[ParsedCall] | None:
     """Return the calls when there are any and each is one: nothing is half executed."""
     whole = list(calls)
     good = [call for call in whole if call is not None]

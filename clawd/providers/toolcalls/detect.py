@@ -28,9 +28,9 @@ from clawd.providers.toolcalls import (
     xml_calls,
 )
 from clawd.providers.toolcalls.base import (
-    Call,
     Family,
     Frames,
+    ParsedCall,
     ParsedDelta,
     ParserFactory,
     ParserOptions,
@@ -508,11 +508,11 @@ def _names_a_tool(text: str, options: ParserOptions) -> bool:
     return named is not None and named[1] in options.schemas
 
 
-def _calls(text: str, options: ParserOptions) -> list[Call]:
+def _calls(text: str, options: ParserOptions) -> list[ParsedCall]:
     """Return the calls that the text is, one after the other or in a list; none for all else."""
     fenced = _FENCED.fullmatch(text.strip())
     body = fenced["body"] if fenced else text.strip()
-    found: list[Call] = []
+    found: list[ParsedCall] = []
     at = 0
     while at < len(body):
         try:

@@ -53,7 +53,7 @@ from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm, json_c
 from clawd.providers.toolcalls.base import THINK, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.literals import Arguments
 from clawd.providers.toolcalls.pull_parser import (
-    Dialect,
+    CallDialect,
     JsonCall,
     Markers,
     PullParser,
@@ -134,7 +134,7 @@ def make_deepseek(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=DEEPSEEK_OPENINGS,
             read=_deepseek_reader(XmlReader(DEEPSEEK_TAGS, options.schemas)),
             ends=("<｜end▁of▁sentence｜>",),
@@ -260,7 +260,7 @@ def make_glm(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=(_GLM.call,),
             read=_glm_reader(_GLM, options.schemas),
             ends=("<|observation|>", "<|user|>", "<|endoftext|>", "<|role_end|>"),
@@ -272,7 +272,7 @@ def make_hunyuan(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer of Hunyuan."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=(*_HUNYUAN.sections, _HUNYUAN.call),
             read=_glm_reader(_HUNYUAN, options.schemas),
             ends=("<｜hy_eos:opensource｜>",),
@@ -380,7 +380,7 @@ def make_kimi_k2(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=KIMI_K2_OPENINGS,
             read=_read_kimi_k2_section,
             ends=("<|im_end|>", "[EOS]", "[EOT]"),
@@ -464,7 +464,7 @@ def make_llama3(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=LLAMA3_OPENINGS,
             read=_llama3_reader(options.schemas),
             starts=_LLAMA3_BRACE.texts,
@@ -592,7 +592,7 @@ def make_mistral(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=MISTRAL_OPENINGS,
             read=_read_mistral,
             ends=("</s>",),

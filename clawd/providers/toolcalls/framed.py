@@ -23,8 +23,8 @@ from typing import Any
 from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm, json_call
 from clawd.providers.toolcalls.base import (
     THINK,
-    Call,
     Family,
+    ParsedCall,
     ParserOptions,
     ToolCallParser,
     always,
@@ -32,9 +32,9 @@ from clawd.providers.toolcalls.base import (
     object_arguments,
 )
 from clawd.providers.toolcalls.literals import Arguments, accepted_by, typed
-from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
+from clawd.providers.toolcalls.marked import CallForm, Mark, marked_parser
 from clawd.providers.toolcalls.pull_parser import (
-    Dialect,
+    CallDialect,
     Markers,
     PullParser,
     Reading,
@@ -57,7 +57,7 @@ _OBJECT = re.compile(r"\s*<\|open\|>json[^<]*<\|sep\|>(.*?)<\|close\|>json<\|sep
 _K3_THOUGHTS = ("<|open|>think<|sep|>", "<|close|>think<|sep|>")
 
 
-def _kimi_call(text: str, options: ParserOptions) -> list[Call] | None:
+def _kimi_call(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     head = _CALL_HEAD.match(text)
     name = html.unescape(head[1]) if head else ""
     # Without its end a call may lack arguments: nothing else tells that it is whole.
@@ -66,7 +66,7 @@ def _kimi_call(text: str, options: ParserOptions) -> list[Call] | None:
     body = text[head.end() :].removesuffix(_CALL_END)
     if whole := _OBJECT.fullmatch(body):
         written = object_arguments(whole[1].encode("utf-8", "surrogatepass"))
-        return [Call(name, written)] if written is not None else None
+        return [ParsedCall(name, written)] if written is not None else None
     arguments, at = Arguments(options.schemas.get(name)), 0
     while found := _ARGUMENT.match(body, at):
         at = found.end()
@@ -75,10 +75,10 @@ def _kimi_call(text: str, options: ParserOptions) -> list[Call] | None:
             arguments.add_string(key, found[3])
         else:
             arguments.add(key, found[3])
-    return None if body[at:].strip() else [Call(name, arguments.text())]
+    return None if body[at:].strip() else [ParsedCall(name, arguments.text())]
 
 
-KIMI_K3 = Form(
+KIMI_K3 = CallForm(
     marks=(Mark(_CALL, "", partial(XmlBody, _CALL_END), _kimi_call),),
     drops=(
         "<|open|>response<|sep|>",
@@ -140,7 +140,7 @@ def make_muse(options: ParserOptions) -> ToolCallParser:
             source.claim()
             source.out.part()
 
-    return PullParser(options, Dialect(markers=(), read=read, begins=True, thoughts=()))
+    return PullParser(options, CallDialect(markers=(), read=read, begins=True, thoughts=()))
 
 
 _MUSE_KEY = '<atem:parameter name="%key%">'
@@ -203,7 +203,7 @@ def _part(schema: Any, word: str) -> dict[str, Any]:
     return {}
 
 
-def _minimax_calls(text: str, options: ParserOptions) -> list[Call] | None:
+def _minimax_calls(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return the calls of a section, whose tags begin with the separator."""
     calls = [_minimax_call(tag, options) for tag in _minimax_tags(text)]
     good = [call for call in calls if call is not None]
@@ -235,14 +235,16 @@ def _minimax_tags(text: str) -> list[_Tag]:
     return []
 
 
-def _minimax_call(tag: _Tag, options: ParserOptions) -> Call | None:
+def _minimax_call(tag: _Tag, options: ParserOptions) -> ParsedCall | None:
     schema = options.schemas.get(tag.text) or {}
     properties = _part(schema, "properties")
     values = {one.name: one.value(properties.get(one.name, {}), schema) for one in tag.inner}
-    return Call(tag.text, json.dumps(values, ensure_ascii=False)) if is_name(tag.text) else None
+    return (
+        ParsedCall(tag.text, json.dumps(values, ensure_ascii=False)) if is_name(tag.text) else None
+    )
 
 
-MINIMAX_M3 = Form(
+MINIMAX_M3 = CallForm(
     marks=(
         Mark(f"{_N}<tool_call>", "", partial(XmlBody, f"{_N}</tool_call>"), _minimax_calls),
         Mark("<tool_call>", "</tool_call>", JsonBody, json_calls),

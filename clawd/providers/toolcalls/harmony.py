@@ -20,7 +20,7 @@ from clawd.providers.toolcalls.base import (
     object_arguments,
     split_at_marker,
 )
-from clawd.providers.toolcalls.pull_parser import SURELY_MARKER, Output
+from clawd.providers.toolcalls.pull_parser import SURELY_MARKER, AnswerDeltas
 from clawd.providers.toolcalls.scanners import GOES_ON, JsonBody
 
 CHANNEL = "<|channel|>"
@@ -71,7 +71,7 @@ class HarmonyParser:
 
     def __init__(self, options: ParserOptions) -> None:
         self._options = options
-        self._out = Output(goes_on=options.has_begun)
+        self._out = AnswerDeltas(goes_on=options.has_begun)
         self._held = ""
         self._place = _Place.MESSAGE if options.starts_in_reasoning else _Place.HEADER
         self._raw: list[str] = []

@@ -59,9 +59,9 @@ from clawd.engine.call_frame import (
 )
 from clawd.providers.toolcalls.base import (
     THINK,
-    Call,
     Family,
     Frames,
+    ParsedCall,
     ParserOptions,
     ToolCallParser,
     action_calls,
@@ -73,7 +73,7 @@ from clawd.providers.toolcalls.base import (
     preferring,
 )
 from clawd.providers.toolcalls.literals import KEYWORDS, Arguments, gemma_calls, python_calls
-from clawd.providers.toolcalls.marked import Form, Mark, marked_parser
+from clawd.providers.toolcalls.marked import CallForm, Mark, marked_parser
 from clawd.providers.toolcalls.scanners import (
     FencedJson,
     JsonBody,
@@ -85,7 +85,7 @@ from clawd.providers.toolcalls.scanners import (
 
 HERMES_OPEN = "<tool_call>"
 MARK = Mark(HERMES_OPEN, "</tool_call>", partial(JsonBody, "{"), json_calls)
-_HERMES_FORM = Form(marks=(MARK,))
+_HERMES_FORM = CallForm(marks=(MARK,))
 
 
 def make_hermes(options: ParserOptions) -> ToolCallParser:
@@ -99,7 +99,7 @@ _GENERIC_MARKS = (
     Mark(GENERIC_OPENS[1], "```", JsonBody, json_calls),
     Mark(GENERIC_OPENS[2], "</tool_call>", JsonBody, json_calls),
 )
-_GENERIC_JSON_FORM = Form(
+_GENERIC_JSON_FORM = CallForm(
     marks=(Mark("", "", JsonBody, answer_calls, repeats=True), *_GENERIC_MARKS),
     drops=("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"),
 )
@@ -124,7 +124,7 @@ def make_generic_json(options: ParserOptions) -> ToolCallParser:
 
 APERTUS_OPEN = "<|tools_prefix|>"
 APERTUS_THOUGHTS = (("<|inner_prefix|>", "<|inner_suffix|>"),)
-_APERTUS_FORM = Form(
+_APERTUS_FORM = CallForm(
     marks=(Mark(APERTUS_OPEN, "<|tools_suffix|>", JsonBody, keyed_calls),),
     drops=("<|assistant_end|>", "<|inner_suffix|>"),
     thoughts=APERTUS_THOUGHTS[0],
@@ -147,12 +147,12 @@ _COMMAND_R_FENCE = re.compile(r"\s*+(?:```\w*+)?")
 _ENDS = ("<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>")
 
 
-def _fenced(text: str, options: ParserOptions) -> list[Call] | None:
+def _fenced(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     return action_calls(_COMMAND_R_FENCE.sub("", text, count=1), options)
 
 
-_FENCED = Form(marks=(Mark(ACTION, "```", FencedJson, _fenced),), drops=_ENDS)
-_MARKED = Form(
+_FENCED = CallForm(marks=(Mark(ACTION, "```", FencedJson, _fenced),), drops=_ENDS)
+_MARKED = CallForm(
     marks=(Mark(START_ACTION, "<|END_ACTION|>", JsonBody, action_calls),),
     drops=(
         *_ENDS,
@@ -194,29 +194,29 @@ _EVERYBODY = "all"
 _DROPS = ("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>")
 
 
-def _tagged(text: str, options: ParserOptions) -> list[Call] | None:
+def _tagged(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     del options
     return _call(*text.split(">", 1))
 
 
-def _addressed(text: str, options: ParserOptions) -> list[Call] | None:
+def _addressed(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     name, line_break, body = text.partition("\n")
     if name == _EVERYBODY and line_break:
         return []
     return _call(name, body) if options.calls else None
 
 
-def _call(name: str, body: str = "") -> list[Call] | None:
+def _call(name: str, body: str = "") -> list[ParsedCall] | None:
     arguments = object_arguments(body.encode("utf-8", "surrogatepass"))
-    return [Call(name, arguments)] if body.strip() and arguments is not None else None
+    return [ParsedCall(name, arguments)] if body.strip() and arguments is not None else None
 
 
 _NAMED = partial(NamedJson, "\n", _EVERYBODY)
-_TAGS = Form(
+_TAGS = CallForm(
     marks=(Mark(FUNCTIONARY_OPEN, "</function>", partial(NamedJson, ">"), _tagged),),
     drops=_DROPS,
 )
-_RECIPIENTS = Form(
+_RECIPIENTS = CallForm(
     marks=(Mark("", "", _NAMED, _addressed), Mark(RECIPIENT, "", _NAMED, _addressed)),
     drops=_DROPS,
     is_framed=True,
@@ -253,13 +253,13 @@ LFM2_OPEN = "<|tool_call_start|>"
 _LFM2_JSON = re.compile(r"\s*+(?:\[\s*+)?\{")
 
 
-def _python_or_json_calls(text: str, options: ParserOptions) -> list[Call] | None:
+def _python_or_json_calls(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return the calls of a list in either notation."""
     decode = json_calls if _LFM2_JSON.match(text) else python_calls
     return decode(text, options)
 
 
-_LFM2_FORM = Form(
+_LFM2_FORM = CallForm(
     marks=(Mark(LFM2_OPEN, "<|tool_call_end|>", PythonBody, _python_or_json_calls),),
     drops=("<|im_end|>", "<|endoftext|>"),
 )
@@ -293,13 +293,13 @@ _GEMMA_JSON = re.compile(r"\s*+(?:\[\s*+)?\{")
 _PRINTED = re.compile(r"print\((.*)\)", re.DOTALL)
 
 
-def _code(text: str, options: ParserOptions) -> list[Call] | None:
+def _code(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     text = text.removesuffix(_GEMMA_FENCE).strip()
     printed = _PRINTED.fullmatch(text)
     return python_calls(printed[1] if printed else text, options)
 
 
-def _gemma_asked_calls(text: str, options: ParserOptions) -> list[Call] | None:
+def _gemma_asked_calls(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return calls of offered tools in JSON or as Python calls, where nothing marks them."""
     if _GEMMA_JSON.match(text):
         return answer_calls(text, options)
@@ -309,7 +309,7 @@ def _gemma_asked_calls(text: str, options: ParserOptions) -> list[Call] | None:
     return calls
 
 
-_ASKED = Form(
+_ASKED = CallForm(
     marks=(
         Mark("", "", PythonBody, _gemma_asked_calls, repeats=True),
         Mark(TOOL_CODE, "", partial(PythonBody, _GEMMA_FENCE), _code),
@@ -317,7 +317,7 @@ _ASKED = Form(
     ),
     drops=("<end_of_turn>", "<start_of_turn>model"),
 )
-_FUNCTION = Form(
+_FUNCTION = CallForm(
     marks=(
         Mark(
             START_CALL,
@@ -328,7 +328,7 @@ _FUNCTION = Form(
     ),
     drops=("<end_of_turn>", "<start_function_response>"),
 )
-_NATIVE = Form(
+_NATIVE = CallForm(
     marks=(Mark(GEMMA_OPEN, "<tool_call|>", partial(QuotedBody, _QUOTE), gemma_calls(_QUOTE)),),
     drops=("<turn|>", "<|turn>model", "<|tool_response>", "<channel|>"),
     thoughts=GEMMA_THOUGHTS[0],
@@ -386,7 +386,7 @@ _END = "</param>"
 _DATA_END = re.compile(r"\]\]>\s*+</param>")
 
 
-def _decode(text: str, options: ParserOptions) -> list[Call] | None:
+def _decode(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     if not text.endswith(_MINICPM_CLOSE):
         return None  # without its end it may lack arguments: nothing else tells that it is whole
     text = text.removesuffix(_MINICPM_CLOSE).rstrip()
@@ -402,7 +402,7 @@ def _decode(text: str, options: ParserOptions) -> list[Call] | None:
             return None
         argument, at = written
         arguments.add_loosely(param[1], argument)
-    return [Call(name, arguments.text())]
+    return [ParsedCall(name, arguments.text())]
 
 
 def _written(text: str, at: int) -> tuple[str, int] | None:
@@ -429,7 +429,7 @@ MINICPM_FRAME = CallFrame(
         ),
     ),
 )
-_MINICPM_FORM = Form(
+_MINICPM_FORM = CallForm(
     marks=(Mark(MINICPM_OPEN, "", partial(XmlBody, _MINICPM_CLOSE), _decode),),
     drops=("<|im_end|>", "</s>"),
 )
@@ -450,10 +450,10 @@ _SOLAR_BODY = re.compile(
 _DECODER = json.JSONDecoder()
 
 
-def _rows(text: str, options: ParserOptions) -> list[Call] | None:
+def _rows(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return calls that stand one behind the other, up to a closing tag."""
     text = text.removesuffix(_ROWS_END).strip()
-    calls: list[Call] = []
+    calls: list[ParsedCall] = []
     at = 0
     while at < len(text):
         try:
@@ -468,33 +468,33 @@ def _rows(text: str, options: ParserOptions) -> list[Call] | None:
     return calls or None
 
 
-def _functions(text: str, options: ParserOptions) -> list[Call] | None:
+def _functions(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     return python_calls(text.removesuffix(_FUNCTIONS_END), options)
 
 
-def _solar_call(text: str, options: ParserOptions) -> list[Call] | None:
+def _solar_call(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     del options
     is_whole = text.endswith((_SOLAR_END, "}"))  # else the arguments may be to come yet
     found = _SOLAR_BODY.fullmatch(text.removesuffix(_SOLAR_END)) if is_whole else None
     arguments = object_arguments(found[2].encode("utf-8", "surrogatepass")) if found else None
-    return [Call(found[1], arguments)] if found and arguments is not None else None
+    return [ParsedCall(found[1], arguments)] if found and arguments is not None else None
 
 
-GRANITE = Form(
+GRANITE = CallForm(
     marks=(
         Mark("<|tool_call|>", "", JsonBody, json_calls),
         Mark(HERMES_OPEN, "</tool_call>", JsonBody, json_calls),
     ),
     drops=("<|end_of_text|>", "<|start_of_role|>assistant<|end_of_role|>"),
 )
-PHI4 = Form(
+PHI4 = CallForm(
     marks=(
         Mark("<|tool_call|>", "<|/tool_call|>", JsonBody, json_calls),
         Mark("functools", "", partial(JsonBody, "["), json_calls),
     ),
     drops=("<|end|>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>"),
 )
-NEMOTRON = Form(
+NEMOTRON = CallForm(
     marks=(
         Mark("<TOOLCALL>", "</TOOLCALL>", JsonBody, json_calls),
         Mark("<tool_calls>", "</tool_calls>", JsonBody, json_calls),
@@ -502,35 +502,35 @@ NEMOTRON = Form(
     drops=("<SPECIAL_11>", "<SPECIAL_12>", "<|eot_id|>", "<|im_end|>"),
 )
 _APRIEL_THOUGHTS = (("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"), THINK)
-APRIEL = Form(
+APRIEL = CallForm(
     marks=NEMOTRON.marks,
     drops=("[BEGIN FINAL RESPONSE]", "\n[END FINAL RESPONSE]", "<|end|>"),
     leading=_APRIEL_THOUGHTS,
 )
-GIGACHAT = Form(
+GIGACHAT = CallForm(
     marks=(
         Mark("<|function_call|>", "", partial(JsonBody, "{"), json_calls),
         Mark(_FUNCTION_TURN, "", partial(JsonBody, "{"), json_calls),
     ),
 )
-MINIMAX_M1 = Form(
+MINIMAX_M1 = CallForm(
     marks=(Mark("<tool_calls>", "", partial(XmlBody, _ROWS_END), _rows),),
     drops=("<end_of_sentence>",),
 )
-ERNIE = Form(
+ERNIE = CallForm(
     marks=(Mark(HERMES_OPEN, "</tool_call>", JsonBody, json_calls),),
     drops=("<response>\n", "\n</response>", "<|im_end|>"),
 )
-SOLAR = Form(
+SOLAR = CallForm(
     marks=(Mark(_SOLAR, "", partial(XmlBody, _SOLAR_END), _solar_call),),
     drops=("<|tool_calls|>", "<|calls|>", "<|content|>", "<|begin|>assistant", "<|end|>"),
     thoughts=("<|think|>", "<|end|>"),
 )
-OLMO3 = Form(
+OLMO3 = CallForm(
     marks=(Mark(_FUNCTIONS, "", partial(XmlBody, _FUNCTIONS_END), _functions),),
     drops=("<|im_end|>", "<|endoftext|>"),
 )
-LLAMA4 = Form(
+LLAMA4 = CallForm(
     marks=(
         Mark("", "", PythonBody, _gemma_asked_calls, repeats=True),
         Mark("<|python_start|>", "<|python_end|>", PythonBody, _python_or_json_calls),

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from clawd.engine.call_frame import ParameterForm
-from clawd.providers.toolcalls.base import Call, ParserOptions
+from clawd.providers.toolcalls.base import ParsedCall, ParserOptions
 from clawd.providers.toolcalls.pull_parser import decode
 
 KEYWORDS = ParameterForm(key="%key%=", separator=", ")
@@ -103,13 +103,13 @@ class _Writer:
         else:
             self._write(char + " ")
 
-    def call(self) -> Call | None:
+    def call(self) -> ParsedCall | None:
         text = "".join(self._parts)
         try:
             msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return None
-        return Call(self.name, text) if self.name and self.is_good else None
+        return ParsedCall(self.name, text) if self.name and self.is_good else None
 
     def _close(self, char: str) -> None:
         self._end_string()
@@ -133,7 +133,7 @@ class _Writer:
             self._strings.clear()
 
 
-def python_calls(text: str, options: ParserOptions) -> list[Call] | None:
+def python_calls(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return the calls of a list or a row of Python calls, their arguments named.
 
     None when anything else is in it. Arguments without a name are refused: which parameter they
@@ -144,7 +144,7 @@ def python_calls(text: str, options: ParserOptions) -> list[Call] | None:
         return None
     if tokens[:1] == [("mark", "[")] and tokens[-1:] == [("mark", "]")]:
         tokens = tokens[1:-1]
-    calls: list[Call] = []
+    calls: list[ParsedCall] = []
     at = 0
     while at < len(tokens):
         if calls and tokens[at] in {("mark", ","), ("mark", ";")}:
@@ -157,7 +157,7 @@ def python_calls(text: str, options: ParserOptions) -> list[Call] | None:
     return calls or None
 
 
-def gemma_calls(quote: str) -> Callable[[str, ParserOptions], list[Call] | None]:
+def gemma_calls(quote: str) -> Callable[[str, ParserOptions], list[ParsedCall] | None]:
     """Return what decodes `NAME{key:value,…}` with strings between two of these quotes."""
     mark = re.escape(quote)
     token = re.compile(
@@ -170,7 +170,7 @@ def gemma_calls(quote: str) -> Callable[[str, ParserOptions], list[Call] | None]
         re.VERBOSE | re.DOTALL,
     )
 
-    def decode(text: str, options: ParserOptions) -> list[Call] | None:
+    def decode(text: str, options: ParserOptions) -> list[ParsedCall] | None:
         name, _, body = text.strip().partition("{")
         tokens = _tokens(token, body)
         return _gemma_call(name, tokens, options) if tokens else None
@@ -193,7 +193,9 @@ def _tokens(pattern: re.Pattern[str], text: str) -> list[_Token] | None:
     return tokens
 
 
-def _python_call(tokens: list[_Token], at: int, options: ParserOptions) -> tuple[Call | None, int]:
+def _python_call(
+    tokens: list[_Token], at: int, options: ParserOptions
+) -> tuple[ParsedCall | None, int]:
     """Return the call that begins at a token, and the place after it."""
     kind, name = tokens[at]
     if kind != "bare" or not _NAME.fullmatch(name) or tokens[at + 1 : at + 2] != [("mark", "(")]:
@@ -223,7 +225,7 @@ def _python_call(tokens: list[_Token], at: int, options: ParserOptions) -> tuple
     return None, at
 
 
-def _gemma_call(name: str, tokens: list[_Token], options: ParserOptions) -> list[Call] | None:
+def _gemma_call(name: str, tokens: list[_Token], options: ParserOptions) -> list[ParsedCall] | None:
     writer = _Writer(name, options)
     for at, (kind, text) in enumerate(tokens):
         following = tokens[at + 1] if at + 1 < len(tokens) else ("", "")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from clawd.providers.toolcalls.base import THINK, Call, ParserOptions, ToolCallParser
-from clawd.providers.toolcalls.pull_parser import Dialect, Markers, PullParser, Reading, Source
+from clawd.providers.toolcalls.base import THINK, ParsedCall, ParserOptions, ToolCallParser
+from clawd.providers.toolcalls.pull_parser import CallDialect, Markers, PullParser, Reading, Source
 from clawd.providers.toolcalls.scanners import BodyScanner
 
 
@@ -29,11 +29,11 @@ class Mark(msgspec.Struct, frozen=True):
     open: str
     close: str
     scanner: Callable[[], BodyScanner]
-    decode: Callable[[str, ParserOptions], list[Call] | None]
+    decode: Callable[[str, ParserOptions], list[ParsedCall] | None]
     repeats: bool = False
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
+class CallForm(msgspec.Struct, frozen=True, kw_only=True):
     """How a family writes. No marker of a form begins with another.
 
     Attributes:
@@ -59,12 +59,12 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
 
 
-def marked_parser(options: ParserOptions, form: Form) -> ToolCallParser:
+def marked_parser(options: ParserOptions, form: CallForm) -> ToolCallParser:
     """Return the parser of one answer of a model that writes in a form."""
     reader = _FormReader(options, form)
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=(),
             read=reader.read,
             always=(*reader.opens, *form.drops, *(form.thoughts or ())[:1], *form.openings),
@@ -77,7 +77,7 @@ def marked_parser(options: ParserOptions, form: Form) -> ToolCallParser:
 
 
 class _FormReader:
-    def __init__(self, options: ParserOptions, form: Form) -> None:
+    def __init__(self, options: ParserOptions, form: CallForm) -> None:
         self._options = options
         self._form = form
         looks_for_calls = options.calls or form.is_framed

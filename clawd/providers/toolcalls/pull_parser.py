@@ -1,8 +1,8 @@
 """The parser that the families share, over text that is read forward and pauses where it runs out.
 
-First end tokens are looked for, then reasoning, then text and calls. A family adds a `Dialect`: the
-markers to look for, and a reader of what follows one. A reader is a plain function in the order of
-its format, so that no state machine is kept by hand:
+First end tokens are looked for, then reasoning, then text and calls. A family adds a `CallDialect`:
+the markers to look for, and a reader of what follows one. A reader is a plain function in the order
+of its format, so that no state machine is kept by hand:
 
     name, stop = yield from source.until(Markers("<sep>"))
     yield from source.blanks()
@@ -65,7 +65,7 @@ class Markers:
         return any(marker.startswith(text) for marker in self.texts)
 
 
-class Output:
+class AnswerDeltas:
     """The deltas of one answer.
 
     Blanks around a call and around reasoning belong to neither; parts that they separate are
@@ -166,7 +166,7 @@ class Source:
         told: the tools whose calls are told while they are written.
     """
 
-    def __init__(self, out: Output, told: frozenset[str] = frozenset()) -> None:
+    def __init__(self, out: AnswerDeltas, told: frozenset[str] = frozenset()) -> None:
         self.out = out
         self._told = told
         self._is_cut = False
@@ -400,7 +400,7 @@ class Source:
         return piece
 
 
-class Dialect(NamedTuple):
+class CallDialect(NamedTuple):
     """How a family writes.
 
     Attributes:
@@ -437,7 +437,7 @@ class PullParser:
     break between texts.
     """
 
-    def __init__(self, options: ParserOptions, dialect: Dialect) -> None:
+    def __init__(self, options: ParserOptions, dialect: CallDialect) -> None:
         self._dialect = dialect
         self._starts_in_reasoning = options.starts_in_reasoning
         self._has_begun = options.has_begun
@@ -446,7 +446,7 @@ class PullParser:
         self._starts = Markers(*(dialect.starts if options.calls else ()))
         calls = (*dialect.markers, *dialect.calls) if options.calls else ()
         self._calls = Markers(*calls)
-        self._out = Output(drafts=not options.streams, goes_on=options.has_begun)
+        self._out = AnswerDeltas(drafts=not options.streams, goes_on=options.has_begun)
         self._end_tokens = _EndTokens(dialect.ends)
         is_told = options.calls and (options.streams or options.drafts)
         told = frozenset(options.schemas) if is_told else frozenset()
@@ -555,7 +555,7 @@ class _EndTokens:
     def __init__(self, tokens: tuple[str, ...]) -> None:
         self._tokens = Markers(*tokens)
         self._passed: list[str] = []
-        self._source = Source(Output())
+        self._source = Source(AnswerDeltas())
         self._steps = self._run()
 
     def feed(self, text: str) -> str:

@@ -30,7 +30,7 @@ from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.literals import Arguments
 from clawd.providers.toolcalls.pull_parser import (
-    Dialect,
+    CallDialect,
     Markers,
     PullParser,
     Reading,
@@ -258,7 +258,7 @@ def make_qwen3_coder(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=QWEN3_CODER_OPENINGS,
             read=XmlReader(QWEN3_CODER_TAGS, options.schemas).read,
             ends=("<|im_end|>", "<|endoftext|>"),
@@ -289,7 +289,7 @@ def make_seed_oss(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=SEED_OSS_OPENINGS,
             read=XmlReader(SEED_OSS_TAGS, options.schemas).read,
             ends=("<seed:eos>",),
@@ -321,7 +321,7 @@ def make_minimax_m2(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
         options,
-        Dialect(
+        CallDialect(
             markers=MINIMAX_M2_OPENINGS,
             read=XmlReader(MINIMAX_M2_TAGS, options.schemas).read,
             ends=("[e~[",),

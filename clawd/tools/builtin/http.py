@@ -12,7 +12,7 @@ from clawd.security.network import Target, judge_url
 from clawd.security.risk import Assessment, Risk, raised
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, in_thread, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble, decoded
+from clawd.tools.builtin.transfer import Carrier, HttpRequest, Response, TransferFailure, decoded
 
 _MAX_HEADERS = 50
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
@@ -73,12 +73,12 @@ class HttpTool(Tool):
         deps = self._deps
         carrier = Carrier(deps.network, deps.resolve, timeout_s=deps.http_timeout_s)
         answer = await carrier.fetch(request, max_bytes=deps.max_response_bytes)
-        if isinstance(answer, Trouble):
+        if isinstance(answer, TransferFailure):
             return answer.result()
         return await in_thread(lambda: _told(answer))
 
 
-def _request(arguments: Arguments, target: Target) -> Request:
+def _request(arguments: Arguments, target: Target) -> HttpRequest:
     method = arguments.get("method", "GET")
     body = arguments.get("body")
     if body is not None and method != "POST":
@@ -92,7 +92,7 @@ def _request(arguments: Arguments, target: Target) -> Request:
     if "user-agent" not in names:
         headers["User-Agent"] = "clawd"
     data = body.encode("utf-8", "replace") if body is not None else None
-    return Request(method=method, target=target, headers=headers, body=data)
+    return HttpRequest(method=method, target=target, headers=headers, body=data)
 
 
 def _checked_headers(given: dict[str, Any]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from clawd.tools.builtin.deps import BuiltinDeps, FileTool, object_schema
 from clawd.tools.builtin.file_text import nearest_names
 from clawd.tools.builtin.reader import Reader, Reading
 from clawd.tools.builtin.transfer import (
-    Trouble,
+    TransferFailure,
     assess_address,
     cleaned,
     get,
@@ -110,7 +110,7 @@ class PdfExtractTool(FileTool):
     async def _fetched(self, url: str) -> _Pdf | ToolResult:
         limit = self._deps.web.max_pdf_bytes
         answer = await get(url, self._deps, max_bytes=limit)
-        if isinstance(answer, Trouble):
+        if isinstance(answer, TransferFailure):
             return answer.result()
         facts = {"url": answer.target.url, "untrusted_source": answer.target.host}
         if not _is_pdf(answer.body):

@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to send.
 
     Attributes:
@@ -131,7 +131,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class TransferFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no response; `heard` names who answered something, and may be quoted in it."""
 
     message: str
@@ -156,7 +156,7 @@ class Carrier:
         self._resolve = resolve
         self._timeout_s = timeout_s
 
-    async def fetch(self, request: Request, *, max_bytes: int) -> Response | Trouble:
+    async def fetch(self, request: HttpRequest, *, max_bytes: int) -> Response | TransferFailure:
         """Send a request, follow its redirects and read at most `max_bytes` of the body.
 
         Raises:
@@ -171,23 +171,23 @@ class Carrier:
                 return await self._follow(request, max_bytes, heard)
         except TimeoutError:
             message = f"{host} took over {self._timeout_s:g} s"
-            return Trouble(message=message, heard=host if heard else "")
+            return TransferFailure(message=message, heard=host if heard else "")
         except ClawError as error:
             if not heard and not isinstance(error, ProviderError):
                 raise
             # Where a redirect leads is the other side's text.
             told = error.message + (f" {error.hint}" if error.hint else "")
-            return Trouble(message=told, heard=host if heard else "")
+            return TransferFailure(message=told, heard=host if heard else "")
         except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
             why = str(error) or type(error).__name__
             # What was received and made no sense may be quoted in the error.
             is_unheard = isinstance(error, aiohttp.ClientConnectorError) and not heard
             message = f"{host} could not be asked: {why}"
-            return Trouble(message=message, heard="" if is_unheard else host)
+            return TransferFailure(message=message, heard="" if is_unheard else host)
 
     async def _follow(
-        self, request: Request, max_bytes: int, heard: list[Response]
-    ) -> Response | Trouble:
+        self, request: HttpRequest, max_bytes: int, heard: list[Response]
+    ) -> Response | TransferFailure:
         """Send it and follow redirects; every hop is judged as if it had been asked for."""
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._send(request, max_bytes)
@@ -197,11 +197,11 @@ class Carrier:
                 return response
             request = redirected(request, location, self._rules)
         url, host = request.target.url, request.target.host
-        return Trouble(
+        return TransferFailure(
             message=f"more than {MAX_REDIRECTS} redirects, the last to {url}", heard=host
         )
 
-    async def _send(self, request: Request, max_bytes: int) -> Response:
+    async def _send(self, request: HttpRequest, max_bytes: int) -> Response:
         from clawd.security.pinned_http import pinned_session
 
         url = request.target.url
@@ -231,7 +231,7 @@ class Carrier:
             )
 
 
-def redirected(request: Request, location: str, rules: NetworkRules) -> Request:
+def redirected(request: HttpRequest, location: str, rules: NetworkRules) -> HttpRequest:
     """Return the request that a redirect leads to.
 
     Raises:
@@ -344,20 +344,20 @@ def assess_address(url: str, rules: NetworkRules, verb: str) -> Assessment:
     return Assessment(risk=risk, reason=reason, allow_hint=hint, outward=True)
 
 
-async def get(url: str, deps: BuiltinDeps, *, max_bytes: int) -> Response | Trouble:
+async def get(url: str, deps: BuiltinDeps, *, max_bytes: int) -> Response | TransferFailure:
     """Get what is at an address; a status that is no success is a trouble.
 
     Raises:
         ClawError: the address is refused.
     """
     headers = {"User-Agent": deps.web.user_agent, "Accept": _ACCEPT}
-    request = Request(target=judge_url(url, deps.network), headers=headers)
+    request = HttpRequest(target=judge_url(url, deps.network), headers=headers)
     carrier = Carrier(deps.network, deps.resolve, timeout_s=deps.http_timeout_s)
     answer = await carrier.fetch(request, max_bytes=max_bytes)
-    if isinstance(answer, Trouble) or 200 <= answer.status < 300:
+    if isinstance(answer, TransferFailure) or 200 <= answer.status < 300:
         return answer
     said = f"HTTP {answer.status} {answer.reason}".rstrip()
-    return Trouble(message=f"{answer.target.url} answered {said}", heard=answer.target.host)
+    return TransferFailure(message=f"{answer.target.url} answered {said}", heard=answer.target.host)
 
 
 def size_of(response: Response) -> str:

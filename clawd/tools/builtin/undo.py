@@ -67,7 +67,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     """One change to take back, and what the file holds now."""
 
     change: Change
@@ -246,9 +246,9 @@ class _Undoing:
                 self._log.drop(change.number)
         return told or [f"{_word(redo=self._redo)}: nothing had to be changed"]
 
-    def _planned(self, workspace: Workspace, changes: list[Change]) -> list[Step]:
+    def _planned(self, workspace: Workspace, changes: list[Change]) -> list[UndoStep]:
         """Return what to do, or raise because of the files that are not what they should be."""
-        steps: list[Step] = []
+        steps: list[UndoStep] = []
         conflicts: list[Conflict] = []
         expected: dict[str, FileState | None] = {}
         for change in changes:
@@ -262,7 +262,7 @@ class _Undoing:
                 conflicts.append(Conflict(path=path, reason=error.message))
                 continue
             if _same(now, after) or self._force:
-                steps.append(Step(change=change, now=now))
+                steps.append(UndoStep(change=change, now=now))
             elif now is None or not _same(now, before):
                 # Else a crash came between the note and the act.
                 conflicts.append(Conflict(path=path, reason=_since(now)))
@@ -273,7 +273,7 @@ class _Undoing:
             raise _refusal(conflicts, redo=self._redo)
         return steps
 
-    def _take_back(self, workspace: Workspace, step: Step) -> str:
+    def _take_back(self, workspace: Workspace, step: UndoStep) -> str:
         change, word = step.change, _word(redo=self._redo)
         path, before = change.file.path, change.file.before
         if before is None:

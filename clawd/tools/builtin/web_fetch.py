@@ -20,7 +20,7 @@ from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.reader import MAX_CHARS, Reader, Reading
 from clawd.tools.builtin.transfer import (
     Response,
-    Trouble,
+    TransferFailure,
     assess_address,
     cleaned,
     decoded,
@@ -81,7 +81,7 @@ class WebFetchTool(Tool):
         most = self._deps.web.max_page_bytes
         limit = min(max(_MIN_BYTES, arguments.get("max_bytes", most)), most)
         answer = await get(arguments["url"], self._deps, max_bytes=limit)
-        if isinstance(answer, Trouble):
+        if isinstance(answer, TransferFailure):
             return answer.result()
         kind = kind_of(answer.body, answer.kind)
         if kind == "application/pdf":

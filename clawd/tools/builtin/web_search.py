@@ -25,7 +25,14 @@ from clawd.tools.base import (
 )
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.reader import Reader
-from clawd.tools.builtin.transfer import Carrier, Request, Response, Trouble, decoded, one_line
+from clawd.tools.builtin.transfer import (
+    Carrier,
+    HttpRequest,
+    Response,
+    TransferFailure,
+    decoded,
+    one_line,
+)
 
 MAX_RESULTS = 20
 _MAX_QUERY = 500
@@ -51,7 +58,7 @@ _CAPTCHA = re.compile(
 )
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
+class WebHit(msgspec.Struct, frozen=True, kw_only=True):
     """One result."""
 
     title: str
@@ -62,7 +69,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 class Fetch(Protocol):
     """Sends one request of an engine; `Carrier.fetch` is one."""
 
-    async def __call__(self, request: Request, *, max_bytes: int) -> Response | Trouble:
+    async def __call__(self, request: HttpRequest, *, max_bytes: int) -> Response | TransferFailure:
         """Return what came back; raises ClawError when the address is refused."""
 
 
@@ -131,7 +138,7 @@ class WebSearchTool(Tool):
             search.problems.append(f"the time limit of {self._web.search_timeout_s:g} s was met")
         return search.result()
 
-    async def _ask(self, backend: str, query: str, search: "_Search") -> list[Hit] | str:
+    async def _ask(self, backend: str, query: str, search: "_Search") -> list[WebHit] | str:
         """Ask one engine; return what it found, or why it did not."""
         web = self._web
         job = {
@@ -155,7 +162,7 @@ class WebSearchTool(Tool):
                 answer = await self._fetch(request, max_bytes=_MAX_PAGE_BYTES)
             except ClawError as error:
                 return error.message
-            if isinstance(answer, Trouble):
+            if isinstance(answer, TransferFailure):
                 search.heard += [answer.heard] if answer.heard else []
                 return answer.message
             search.heard.append(answer.target.host)
@@ -170,14 +177,14 @@ class _Search:
         self.problems: list[str] = []
         self.heard: list[str] = []
         self._wanted = wanted
-        self._hits: dict[str, Hit] = {}
+        self._hits: dict[str, WebHit] = {}
         self._has_answer = False
 
     @property
     def is_done(self) -> bool:
         return len(self._hits) >= self._wanted
 
-    def take(self, backend: str, found: list[Hit] | str) -> None:
+    def take(self, backend: str, found: list[WebHit] | str) -> None:
         """Add what an engine found, or why it did not."""
         if isinstance(found, str):
             self.problems.append(f"{backend}: {one_line(found, 300)}")
@@ -204,7 +211,7 @@ class _Search:
         return failed(f"no search engine answered. {why}. Try again later.", **facts)
 
 
-def engine_request(raw: object, backend: str, region: str, user_agent: str) -> Request:
+def engine_request(raw: object, backend: str, region: str, user_agent: str) -> HttpRequest:
     """Return the request that an engine's parser wants, where it may be sent.
 
     Raises:
@@ -237,7 +244,7 @@ def engine_request(raw: object, backend: str, region: str, user_agent: str) -> R
     if method == "POST":
         kept["Content-Type"] = "application/x-www-form-urlencoded"
     data = body.encode() if method == "POST" else None
-    return Request(method=method, target=target, headers=kept, body=data, hosts=hosts)
+    return HttpRequest(method=method, target=target, headers=kept, body=data, hosts=hosts)
 
 
 def _answer(response: Response) -> dict[str, Any]:
@@ -246,7 +253,7 @@ def _answer(response: Response) -> dict[str, Any]:
     return {"status": response.status, "text": text}
 
 
-def _found(results: object, answers: list[dict[str, Any]], problem: str) -> list[Hit] | str:
+def _found(results: object, answers: list[dict[str, Any]], problem: str) -> list[WebHit] | str:
     """Return the results, or what the engine's last page says instead."""
     hits = [hit for each in (results if isinstance(results, list) else []) if (hit := _hit(each))]
     if hits:
@@ -263,7 +270,7 @@ def _found(results: object, answers: list[dict[str, Any]], problem: str) -> list
     return f"its page could not be read ({problem})" if problem else []
 
 
-def _hit(raw: object) -> Hit | None:
+def _hit(raw: object) -> WebHit | None:
     """Return a result that leads somewhere on the web."""
     match raw:
         case {"title": str(title), "url": str(url), "snippet": str(snippet)}:
@@ -278,7 +285,7 @@ def _hit(raw: object) -> Hit | None:
         return None
     if not is_web or len(url) > _MAX_URL or re.search(r"[\x00-\x20\x7f-\x9f\u2000-\u200f]", url):
         return None
-    return Hit(title=one_line(title, 200), url=url, snippet=one_line(snippet, 400))
+    return WebHit(title=one_line(title, 200), url=url, snippet=one_line(snippet, 400))
 
 
 def _identity(url: str) -> str:

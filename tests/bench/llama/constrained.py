@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from clawd.engine.protocol import Grammar, Loaded, ModelConfig, SamplingConfig
+from clawd.engine.protocol import Grammar, ModelConfig, ModelReady, SamplingConfig
 from tests.bench.llama.aims import row
 from tests.bench.llama.bench import Bench
 from tests.bench.report import Row
@@ -62,7 +62,7 @@ def rows(bench: Bench, wanted: Sequence[str]) -> Iterator[Row]:
     )
     with WorkerClient() as worker:
         loaded = worker.load(config)
-        if not isinstance(loaded, Loaded):
+        if not isinstance(loaded, ModelReady):
             raise BenchError(f"the real model did not load: {loaded.message}")
         count = bench.scale.answer_tokens * TOKENS_PER_ANSWER
         held = Grammar(kind="json_schema", schema=SCHEMA)

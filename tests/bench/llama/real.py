@@ -18,7 +18,7 @@ import msgspec
 
 from clawd.engine.protocol import ChatMessage, Generate, Load, ModelConfig, SamplingConfig
 from clawd.engine.worker.llama import lib
-from clawd.engine.worker.loop import Engine, load_model
+from clawd.engine.worker.loop import LoadedEngine, load_model
 from tests.bench.engine_setup import EngineSetup
 from tests.bench.http.client import Connection, request_bytes
 from tests.bench.http.daemon import INJECT_OFF, running_gateway
@@ -227,7 +227,7 @@ def _steps(bench: Bench, model: Path) -> list[tuple[float, float]]:
         return [_of_steps(engine, number, inside) for number in range(bench.scale.pairs)]
 
 
-def _engine(bench: Bench, model: Path, *, streams: int) -> Engine:
+def _engine(bench: Bench, model: Path, *, streams: int) -> LoadedEngine:
     options = ModelConfig(
         path=str(model),
         n_ctx=CONTEXT_TOKENS,
@@ -292,7 +292,9 @@ def _asked(number: int, text: str, *, max_tokens: int = 0) -> Generate:
     return Generate(id=number, messages=(message,), sampling=sampling)
 
 
-def _of_steps(engine: Engine, number: int, inside: list[tuple[int, float]]) -> tuple[float, float]:
+def _of_steps(
+    engine: LoadedEngine, number: int, inside: list[tuple[int, float]]
+) -> tuple[float, float]:
     """Let one answer go on for some steps, and encode what it says as for the daemon."""
     (text,) = _texts(1, WORDS, f"step {number}")
     engine.generate(_asked(number + 1, text))

@@ -20,7 +20,7 @@ from clawd.security.file_content import FileChange, FileState
 from clawd.security.taint import TaintBook
 from clawd.service.control_socket import listen
 from clawd.tools.changes import CallFacts
-from clawd.tools.external import Problem
+from clawd.tools.external import ManifestProblem
 from clawd.wire.codec import unpack, unpack_event
 from clawd.wire.conversations import ListConversations, ShowConversation
 from clawd.wire.daemon import SetEstop
@@ -57,7 +57,7 @@ from tests.support.dispatching import Bench, Probe, bench_in
 CALL = calls(("probe", '{"text":"a"}'))
 
 
-PROBLEMS = (Problem(file="/m/CLAWD-a.tools", line=3, reason="it is broken"),)
+PROBLEMS = (ManifestProblem(file="/m/CLAWD-a.tools", line=3, reason="it is broken"),)
 
 
 def judge_of(house: House, change: PolicyChange) -> Judge:

@@ -3,23 +3,23 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.shell.hooks import MAX_MARK_BYTES, Mark, MarkReader, reply_text
+from clawctl.shell.hooks import MAX_MARK_BYTES, MarkReader, ShellMark, reply_text
 from tests.support.rows import each_row
 
 NONCE = "5f" * 16
 DONE = f"\x1b]7717;{NONCE};done;1;/srv/my project\a".encode()
 
 
-def read(*chunks: bytes) -> tuple[bytes, list[Mark]]:
+def read(*chunks: bytes) -> tuple[bytes, list[ShellMark]]:
     reader = MarkReader(NONCE)
     parts = [part for chunk in chunks for part in reader.feed(chunk)]
     shown = b"".join(part for part in parts if isinstance(part, bytes)) + reader.rest()
-    return shown, [part for part in parts if isinstance(part, Mark)]
+    return shown, [part for part in parts if isinstance(part, ShellMark)]
 
 
 def test_a_mark_is_taken_out_at_every_cut() -> None:
     data = b"before\x1b[1m" + DONE + b"after"
-    expected = (b"before\x1b[1mafter", [Mark(kind="done", value="1;/srv/my project")])
+    expected = (b"before\x1b[1mafter", [ShellMark(kind="done", value="1;/srv/my project")])
     for cut in range(len(data) + 1):
         assert read(data[:cut], data[cut:]) == expected
 
@@ -29,9 +29,9 @@ def test_marks_keep_their_place_in_the_output() -> None:
     start = f"\x1b]7717;{NONCE};start;\a".encode()
     assert reader.feed(b"$ ls\n" + start + b"file\n" + DONE) == [
         b"$ ls\n",
-        Mark(kind="start"),
+        ShellMark(kind="start"),
         b"file\n",
-        Mark(kind="done", value="1;/srv/my project"),
+        ShellMark(kind="done", value="1;/srv/my project"),
     ]
 
 
@@ -63,7 +63,7 @@ def test_a_mark_without_an_end_is_given_up_and_holds_nothing_back_for_ever() -> 
 def test_escapes_of_a_value_are_undone() -> None:
     value = rb"a\nb\\nc\e[1m\a\r"
     data = f"\x1b]7717;{NONCE};line;".encode() + value + b"\a"
-    assert read(data) == (b"", [Mark(kind="line", value="a\nb\\nc\x1b[1m\a\r")])
+    assert read(data) == (b"", [ShellMark(kind="line", value="a\nb\\nc\x1b[1m\a\r")])
 
 
 @given(st.text(alphabet="ab\\n\n%'\"$`", max_size=30))

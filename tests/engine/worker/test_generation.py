@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.engine.protocol import LOOP_TOKENS, MAX_ANSWER_TOKENS, SamplingConfig
-from clawd.engine.worker.generation import TINY_LOOP_TOKENS, Generation, StopMatcher, Utf8Decoder
+from clawd.engine.worker.generation import (
+    TINY_LOOP_TOKENS,
+    GenerationState,
+    StopMatcher,
+    Utf8Decoder,
+)
 from clawd.engine.worker.prompt import Part
 from tests.support.rows import each_row
 
@@ -52,12 +57,12 @@ def _tokens(text: str) -> list[int]:
     return [known.setdefault(word, len(known)) for word in _TOKEN.findall(text)]
 
 
-def _generation(*, stop_loops: bool = True, max_tokens: int = 1 << 20) -> Generation:
+def _generation(*, stop_loops: bool = True, max_tokens: int = 1 << 20) -> GenerationState:
     sampling = SamplingConfig(temperature=0, max_tokens=max_tokens, stop_loops=stop_loops)
-    return Generation(1, (Part(text="p", tokens=(1,), generated=False),), sampling)
+    return GenerationState(1, (Part(text="p", tokens=(1,), generated=False),), sampling)
 
 
-def _ended_after(generation: Generation, tokens: list[int] | Iterator[int]) -> int:
+def _ended_after(generation: GenerationState, tokens: list[int] | Iterator[int]) -> int:
     """Return how many tokens were taken when it ended by itself; 0 when it did not."""
     for count, token in enumerate(tokens, 1):
         if generation.push(token, b"x") is not None:
@@ -105,7 +110,7 @@ def test_r7_a_tiny_model_is_ended_while_its_answer_is_short(
 ) -> None:
     tokens = _tokens(text)
     sampling = SamplingConfig(temperature=0, max_tokens=320, loop_tokens=TINY_LOOP_TOKENS)
-    generation = Generation(1, (Part(text="p", tokens=(1,), generated=False),), sampling)
+    generation = GenerationState(1, (Part(text="p", tokens=(1,), generated=False),), sampling)
     ended = _ended_after(generation, tokens[:300])
     assert (0 < ended <= 2 * TINY_LOOP_TOKENS) == loops, (name, ended)
     assert generation.finish("stop", 1.0)[1].is_loop == loops

@@ -17,9 +17,9 @@ from clawd.engine.protocol import (
     GenerationDone,
     GenerationFailed,
     Load,
-    Loaded,
     ModelConfig,
     ModelInfo,
+    ModelReady,
     Ping,
     Pong,
     Quit,
@@ -32,7 +32,7 @@ from clawd.engine.protocol import (
 )
 from clawd.engine.worker.answers import Answers
 from clawd.engine.worker.grammar import GrammarPlanner
-from clawd.engine.worker.loop import Engine, Worker
+from clawd.engine.worker.loop import LoadedEngine, Worker
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import PromptBuilder
 from clawd.engine.worker.scheduler import Scheduler
@@ -60,11 +60,11 @@ INFO = ModelInfo(
 )
 
 
-def fake_engine(load: Load) -> Engine:
+def fake_engine(load: Load) -> LoadedEngine:
     return engine_over(FakeBackend(n_ctx=load.config.n_ctx), StateStore())
 
 
-def engine_over(backend: FakeBackend, store: StateStore) -> Engine:
+def engine_over(backend: FakeBackend, store: StateStore) -> LoadedEngine:
     scheduler = Scheduler(
         backend,
         Planner(backend, prefill_chunk=8, speculates=True),
@@ -73,7 +73,7 @@ def engine_over(backend: FakeBackend, store: StateStore) -> Engine:
         store=store,
     )
     prompts = PromptBuilder(Characters(), ChatTemplate(TEMPLATE), max_characters=20000)
-    return Engine(
+    return LoadedEngine(
         info=INFO,
         answers=Answers(Characters(), prompts, scheduler.histories),
         grammars=GrammarPlanner(compiled),
@@ -84,7 +84,7 @@ def engine_over(backend: FakeBackend, store: StateStore) -> Engine:
 class Daemon:
     """The other end: a worker in a thread, and what it said."""
 
-    def __init__(self, load_engine: Callable[[Load], Engine] = fake_engine) -> None:
+    def __init__(self, load_engine: Callable[[Load], LoadedEngine] = fake_engine) -> None:
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(LIMIT_S)
         self.errors: list[ProtocolError] = []
@@ -141,7 +141,7 @@ def generate(number: int, text: str = "hi", max_tokens: int = 5) -> Generate:
 
 def test_frames_in_one_write_are_all_answered(daemon: Daemon) -> None:
     daemon.send(load(), Ping(id=1), CountTokens(id=2, texts=("abc", "")), generate(3))
-    assert daemon.receive() == Loaded(info=INFO)
+    assert daemon.receive() == ModelReady(info=INFO)
     assert daemon.receive() == Pong(id=1, running=0, queued=0, cached_sequences=0)
     assert daemon.receive() == TokenCounts(id=2, counts=(2, 0))
     events = [daemon.receive()]
@@ -153,7 +153,7 @@ def test_frames_in_one_write_are_all_answered(daemon: Daemon) -> None:
 def test_a_frame_may_arrive_byte_by_byte(daemon: Daemon) -> None:
     for byte in encode(load()) + encode(Ping(id=1)):
         daemon.socket.sendall(bytes([byte]))
-    assert isinstance(daemon.receive(), Loaded)
+    assert isinstance(daemon.receive(), ModelReady)
     assert isinstance(daemon.receive(), Pong)
 
 
@@ -188,7 +188,7 @@ def test_a_prompt_too_long_and_a_full_queue_are_answered(daemon: Daemon) -> None
 
 def test_a_daemon_that_does_not_read_stops_the_model(daemon: Daemon) -> None:
     daemon.send(load(10_000_000), generate(1, max_tokens=0))
-    assert isinstance(daemon.receive(), Loaded)
+    assert isinstance(daemon.receive(), ModelReady)
     deadline = time.monotonic() + LIMIT_S
     while daemon.worker.unsent_bytes < MAX_UNSENT_BYTES:
         assert time.monotonic() < deadline

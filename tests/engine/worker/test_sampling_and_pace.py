@@ -12,7 +12,7 @@ from clawd.engine.worker.sampling import (
     LogitBias,
     MinP,
     Penalties,
-    Reach,
+    SampledTokens,
     Temperature,
     TopK,
     TopP,
@@ -80,12 +80,12 @@ BIASED = ((9, -1.0), (3, 2.0), (9, 1.0))
 @each_row(
     ("config", "reach"),
     [
-        (SamplingConfig(), Reach(count=40)),
-        (SamplingConfig(temperature=0), Reach(count=1)),
-        (SamplingConfig(logit_bias=BIASED), Reach(count=43, raised=(3, 9))),
-        (SamplingConfig(temperature=0, logit_bias=BIASED), Reach(count=4, raised=(3, 9))),
-        (SamplingConfig(repeat_penalty=1.1), Reach(count=104)),
-        (SamplingConfig(temperature=0, presence_penalty=0.5), Reach(count=65)),
+        (SamplingConfig(), SampledTokens(count=40)),
+        (SamplingConfig(temperature=0), SampledTokens(count=1)),
+        (SamplingConfig(logit_bias=BIASED), SampledTokens(count=43, raised=(3, 9))),
+        (SamplingConfig(temperature=0, logit_bias=BIASED), SampledTokens(count=4, raised=(3, 9))),
+        (SamplingConfig(repeat_penalty=1.1), SampledTokens(count=104)),
+        (SamplingConfig(temperature=0, presence_penalty=0.5), SampledTokens(count=65)),
         # What may rise from anywhere, or fall without a bound, can be any token.
         (SamplingConfig(repeat_penalty=0.9), None),
         (SamplingConfig(frequency_penalty=-0.1), None),
@@ -95,7 +95,7 @@ BIASED = ((9, -1.0), (3, 2.0), (9, 1.0))
     ],
 )
 def test_only_the_likeliest_and_what_is_raised_can_be_picked(
-    config: SamplingConfig, reach: Reach | None
+    config: SamplingConfig, reach: SampledTokens | None
 ) -> None:
     assert reach_of(plan_stages(config)) == reach
 

@@ -24,8 +24,8 @@ from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.statefolder import (
     STALE_S,
     BadStateError,
-    Header,
     StateFolder,
+    StateHeader,
     StoredState,
     file_size,
     is_being_written,
@@ -49,8 +49,8 @@ def state(size: int = 1000, seed: int = 1) -> Buffer:
     return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
 
 
-def header(size: int = 1000) -> Header:
-    return Header(fingerprint=PRINT, tokens=pack_tokens(TOKENS), parts=PARTS, size=size)
+def header(size: int = 1000) -> StateHeader:
+    return StateHeader(fingerprint=PRINT, tokens=pack_tokens(TOKENS), parts=PARTS, size=size)
 
 
 def written(path: Path, size: int = 1000) -> Path:

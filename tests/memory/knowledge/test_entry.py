@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from clawd.memory.knowledge.files import (
     HEADER_LIMIT_BYTES,
     MAX_SOURCES,
-    Header,
+    EntryHeader,
     clean_body,
     parse,
     render,
@@ -22,7 +22,7 @@ HEADERISH = st.sampled_from(
 )
 BODY = st.one_of(st.text(max_size=200), st.lists(HEADERISH, max_size=8).map("\n".join))
 HEADERS = st.builds(
-    Header,
+    EntryHeader,
     keywords=st.lists(KEYWORD, min_size=1, max_size=8, unique=True).map(
         lambda words: tuple(sorted(words))
     ),
@@ -34,7 +34,7 @@ HEADERS = st.builds(
 
 @given(HEADERS, BODY)
 def test_what_is_written_is_read_back_whatever_the_body_looks_like(
-    header: Header, text: str
+    header: EntryHeader, text: str
 ) -> None:
     body = clean_body(text)
     data = render(header, body)
@@ -45,8 +45,8 @@ def test_what_is_written_is_read_back_whatever_the_body_looks_like(
 
 
 @given(HEADERS, st.text(max_size=300))
-def test_a_source_cannot_end_the_header(header: Header, source: str) -> None:
-    marked = Header(keywords=header.keywords, untrusted=(source,))
+def test_a_source_cannot_end_the_header(header: EntryHeader, source: str) -> None:
+    marked = EntryHeader(keywords=header.keywords, untrusted=(source,))
     parsed = parse(render(marked, "body"))
     assert parsed.header is not None
     assert parsed.header.keywords == header.keywords
@@ -98,7 +98,7 @@ def test_a_body_has_no_control_characters_but_line_end_and_tab() -> None:
 
 def test_however_many_sources_there_are_the_header_stays_within_its_limit() -> None:
     many = tuple(f"{number} {'ü' * 500}" for number in range(1_000))
-    data = render(Header(keywords=tuple("abcdefgh"), untrusted=many), "body")
+    data = render(EntryHeader(keywords=tuple("abcdefgh"), untrusted=many), "body")
     assert len(data) < HEADER_LIMIT_BYTES
     parsed = parse(data)
     assert parsed.header is not None

@@ -11,7 +11,7 @@ from clawd.memory.knowledge.keywords import (
     KEYWORD_LIMIT,
     MAX_KEYWORDS,
     STEM_LIMIT,
-    Wanted,
+    WantedEntries,
     entry_name,
     header_keywords,
     is_plain_word,
@@ -101,8 +101,10 @@ def test_a_stem_of_64_is_taken_and_one_of_65_is_not() -> None:
 def test_a_fixed_entry_is_named_with_its_beginning() -> None:
     assert entry_name("vpn office", fixed=True).file == "fix-office_vpn.md"
     assert entry_name("fix-office_vpn", fixed=True).file == "fix-office_vpn.md"
-    assert wanted_entries("fix-office_vpn.md") == Wanted(keywords=("office", "vpn"), fixed=True)
-    assert wanted_entries("office vpn") == Wanted(keywords=("office", "vpn"))
+    assert wanted_entries("fix-office_vpn.md") == WantedEntries(
+        keywords=("office", "vpn"), fixed=True
+    )
+    assert wanted_entries("office vpn") == WantedEntries(keywords=("office", "vpn"))
 
 
 def test_a_search_takes_what_can_be_a_keyword_and_leaves_the_rest() -> None:

@@ -12,14 +12,14 @@ from clawd.config.sections import WebSection
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.tools.base import ToolResult
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.builtin.transfer import Request, Response, Trouble
+from clawd.tools.builtin.transfer import HttpRequest, Response, TransferFailure
 from clawd.tools.builtin.web_search import WebSearchTool, engine_request
 from tests.security.canary import Names, canary
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 from tests.tools.builtin.recorded_search import CAPTCHAS, PAGES, WIKIPEDIA
 
-Answer = tuple[int, str] | Trouble
+Answer = tuple[int, str] | TransferFailure
 
 
 class Engines:
@@ -31,13 +31,13 @@ class Engines:
 
     def __init__(self, answers: dict[str, list[Answer]]) -> None:
         self.answers = answers
-        self.seen: list[Request] = []
+        self.seen: list[HttpRequest] = []
 
-    async def __call__(self, request: Request, *, max_bytes: int) -> Response | Trouble:
+    async def __call__(self, request: HttpRequest, *, max_bytes: int) -> Response | TransferFailure:
         assert max_bytes == 2_000_000
         self.seen.append(request)
         answer = self.answers[request.target.host].pop(0)
-        if isinstance(answer, Trouble):
+        if isinstance(answer, TransferFailure):
             return answer
         status, text = answer
         return Response(
@@ -110,7 +110,7 @@ class _Watched:
 async def test_a_page_is_decoded_off_the_loop(bench: Bench) -> None:
     engines, threads = Engines({"www.mojeek.com": page("mojeek")}), set[int]()
 
-    async def watched(request: Request, *, max_bytes: int) -> object:
+    async def watched(request: HttpRequest, *, max_bytes: int) -> object:
         answer = await engines(request, max_bytes=max_bytes)
         return _Watched(answer, threads) if isinstance(answer, Response) else answer
 
@@ -182,7 +182,7 @@ async def test_results_of_several_engines_are_joined_without_doubles(bench: Benc
         ((403, "no"), "no machine (HTTP 403)"),
         ((503, "no"), "no machine (HTTP 503)"),
         ((500, "oops"), "it answered HTTP 500"),
-        (Trouble(message="html.duckduckgo.com took over 20 s"), "took over 20 s"),
+        (TransferFailure(message="html.duckduckgo.com took over 20 s"), "took over 20 s"),
     ],
     fresh=["bench"],
 )
@@ -261,7 +261,7 @@ async def test_without_engines_nobody_is_asked(bench: Bench) -> None:
 
 
 async def test_a_search_ends_at_its_time_limit(bench: Bench) -> None:
-    async def never(request: Request, *, max_bytes: int) -> Response | Trouble:
+    async def never(request: HttpRequest, *, max_bytes: int) -> Response | TransferFailure:
         await asyncio.Event().wait()
         raise AssertionError(request, max_bytes)
 

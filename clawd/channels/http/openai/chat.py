@@ -70,7 +70,7 @@ from clawd.wire.events import PromptProgress, ReasoningDelta
 LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")
 
 
-class Telling(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a client wants an answer told.
 
     Attributes:
@@ -95,7 +95,7 @@ class ChatAsked(msgspec.Struct, frozen=True, kw_only=True):
 
     request: ModelRequest
     choices: int
-    telling: Telling
+    telling: AnswerOptions
 
 
 def read_chat(body: dict[str, Any], request: web.Request) -> ChatAsked:
@@ -136,7 +136,7 @@ def repeated(request: ModelRequest, count: int) -> list[ModelRequest]:
     ]
 
 
-def read_telling(body: dict[str, Any], request: web.Request) -> Telling:
+def read_telling(body: dict[str, Any], request: web.Request) -> AnswerOptions:
     """Return how an answer is to be told.
 
     Raises:
@@ -144,7 +144,7 @@ def read_telling(body: dict[str, Any], request: web.Request) -> Telling:
     """
     options = flags_of(body, "stream_options")
     events = flag(options, "clawd_events", default=wants_events(request), at="stream_options")
-    return Telling(
+    return AnswerOptions(
         stream=flag(body, "stream"),
         usage=flag(options, "include_usage", at="stream_options"),
         events=events,
@@ -234,7 +234,7 @@ class ChatAnswer:
     content_type = STREAM_TYPE
     ping = PING
 
-    def __init__(self, telling: Telling, *, choices: int = 1) -> None:
+    def __init__(self, telling: AnswerOptions, *, choices: int = 1) -> None:
         self._telling = telling
         self._id = new_id("chatcmpl-")
         self._created = int(time.time())

@@ -20,7 +20,7 @@ from clawd.channels.http.body import field, invalid, read_object
 from clawd.channels.http.catalogue import find
 from clawd.channels.http.embeddings import inputs_of
 from clawd.channels.http.model_api import Answered, GatewayEvent, Generation, ModelRequest
-from clawd.channels.http.openai.chat import LIMITS, Telling, read_telling, repeated
+from clawd.channels.http.openai.chat import LIMITS, AnswerOptions, read_telling, repeated
 from clawd.channels.http.openai.fields import (
     MAX_TOP_LOGPROBS,
     flag,
@@ -71,7 +71,7 @@ class _CompletionAsked(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: tuple[ModelRequest, ...]
     choices: int
-    telling: Telling
+    telling: AnswerOptions
 
     @property
     def prompts(self) -> tuple[RawPrompt, ...]:
@@ -153,7 +153,7 @@ class CompletionAnswer:
     content_type = STREAM_TYPE
     ping = PING
 
-    def __init__(self, telling: Telling, *, before: Sequence[str], choices: int = 1) -> None:
+    def __init__(self, telling: AnswerOptions, *, before: Sequence[str], choices: int = 1) -> None:
         self._telling = telling
         self._per_prompt = choices
         self._before = tuple(before)

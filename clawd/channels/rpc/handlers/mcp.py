@@ -17,7 +17,7 @@ from clawd.errors import InvalidRequestError
 from clawd.mcp.model import RemoteTool, ServerSettings, ServerState, address_of
 from clawd.mcp.mount import load_sdk
 from clawd.mcp.tools import McpTool, assessment_of
-from clawd.plugins.loader import Installed, Review
+from clawd.plugins.loader import InstalledPlugin, Review
 from clawd.providers.abilities import Holding
 from clawd.runtime.calls import ClientKind
 from clawd.security.principal import Principal
@@ -346,7 +346,7 @@ def _facts(found: Review, by: int) -> dict[str, object]:
     return {"plugin": found.manifest.name, "digest": found.digest, "by": by}
 
 
-def _plugin_line(plugin: Installed) -> PluginLine:
+def _plugin_line(plugin: InstalledPlugin) -> PluginLine:
     manifest = plugin.manifest
     return PluginLine(
         name=plugin.name,

@@ -33,7 +33,7 @@ from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox_home import ProjectCaches
-from clawd.tools.external import Problem
+from clawd.tools.external import ManifestProblem
 from clawd.tools.jobs import Jobs
 from clawd.tools.registry import Registry
 from clawd.wire.daemon import LogPage, MetricsReport, OverrideLine, StatusReport, TailLog
@@ -108,7 +108,7 @@ class Parts:
     first_public_key_path: Path
     registry: Registry
     tool_clients: ToolClients
-    tool_problems: Callable[[], tuple[Problem, ...]]
+    tool_problems: Callable[[], tuple[ManifestProblem, ...]]
     plugins: PluginStore
     mcp: ServerDirectory
     reload_tools: Callable[[], Awaitable[None]]

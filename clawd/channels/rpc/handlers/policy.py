@@ -12,7 +12,7 @@ from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import BadLine, read_receipts
 from clawd.runtime.calls import new_call_id
-from clawd.runtime.replay import Change, PolicyChange, Replay, judge_cases, replay
+from clawd.runtime.replay import ChangedDecision, PolicyChange, Replay, judge_cases, replay
 from clawd.security.approval_rules import MAX_RULE_DAYS, host_rule
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.policy_cases import CaseOutcome, parse_cases
@@ -183,7 +183,7 @@ def _report(found: Replay) -> PolicyReplay:
     )
 
 
-def _change_line(change: Change) -> ReplayLine:
+def _change_line(change: ChangedDecision) -> ReplayLine:
     receipt, told = change.receipt, _explanation(change.assessment, change.verdict)
     return ReplayLine(
         seq=receipt.seq,

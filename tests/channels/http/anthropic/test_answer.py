@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given
 
-from clawd.channels.http.anthropic import AnthropicAnswer
+from clawd.channels.http.anthropic import MessagesAnswer
 from clawd.channels.http.model_api import GatewayEvent
 from clawd.errors import ContextFullError
 from clawd.providers.base import CallDelta, Failed, Finished, Text
@@ -15,7 +15,7 @@ from tests.channels.http.told import EVALUATED, finished, reread_sse
 
 
 def streamed(events: list[GatewayEvent], **how: Any) -> bytes:
-    answer = AnthropicAnswer(**how)
+    answer = MessagesAnswer(**how)
     pieces = [*answer.begin(Named())]
     for event in events:
         pieces += answer.take(event)
@@ -23,7 +23,7 @@ def streamed(events: list[GatewayEvent], **how: Any) -> bytes:
 
 
 def whole(events: list[GatewayEvent], **how: Any) -> dict[str, Any]:
-    value: dict[str, Any] = AnthropicAnswer(**how).whole(Named(), folded(events))
+    value: dict[str, Any] = MessagesAnswer(**how).whole(Named(), folded(events))
     return value
 
 

@@ -16,7 +16,7 @@ from clawd.channels.http.model_api import (
     Generation,
     ModelRequest,
 )
-from clawd.channels.http.openai.chat import ChatAnswer, Telling
+from clawd.channels.http.openai.chat import AnswerOptions, ChatAnswer
 from clawd.channels.http.openai.completions import CompletionAnswer
 from clawd.channels.http.openai.responses import ResponseAnswer, ResponseAsked
 from clawd.providers.base import (
@@ -111,7 +111,9 @@ def values(data: bytes, sizes: list[int]) -> list[tuple[str, str]]:
 def test_a_chat_stream_read_back_by_a_client_is_what_it_was_made_of(
     events: list[GatewayEvent], sizes: list[int], loud: bool
 ) -> None:
-    telling = Telling(stream=True, usage=True, events=loud, progress=loud, llama_progress=loud)
+    telling = AnswerOptions(
+        stream=True, usage=True, events=loud, progress=loud, llama_progress=loud
+    )
     data = written(ChatAnswer(telling), events)
     reader = OpenAIAnswer("test", "tiny")
     deltas: list[Delta] = []
@@ -138,7 +140,7 @@ def test_a_chat_stream_read_back_by_a_client_is_what_it_was_made_of(
 def test_pieces_of_a_chat_stream_join_to_the_answer_and_never_leave_valid_json(
     events: list[GatewayEvent], sizes: list[int]
 ) -> None:
-    data = written(ChatAnswer(Telling(stream=True)), events)
+    data = written(ChatAnswer(AnswerOptions(stream=True)), events)
     chunks = [json.loads(value) for _, value in values(data, sizes)[:-1]]
     mine = folded(events)
     tokens, arguments = "", {call.id: "" for call in mine.calls}
@@ -183,12 +185,12 @@ def test_a_response_stream_is_what_the_whole_response_says(
 def test_a_completion_stream_joins_to_the_whole(
     events: list[GatewayEvent], sizes: list[int], before: str
 ) -> None:
-    told = values(written(CompletionAnswer(Telling(), before=[before]), events), sizes)
+    told = values(written(CompletionAnswer(AnswerOptions(), before=[before]), events), sizes)
     assert told[-1] == ("", "[DONE]")
     text = "".join(
         choice["text"] for _, value in told[:-1] for choice in json.loads(value)["choices"]
     )
-    whole = CompletionAnswer(Telling(), before=[before]).whole(
+    whole = CompletionAnswer(AnswerOptions(), before=[before]).whole(
         [Fixed(events, "tiny", "")], [folded(events)]
     )
     assert text == whole["choices"][0]["text"] == before + folded(events).text
