@@ -40,7 +40,7 @@ async def run(
         ClawError: it cannot start; the message says why and what to do.
     """
     _lend_threads()
-    systemd = Systemd(environ)
+    systemd = Systemd()
     lock = HomeLock(loaded.layout.lock)
     await take_when_free(lock, loaded.layout.socket)
     daemon = Daemon(loaded, environ, umask=umask)

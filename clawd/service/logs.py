@@ -4,20 +4,19 @@
 """
 
 import contextlib
-import errno
-import fcntl
 import json
 import logging
 import os
 import re
+import select
 import socket
-import struct
 import sys
 import time
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 
 from typing_extensions import override
 
@@ -81,14 +80,10 @@ def _is_log(descriptor: int, path: Path) -> bool:
         return False
 
 
-# Log records as journal entries with fields, in the journal's own protocol.
+# Log records as journal entries with fields.
 #
 #     journalctl CLAWD_TOOL=shell                 what one tool did
 #     journalctl CLAWD_EVENT=tool_denied -o json  every refusal
-#
-# An entry is one datagram of `NAME=value` lines; a value of several lines is `NAME`, its length in
-# eight little-endian bytes, and itself (systemd, "Native Journal Protocol"). What is too long for a
-# datagram goes as a sealed memory file.
 
 JOURNAL_SOCKET = Path("/run/systemd/journal/socket")
 _SEND_LIMIT_S = 1.0
@@ -119,8 +114,6 @@ EVENTS: Mapping[str, tuple[str, str]] = {
 
 _NAME = re.compile(r"[^A-Z0-9_]")
 _MAX_NAME = 64
-_TOO_LONG = frozenset({errno.EMSGSIZE, errno.ENOBUFS})
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 def event_of(record: logging.LogRecord) -> str:
@@ -133,80 +126,68 @@ class JournalHandler(logging.Handler):
     """Sends records to the journal; where that does not take one, it goes to stderr instead.
 
     Args:
-        standard: attributes that every record has; all others become `CLAWD_` fields.
-        path: of the journal's socket.
+        journal: the module systemd.journal.
     """
 
-    def __init__(self, standard: frozenset[str], path: Path = JOURNAL_SOCKET) -> None:
+    def __init__(self, journal: ModuleType) -> None:
         super().__init__()
-        self._standard = standard
-        self._path = str(path)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-        self._socket.settimeout(_SEND_LIMIT_S)
+        self._journal = journal
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
         """Send the record."""
-        text = self.format(record)
-        fields = {
-            "MESSAGE": text,
-            "PRIORITY": str(PRIORITY.get(record.levelname, 6)),
-            "SYSLOG_IDENTIFIER": "clawd",
-            "LOGGER": record.name,
-            "CODE_FILE": record.pathname,
-            "CODE_LINE": str(record.lineno),
-            "CODE_FUNC": record.funcName or "",
-        }
-        event = EVENTS.get(record.getMessage())
-        if event is not None:
-            fields |= {"CLAWD_EVENT": event[0], "MESSAGE_ID": event[1]}
-        for name, value in record.__dict__.items():
-            if name not in self._standard and value is not None:
-                fields.setdefault(_field_name(name), str(value))
-        try:
-            self._send(b"".join(_line(name, value) for name, value in fields.items()))
-        except OSError:
-            # The journal is being restarted, or is full: its stream on stderr waits for it. Where
-            # that has ended too, the line is lost: a record must not end what it tells of.
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"<{fields['PRIORITY']}>{text}\n")
+        entry = _entry(record, self.format(record))
+        with contextlib.suppress(OSError, ValueError):
+            wait_for_room(str(JOURNAL_SOCKET), _SEND_LIMIT_S)
+            self._journal.send(**entry, CODE_LINE=record.lineno)
+            return
+        # The journal's stream on stderr waits for it. Where that has ended too, the line is lost: a
+        # record must not end what it reports.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"<{entry['PRIORITY']}>{entry['MESSAGE']}\n")
 
-    @override
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
-        super().close()
 
-    def _send(self, entry: bytes) -> None:
-        try:
-            self._socket.sendto(entry, self._path)
-        except OSError as error:
-            if error.errno not in _TOO_LONG:
-                raise
-            self._send_file(entry)
+def wait_for_room(address: str, limit_s: float | None = None) -> None:
+    """Wait until a datagram socket takes a message, in place of systemd-python.
 
-    def _send_file(self, entry: bytes) -> None:
-        descriptor = os.memfd_create("clawd-log", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            with os.fdopen(os.dup(descriptor), "wb") as file:
-                file.write(entry)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-            rights = struct.pack("i", descriptor)
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-            self._socket.sendmsg([], ancillary, 0, self._path)
-        finally:
-            os.close(descriptor)
+    That holds the interpreter's lock meanwhile, and so every thread, the emergency stop's as well.
+
+    Args:
+        address: a path, or `@` and a name of the abstract namespace.
+        limit_s: None for no limit.
+
+    Raises:
+        TimeoutError: there was no room.
+        OSError: there is nobody.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+        probe.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+        poll = select.poll()
+        poll.register(probe, select.POLLOUT)
+        if not poll.poll(None if limit_s is None else limit_s * 1000):
+            raise TimeoutError(address)
+
+
+def _entry(record: logging.LogRecord, text: str) -> dict[str, str]:
+    entry = {
+        "MESSAGE": text,
+        "PRIORITY": str(PRIORITY.get(record.levelname, 6)),
+        "SYSLOG_IDENTIFIER": "clawd",
+        "LOGGER": record.name,
+        "CODE_FILE": record.pathname,
+        "CODE_FUNC": record.funcName or "",
+    }
+    event = EVENTS.get(record.getMessage())
+    if event is not None:
+        entry |= {"CLAWD_EVENT": event[0], "MESSAGE_ID": event[1]}
+    for name, value in _fields(record).items():
+        if value is not None:
+            entry.setdefault(_field_name(name), str(value))
+    return {name: value.encode(errors="replace").decode() for name, value in entry.items()}
 
 
 def _field_name(name: str) -> str:
     return ("CLAWD_" + _NAME.sub("_", name.upper()))[:_MAX_NAME]
-
-
-def _line(name: str, value: str) -> bytes:
-    data = value.encode(errors="replace")
-    if b"\n" not in data:
-        return name.encode() + b"=" + data + b"\n"
-    return name.encode() + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
 
 
 # The newest lines of the log, kept in memory so that an admin can read them over the socket.
@@ -304,16 +285,21 @@ def set_up(environ: Mapping[str, str], redactor: Redactor, log_file: Path | None
 
 def _handler(environ: Mapping[str, str], log_file: Path | None) -> logging.Handler:
     if _is_journal(environ.get("JOURNAL_STREAM", "")):
-        handler: logging.Handler
-        if JOURNAL_SOCKET.exists():
-            handler = JournalHandler(_STANDARD)
-            handler.setFormatter(_Lines(bare=True))
-            return handler
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_Lines(with_priority=True))
-        return handler
+        return _journal_handler()
     handler = _stderr_handler(log_file)
     handler.setFormatter(_Json() if environ.get("CLAWD_LOG") == "json" else _Lines())
+    return handler
+
+
+def _journal_handler() -> logging.Handler:
+    try:
+        import systemd.journal as journal
+    except ImportError:  # without the extra `systemd` the journal gets lines with their priority
+        handler: logging.Handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Lines(with_priority=True))
+    else:
+        handler = JournalHandler(journal)
+        handler.setFormatter(_Lines(bare=True))
     return handler
 
 

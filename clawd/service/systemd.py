@@ -1,9 +1,4 @@
-"""What systemd is told and what it hands over: sd_notify(3) and sd_listen_fds(3), spoken here.
-
-Both protocols are a few lines each, so a plain install is a full citizen of a Type=notify unit
-without a compiler and without libsystemd.
-
-Tells systemd how the daemon is: a status line, signs of life, and more time where it needs it.
+"""What is reported to systemd and what it hands over: sd_notify(3) and sd_listen_fds(3).
 
 systemctl status clawd
  Status: "serving; 1 turn running, 2 waiting; model qwen3-8b ready"
@@ -15,22 +10,40 @@ import logging
 import os
 import socket
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING
 
+from clawd.kernel.threads import Pool
+from clawd.service.logs import wait_for_room
 from clawd.wire.safe_text import visible_line
+
+try:
+    from systemd.daemon import listen_fds_with_names, notify
+except ImportError:  # without the extra `systemd`
+
+    def notify(status: str) -> bool:
+        """Send states to the service manager, as sd_notify(3) does."""
+        address = os.environ["NOTIFY_SOCKET"]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.sendto(status.encode(), f"\0{address[1:]}" if address[0] == "@" else address)
+        return True
+
+    def listen_fds_with_names(unset_environment: bool) -> dict[int, str]:  # noqa: ARG001, FBT001 - as there
+        """Return the descriptors that were passed to this process, with their names."""
+        if os.environ.get("LISTEN_PID") != str(os.getpid()):
+            return {}
+        last = _FIRST_FD + int(os.environ.get("LISTEN_FDS", "0"))
+        names = os.environ.get("LISTEN_FDNAMES")
+        given = repeat("unknown") if names is None else names.split(":")
+        return dict(zip(range(_FIRST_FD, last), given, strict=False))
+
 
 _CONTROL = "control"
 _HTTP = "http"
 
 _FIRST_FD = 3
-_MAX_FDS = 64
 _UNNAMED = ("", "unknown")
-_MAX_UNSENT = 64
-# Said again before long: one that finds no room is not worth keeping.
-_PASSING = ("WATCHDOG=", "EXTEND_TIMEOUT_USEC=")
-_STATUS = "STATUS="
 
 _log = logging.getLogger(__name__)
 
@@ -38,59 +51,28 @@ _log = logging.getLogger(__name__)
 class Systemd:
     """The service manager's side of a daemon. Without systemd every method does nothing."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+    def __init__(self) -> None:
         self._passed: list[tuple[str, socket.socket]] | None = None
         self._has_failed = False
-        self._unsent: deque[str] = deque(maxlen=_MAX_UNSENT)
-
-    @property
-    def listens(self) -> bool:
-        """Whether there is somebody to notify."""
-        return self._environ.get("NOTIFY_SOCKET", "")[:1] in {"/", "@"}
+        self.listens = os.environ.get("NOTIFY_SOCKET", "")[:1] in {"/", "@"}
+        # A manager that is busy makes its senders wait, which the main loop must not.
+        self._sender = Pool(1, "systemd") if self.listens else None
 
     def notify(self, *states: str) -> None:
-        """Send states such as `READY=1` or `STATUS=…` (sd_notify(3)); never raises, never waits.
+        """Send states such as `READY=1` or `STATUS=…`, in order; never raises, never waits."""
+        if self._sender is not None:
+            self._sender.submit(self._send, "\n".join(states))
 
-        What the manager has no room for goes with the next call, or with `catch_up`, in order.
-        """
-        message = "\n".join(states)
-        if message.startswith(_PASSING):
-            if self.catch_up():
-                self._send(message)
-            return
-        last = self._unsent[-1] if self._unsent else ""
-        if message.startswith(_STATUS) and last.startswith(_STATUS):
-            self._unsent.pop()
-        self._unsent.append(message)
-        self.catch_up()
-
-    def catch_up(self) -> bool:
-        """Send what the manager had no room for; tell whether nothing of it is left."""
-        while self._unsent and self._send(self._unsent[0]):
-            self._unsent.popleft()
-        return not self._unsent
-
-    def _send(self, message: str) -> bool:
-        """Send a message, if there is somebody to notify; tell whether there was room for it."""
-        if not self.listens:
-            return True
-        address = self._environ["NOTIFY_SOCKET"]
-        if address.startswith("@"):  # the abstract namespace
-            address = f"\0{address[1:]}"
-        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    def _send(self, message: str) -> None:
         try:
-            with socket.socket(socket.AF_UNIX, kind) as sender:
-                sender.sendto(message.encode(errors="replace"), address)
-        except BlockingIOError:
-            return False
-        except OSError as error:
+            wait_for_room(os.environ["NOTIFY_SOCKET"])
+            notify(message)
+        except (OSError, ValueError) as error:
             if not self._has_failed:
-                _log.warning("the service manager cannot be told: %s", error.strerror or error)
+                _log.warning("the service manager cannot be reached: %s", error)
             self._has_failed = True
         else:
             self._has_failed = False
-        return True
 
     def reloading(self) -> None:
         """Say that a reload begins; `READY=1` ends it. Serves Type=notify and notify-reload."""
@@ -98,10 +80,10 @@ class Systemd:
 
     def watchdog_interval_s(self) -> float | None:
         """Return how often to send WATCHDOG=1: half of what systemd asks for; None for never."""
-        microseconds = self._environ.get("WATCHDOG_USEC", "")
+        microseconds = os.environ.get("WATCHDOG_USEC", "")
         if not microseconds.isdigit() or int(microseconds) == 0:
             return None
-        if self._environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
             return None
         return int(microseconds) / 2_000_000
 
@@ -126,18 +108,18 @@ class Systemd:
         return self._passed
 
     def _adopt(self) -> list[tuple[str, socket.socket]]:
-        count = self._environ.get("LISTEN_FDS", "")
-        if self._environ.get("LISTEN_PID") != str(os.getpid()) or not count.isdigit():
+        try:
+            given = listen_fds_with_names(False)  # noqa: FBT003 - the library's signature
+        except (OSError, ValueError) as error:
+            _log.warning("the sockets of systemd cannot be taken: %s", error)
             return []
-        names = self._environ.get("LISTEN_FDNAMES", "").split(":")
         found: list[tuple[str, socket.socket]] = []
-        for place in range(min(int(count), _MAX_FDS)):
-            name = names[place] if place < len(names) else ""
-            passed = _listening_socket(_FIRST_FD + place)
+        for descriptor, name in given.items():
+            passed = _listening_socket(descriptor)
             if passed is None:
                 _log.warning(
                     "a descriptor from systemd is no listening stream socket, it is left alone",
-                    extra={"fd": _FIRST_FD + place, "named": name},
+                    extra={"fd": descriptor, "named": name},
                 )
             else:
                 found.append((name, passed))
@@ -146,7 +128,7 @@ class Systemd:
 
 def _listening_socket(descriptor: int) -> socket.socket | None:
     try:
-        # No child may inherit the door.
+        # No child may inherit the socket.
         fcntl.fcntl(descriptor, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
         passed = socket.socket(fileno=descriptor)
     except OSError:
@@ -226,7 +208,6 @@ class Reporter:
         watchdog_s = self._systemd.watchdog_interval_s()
         interval = min(watchdog_s or LOOK_INTERVAL_S, LOOK_INTERVAL_S)
         while True:
-            self._systemd.catch_up()
             # A chain that cannot be written is not healed by waiting: systemd starts it anew.
             if watchdog_s is not None and (self._phase != "serving" or not self._daemon.problem):
                 self._systemd.notify("WATCHDOG=1")

@@ -19,6 +19,8 @@ from py_compile import PycInvalidationMode
 PREFIX = Path("usr/lib/clawd")
 SITE = PREFIX / "lib/python3.11/site-packages"
 SYSTEM_PYTHON = "/usr/bin/python3"
+# Debian's own python3-systemd, seen from SITE: it goes with the libsystemd of the machine.
+SYSTEMD = "../../../../python3/dist-packages/systemd"
 CONFIG = "home = /usr/bin\ninclude-system-site-packages = false\n"
 # Programs of the environment: one each, because -I must stand in the first line.
 PROGRAMS = {"clawd": "clawd.service.main", "clawctl": "clawctl.main"}
@@ -71,6 +73,7 @@ def main() -> int:
     prune(site)
     link_interpreter(root)
     compile_all(site)
+    (site / "systemd").symlink_to(SYSTEMD)
     return 0
 
 

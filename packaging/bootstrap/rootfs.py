@@ -27,6 +27,7 @@ PACKAGES = (
     "libstdc++6",
     "procps",
     "python3",
+    "python3-systemd",
     "systemd",
     "systemd-sysv",
 )

@@ -4,6 +4,7 @@ import re
 import subprocess
 
 import pytest
+from bootstrap.package_site import SITE
 
 from tests.support.booted import Machine
 from tests.support.machine_clawd import (
@@ -47,6 +48,17 @@ def test_an_administrator_starts_and_stops_it_by_hand(machine: Machine) -> None:
     assert shown(machine, "Result") == "success"
     assert shown(machine, "ActiveState") == "inactive"
     assert is_active(machine, "clawd.socket")
+
+
+def test_without_systemd_python_its_socket_and_its_notices_still_work(machine: Machine) -> None:
+    machine.path(f"/{SITE}/systemd").unlink()
+
+    assert "tiny demo model" in ask(machine, "alice", "hello")
+
+    assert is_active(machine)
+    assert "serving" in shown(machine, "StatusText")
+    assert entries(machine, "CLAWD_EVENT=startup") == []
+    assert "clawd started" in journal(machine)
 
 
 def test_a_killed_daemon_is_started_again_and_has_kept_what_it_was_told(machine: Machine) -> None:

@@ -6,12 +6,10 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from clawd.security.redact import Redactor
-from clawd.service import logs
 from clawd.service.logs import set_up
 from tests.support.hostile import HOSTILE
 from tests.support.rows import each_row
@@ -185,8 +183,8 @@ def test_chatty_libraries_are_held_back(capsys: pytest.CaptureFixture[str]) -> N
 def test_for_the_journal_lines_carry_their_priority(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Where the journal's socket is out of reach; else the journal gets fields instead."""
-    monkeypatch.setattr(logs, "JOURNAL_SOCKET", Path("/nonexistent"))
+    """Without the extra; with it the journal gets fields instead."""
+    monkeypatch.setitem(sys.modules, "systemd", None)
     monkeypatch.setattr(sys, "stderr", sys.__stderr__)
     about = os.fstat(2)
     set_up({"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"}, REDACTOR)

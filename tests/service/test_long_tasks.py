@@ -75,8 +75,9 @@ async def test_the_reporting_to_systemd_that_ends_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(systemd, "LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     async with daemon_in(tmp_path) as inside:
-        reporter = Reporter(Systemd({"NOTIFY_SOCKET": str(tmp_path / "nobody")}), inside.daemon)
+        reporter = Reporter(Systemd(), inside.daemon)
         reporter.start()
         reporter.ready()
         monkeypatch.setattr(reporter, "_tell", _breaks)
@@ -124,7 +125,7 @@ async def test_a_reload_that_breaks_is_told_as_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with daemon_in(tmp_path) as inside:
-        reporter = Reporter(Systemd({}), inside.daemon)
+        reporter = Reporter(Systemd(), inside.daemon)
         monkeypatch.setattr(Daemon, "reload", _breaks)
         reporter.ready()
         await lifecycle._reload(inside.daemon, reporter, asyncio.Lock())

@@ -1,20 +1,28 @@
 """What systemd is told and what it hands over, without systemd."""
 
 import contextlib
+import importlib.util
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from clawd.service.systemd import Reporter, Systemd
-from tests.support.engines import eventually
 from tests.support.inprocess import daemon_in
 from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[2]
+
+
+def library_is_there() -> bool:
+    """Return whether the extra `systemd` is installed; the folder of units is no package."""
+    with contextlib.suppress(ImportError):
+        return importlib.util.find_spec("systemd.daemon") is not None
+    return False
 
 
 def manager_at(address: str) -> socket.socket:
@@ -24,87 +32,67 @@ def manager_at(address: str) -> socket.socket:
     return made
 
 
-def test_states_of_one_call_go_as_one_message(tmp_path: Path) -> None:
-    with manager_at(str(tmp_path / "notify")) as manager:
-        Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")}).notify("READY=1", "STATUS=x")
-        assert manager.recv(4096) == b"READY=1\nSTATUS=x"
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A manager that this process is to notify."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with manager_at(str(tmp_path / "notify")) as made:
+        yield made
 
 
-def test_an_abstract_address_is_told_too() -> None:
+def test_states_of_one_call_go_as_one_message(manager: socket.socket) -> None:
+    Systemd().notify("READY=1", "STATUS=x")
+    assert manager.recv(4096) == b"READY=1\nSTATUS=x"
+
+
+def test_an_abstract_address_is_notified_too(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"clawd-test-{os.getpid()}"
+    monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
     with manager_at(f"\0{name}") as manager:
-        Systemd({"NOTIFY_SOCKET": f"@{name}"}).notify("READY=1")
+        Systemd().notify("READY=1")
         assert manager.recv(4096) == b"READY=1"
 
 
 @each_row("address", ["", "relative", "/nonexistent/notify", "vsock:2:1"])
-def test_nobody_to_tell_is_no_failure(address: str) -> None:
-    systemd = Systemd({"NOTIFY_SOCKET": address})
+def test_nobody_to_notify_is_no_failure(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    systemd = Systemd()
     systemd.notify("READY=1")
     assert systemd.listens is address.startswith("/")
+    if systemd._sender is not None:
+        systemd._sender.shutdown()
 
 
-def test_a_manager_that_does_not_read_does_not_hold_the_daemon_up(tmp_path: Path) -> None:
-    with manager_at(str(tmp_path / "notify")):
-        systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-        for _ in range(2_000):  # many more than its queue takes
-            systemd.notify("WATCHDOG=1")
+def test_a_manager_that_does_not_read_holds_nobody_up_and_gets_all_in_order(
+    manager: socket.socket,
+) -> None:
+    systemd = Systemd()
+    for _ in range(2_000):  # many more than its queue takes
+        systemd.notify("WATCHDOG=1")
+    systemd.notify("READY=1", "STATUS=a")
+    systemd.notify("STATUS=b")
+    received = [manager.recv(4096) for _ in range(2_002)]
+    assert set(received[:2_000]) == {b"WATCHDOG=1"}
+    assert received[2_000:] == [b"READY=1\nSTATUS=a", b"STATUS=b"]
 
 
-def received(manager: socket.socket) -> list[str]:
-    """Return what lies in the queue of a manager."""
-    told: list[str] = []
-    manager.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            told.append(manager.recv(4096).decode())
-    return told
-
-
-def test_what_finds_no_room_with_the_manager_is_told_later_in_order(tmp_path: Path) -> None:
-    with manager_at(str(tmp_path / "notify")) as manager:
-        systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+async def test_a_manager_that_was_busy_learns_that_the_daemon_is_ready(
+    manager: socket.socket, tmp_path: Path
+) -> None:
+    systemd = Systemd()
+    async with daemon_in(tmp_path) as inside:
+        reporter = Reporter(systemd, inside.daemon)
         for _ in range(2_000):
             systemd.notify("WATCHDOG=1")
-        for states in (["READY=1", "STATUS=a"], ["STATUS=b"], ["STATUS=c"], ["RELOADING=1"]):
-            systemd.notify(*states)
-        assert not systemd.catch_up()
-        assert set(received(manager)) == {"WATCHDOG=1"}
-        systemd.notify("WATCHDOG=1")
-        # Of two lines that nobody has seen the first is of no use any more.
-        assert received(manager) == ["READY=1\nSTATUS=a", "STATUS=c", "RELOADING=1", "WATCHDOG=1"]
-        assert systemd.catch_up()
-        assert received(manager) == []
+        reporter.ready()
+        await reporter.close()
+    received = [manager.recv(4096) for _ in range(2_001)]
+    assert received[-1].startswith(b"READY=1\nSTATUS=serving; ")
 
 
-async def test_a_manager_that_was_busy_when_it_was_told_ready_learns_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("clawd.service.systemd.LOOK_INTERVAL_S", 0.001)
-    with manager_at(str(tmp_path / "notify")) as manager:
-        systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-        async with daemon_in(tmp_path) as inside:
-            reporter = Reporter(systemd, inside.daemon)
-            for _ in range(2_000):
-                systemd.notify("WATCHDOG=1")
-            reporter.ready()
-            received(manager)
-            told: list[str] = []
-
-            def is_told() -> bool:
-                told.extend(received(manager))
-                return bool(told)
-
-            reporter.start()
-            await eventually(is_told)
-            await reporter.close()
-    assert told[0].startswith("READY=1\nSTATUS=serving; ")
-
-
-def test_a_reload_carries_the_time_that_notify_reload_wants(tmp_path: Path) -> None:
-    with manager_at(str(tmp_path / "notify")) as manager:
-        Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")}).reloading()
-        first, second = manager.recv(4096).decode().splitlines()
+def test_a_reload_carries_the_time_that_notify_reload_wants(manager: socket.socket) -> None:
+    Systemd().reloading()
+    first, second = manager.recv(4096).decode().splitlines()
     assert first == "RELOADING=1"
     assert second.startswith("MONOTONIC_USEC=")
     assert int(second.partition("=")[2]) > 0
@@ -121,13 +109,27 @@ def test_a_reload_carries_the_time_that_notify_reload_wants(tmp_path: Path) -> N
     ],
 )
 def test_the_watchdog_is_fed_twice_as_often_as_asked(
-    environ: dict[str, str], interval: float | None
+    environ: dict[str, str], interval: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Systemd(environ).watchdog_interval_s() == interval
+    with monkeypatch.context() as patch:
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        assert Systemd().watchdog_interval_s() == interval
 
 
-def adopted(names: str, *, count: str = "5", pid: str = "") -> list[str]:
-    """Hand over a control socket, a TCP socket, a datagram socket, a file and nothing."""
+# Ours, and that of systemd-python where that is installed.
+READERS = ('sys.modules["systemd"] = None', "")[: 1 + library_is_there()]
+
+
+def adopted(names: str | None, *, count: str = "4", pid: str = "") -> list[str]:
+    """Hand over a control socket, a TCP socket, a datagram socket and a file."""
+    environ = {"LISTEN_FDS": count} | ({} if names is None else {"LISTEN_FDNAMES": names})
+    first, *others = [_adopted(environ, pid, reader) for reader in READERS]
+    assert all(other == first for other in others)
+    return first
+
+
+def _adopted(environ: dict[str, str], pid: str, reader: str) -> list[str]:
     code = f"""
 import os, socket, sys
 unix = socket.socket(socket.AF_UNIX); unix.bind(""); unix.listen()
@@ -139,10 +141,10 @@ os.closerange(3, min(kept))
 for place, each in enumerate(kept):
     os.dup2(each, 3 + place)
 os.closerange(7, 64)
+os.environ |= {environ} | {{"LISTEN_PID": "{pid}" or str(os.getpid())}}
+{reader}
 from clawd.service.systemd import Systemd
-systemd = Systemd({{
-    "LISTEN_FDS": "{count}", "LISTEN_PID": "{pid}" or str(os.getpid()), "LISTEN_FDNAMES": "{names}"
-}})
+systemd = Systemd()
 found = {{"control": systemd.control_listeners(), "http": systemd.http_listeners()}}
 for name, sockets in found.items():
     for each in sockets:
@@ -161,7 +163,7 @@ def test_sockets_are_known_by_their_names_and_no_child_inherits_them() -> None:
 
 
 def test_a_socket_without_a_name_is_the_control_socket() -> None:
-    assert adopted("") == ["control 3 False"]
+    assert adopted(None) == ["control 3 False"]
 
 
 def test_a_socket_with_another_name_is_left_alone() -> None:
