@@ -25,7 +25,7 @@ CEILINGS = {
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
     "parameters that are a Callable": 250,
-    "classes with more than 12 fields": 56,
+    "classes with more than 12 fields": 55,
     "public class names that stand in two files or more": 2,
 }
 # Written so that this file does not contain what it looks for.

@@ -36,8 +36,6 @@ PROVIDERS: dict[str, dict[str, Any]] = {
 }
 SOURCE_DEFAULT = "default"
 MAX_WORKSPACE_MESSAGE = 16 * 1024
-_RULES = "rule_"
-_NOT_FRAGMENTS = frozenset({"agents_md", "workspace_message", "date"})
 ToolMode = Literal["split", "unified", "both"]
 Offered = Literal["core", "all", "auto"]
 Words = Annotated[tuple[str, ...], Field(strict=False)]
@@ -204,21 +202,12 @@ class PromptSection(Section):
         description="Told with the next message of every conversation, and again when it changes.",
     )
 
-    def fragments(self) -> dict[str, bool]:
-        """Return which fragments are on, by their ids."""
-        return {
-            name: getattr(self, name)
-            for name in type(self).model_fields
-            if name not in _NOT_FRAGMENTS and not name.startswith(_RULES)
-        }
-
-    def rules_told(self) -> dict[str, bool]:
-        """Return which rules are on, by what follows `rule_` in their keys."""
-        return {
-            name.removeprefix(_RULES): getattr(self, name)
-            for name in type(self).model_fields
-            if name.startswith(_RULES)
-        }
+    def without_built_in_text(self) -> "PromptSection":
+        """Return it with the operator's and the agent's text alone."""
+        off = ("base", "addenda", "rules", "catalogue", "environment", "guidance")
+        return self.model_copy(
+            update={**dict.fromkeys(off, False), "operator": True, "agent": True}
+        )
 
 
 class SessionFilesSection(Section):

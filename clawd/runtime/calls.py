@@ -114,7 +114,7 @@ class Calls:
 
     def tool_mode(self) -> ToolMode:
         """Return how tools are offered to models."""
-        return self._settings().tool_mode
+        return self._settings().tools.mode
 
     def _scope(
         self,
@@ -244,7 +244,7 @@ class ClientDoor:
         settings = self._clients.settings()
         allowed = self._clients.registry.allowed(self._kind.patterns())
         # Behind a program there is nobody who could answer a question.
-        return Offer((each for each in allowed if each.name != ASK), settings.tool_mode)
+        return Offer((each for each in allowed if each.name != ASK), settings.tools.mode)
 
     async def _conversation(self) -> str:
         """Return the conversation of the client; one that was deleted is made anew."""

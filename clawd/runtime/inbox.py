@@ -160,7 +160,7 @@ class Inbox:
             raise BusyError("the daemon is shutting down", retry_after_s=5.0)
         check(incoming)
         settings = self._settings()
-        if incoming.door == "socket" and not settings.cli_enabled:
+        if incoming.door == "socket" and not settings.channels.cli.enabled:
             raise ForbiddenError(
                 "conversations over the socket are switched off",
                 hint="Set enabled = true in [channels.cli] of the config.",
@@ -181,17 +181,17 @@ class Inbox:
         Raises:
             BusyError: the queue is full, or the daemon is ending.
         """
-        settings = self._settings()
+        limits = self._settings().limits
         if self._is_closing:
             raise BusyError("the daemon is shutting down", retry_after_s=5.0)
-        if live.waiting >= settings.max_queued_messages:
+        if live.waiting >= limits.max_queued_messages:
             raise BusyError(
                 f"{live.waiting} messages wait in conversation {live.record.id}", retry_after_s=5.0
             )
         live.waiting += 1
         ticket = Ticket(
             live.record.id,
-            Subscription(limit=settings.max_queued_events, stall_s=settings.follower_stall_s),
+            Subscription(limit=limits.max_queued_events, stall_s=limits.follower_stall_s),
             followers=live.attendance,
             late=late,
         )

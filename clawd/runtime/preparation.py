@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from clawd.config.schema import AgentProfile
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.providers.abilities import Thinking, ToolReading, able
 from clawd.providers.base import (
@@ -28,7 +29,7 @@ from clawd.runtime.incoming import Door, IncomingMessage, hints_for
 from clawd.runtime.message_rows import UserWords
 from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import LongMessages
-from clawd.runtime.settings import AgentSettings, RuntimeSettings
+from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.turn_plan import (
     Beginning,
     GoOn,
@@ -323,7 +324,8 @@ class Preparation:
         """
         settings = self._settings()
         doors: tuple[Door, ...] = ("socket",)
-        if settings.http_agent and settings.http_tools_allow != settings.tools_allow:
+        over_http = settings.tools_allow("http")
+        if settings.channels.http.agent and over_http != settings.tools_allow("socket"):
             doors = ("http", "socket")
         return tuple([await self._opening(settings, door, principal) for door in doors])
 
@@ -361,23 +363,22 @@ class Preparation:
             workspace=workspace,
             speakers=live.speakers if live else frozenset(),
             offered=offered,
-            tells_workspace=self._settings().prompt.options.environment,
+            tells_workspace=self._settings().prompt.parts.environment,
         )
         return await self._facts.block(scope, live.shown if live else {})
 
     def _offered(
-        self, settings: RuntimeSettings, agent: AgentSettings, incoming: IncomingMessage
+        self, settings: RuntimeSettings, agent: AgentProfile, incoming: IncomingMessage
     ) -> Offer:
         """Return what the channel, the agent and the message all offer."""
-        channel = settings.http_tools_allow if incoming.door == "http" else settings.tools_allow
         narrowing = (agent.tools_allow, incoming.tools_allow or ("*",))
         names = [{tool.name for tool in self._registry.allowed(each)} for each in narrowing]
         allowed = [
             tool
-            for tool in self._registry.allowed(channel)
+            for tool in self._registry.allowed(settings.tools_allow(incoming.door))
             if all(tool.name in offered for offered in names)
         ]
-        return Offer(allowed, incoming.tool_mode or settings.tool_mode)
+        return Offer(allowed, incoming.tool_mode or settings.tools.mode)
 
 
 def _scoped(scope: CallScope, offer: Offer, incoming: IncomingMessage) -> CallScope:
@@ -385,17 +386,21 @@ def _scoped(scope: CallScope, offer: Offer, incoming: IncomingMessage) -> CallSc
 
 
 def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:
-    limits, replace = settings.limits, msgspec.structs.replace
-    if incoming.retry is not None:
-        limits = replace(limits, retry_on_incomplete=incoming.retry)
+    loop, replace = settings.loop, msgspec.structs.replace
+    limits = TurnLimits(
+        max_tool_rounds=loop.max_tool_rounds,
+        wall_clock_budget_s=loop.wall_clock_budget_s,
+        max_response_bytes=settings.limits.max_response_bytes,
+        retry_on_incomplete=loop.retry_on_incomplete if incoming.retry is None else incoming.retry,
+    )
     if incoming.max_rounds:
         return replace(
             limits, max_tool_rounds=incoming.max_rounds, rounds_key="max_rounds of the message"
         )
-    if incoming.is_attended and settings.attended_rounds > limits.max_tool_rounds:
+    if incoming.is_attended and loop.max_tool_rounds_attended > limits.max_tool_rounds:
         return replace(
             limits,
-            max_tool_rounds=settings.attended_rounds,
+            max_tool_rounds=loop.max_tool_rounds_attended,
             rounds_key="max_tool_rounds_attended in [agent]",
         )
     return limits
@@ -403,14 +408,14 @@ def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:
 
 def _inputs(
     settings: RuntimeSettings,
-    agent: AgentSettings,
+    agent: AgentProfile,
     reader: ReadingModel,
     offer: Offer,
     chosen: str = "",
 ) -> PromptInputs:
     return PromptInputs(
-        settings=msgspec.structs.replace(settings.prompt, agent=agent.prompt),
-        told=told_of(offer, settings.offer, reader, chosen=chosen),
+        settings=msgspec.structs.replace(settings.prompt, agent=agent.system_prompt),
+        told=told_of(offer, settings.tools, reader, chosen=chosen),
     )
 
 
@@ -510,8 +515,8 @@ def _started(
 
 def _shows_results(settings: RuntimeSettings, provider: Provider, model: str) -> bool:
     """Return whether a person is to see what tools gave, and not only what the model says of it."""
-    if settings.show_results != "auto":
-        return settings.show_results == "always"
+    if settings.loop.show_results != "auto":
+        return settings.loop.show_results == "always"
     return isinstance(provider, SizeTeller) and provider.is_small(model)
 
 
@@ -520,7 +525,7 @@ def _model_for(provider: Provider, settings: RuntimeSettings) -> str:
     return settings.default_model if is_default else ""
 
 
-def _sampling(incoming: IncomingMessage, agent: AgentSettings) -> Sampling:
+def _sampling(incoming: IncomingMessage, agent: AgentProfile) -> Sampling:
     """Return the wishes of a message; its preset goes before those of its agent."""
     wishes = incoming.sampling or Sampling()
     preset = incoming.preset or wishes.preset or agent.preset

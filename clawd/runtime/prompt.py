@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from clawd.config.sections import PromptSection
 from clawd.tools.base import Tool
 from clawd.tools.offer import LOOKUP, WRITE_RULE, RequestTools, names_of, stands_for
 from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line
@@ -32,41 +33,6 @@ _SEARCHING = frozenset({"web_search", "web_fetch"})
 Text = str | Callable[[], str]
 
 
-class PreambleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which fragments stand in the prompt, by their ids; `environment` is one of the facts."""
-
-    base: bool = True
-    addenda: bool = True
-    operator: bool = True
-    rules: bool = True
-    catalogue: bool = True
-    agent: bool = True
-    environment: bool = True
-    guidance: bool = True
-
-    @classmethod
-    def own_text_only(cls) -> "PreambleOptions":
-        """Return the options that drop all built-in text: the operator's and agent's stay."""
-        return cls(
-            base=False,
-            addenda=False,
-            rules=False,
-            catalogue=False,
-            environment=False,
-            guidance=False,
-        )
-
-
-class RuleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rules stand in the fragment of that name."""
-
-    tools: bool = True
-    writing: bool = True
-    cutoff: bool = True
-    lookup: bool = True
-    sources: bool = True
-
-
 class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator says about the prompt.
 
@@ -76,16 +42,14 @@ class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
             fragment is computed, so once until somebody marks it dirty.
         agent: the prompt of the chosen agent.
         knowledge_cutoff: `YYYY-MM` of the model, or empty.
-        options: which fragments stand in the prompt.
-        rules: which rules stand in theirs.
+        parts: which fragments stand in the prompt, and which rules in theirs.
     """
 
     base: str = ""
     operator: Text = ""
     agent: str = ""
     knowledge_cutoff: str = ""
-    options: PreambleOptions = PreambleOptions()
-    rules: RuleOptions = RuleOptions()
+    parts: PromptSection = PromptSection()
 
 
 class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +68,7 @@ class _Fragment(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the prompt.
 
     Attributes:
-        id: its name in `PreambleOptions`.
+        id: its key in the section of the prompt.
         needs: what of the inputs it is made of; it is dirty when that is not what it was.
         text: makes it; empty leaves it out.
     """
@@ -145,8 +109,8 @@ class Preamble:
 
     def fragments(self) -> tuple[tuple[str, str], ...]:
         """Return id and text of the fragments that stand in the prompt, in their order."""
-        options = self._inputs.settings.options
-        wanted = [fragment for fragment in FRAGMENTS if getattr(options, fragment.id)]
+        parts = self._inputs.settings.parts
+        wanted = [fragment for fragment in FRAGMENTS if getattr(parts, fragment.id)]
         for fragment in wanted:
             if fragment.id not in self._clean:
                 self._clean[fragment.id] = fragment.text(self._inputs).strip()
@@ -188,19 +152,20 @@ def _operator(inputs: PromptInputs) -> str:
 
 def _rules(inputs: PromptInputs) -> str:
     settings, offered = inputs.settings, stands_for(inputs.tools)
+    parts = settings.parts
     lines: list[str] = []
-    if settings.rules.tools:
+    if parts.rule_tools:
         where = f", and those that {LOOKUP} shows" if inputs.told.others else ""
         only = f"Call only the tools you are offered{where}; there are no others."
         lines.append(only if offered else "You have no tools in this conversation.")
-    if settings.rules.writing and offered & _WRITING:
+    if parts.rule_writing and offered & _WRITING:
         lines.append(WRITE_RULE)
-    if settings.rules.cutoff and settings.knowledge_cutoff:
+    if parts.rule_cutoff and settings.knowledge_cutoff:
         cutoff = single_line(settings.knowledge_cutoff, NAME_LIMIT)
         lines.append(f"Your knowledge ends in {cutoff}; say so when it matters.")
-    if settings.rules.lookup and offered & _REMEMBERING and offered & _SEARCHING:
+    if parts.rule_lookup and offered & _REMEMBERING and offered & _SEARCHING:
         lines.append(_knowledge_loop(offered))
-    if settings.rules.sources:
+    if parts.rule_sources:
         lines.append("Name your sources: files, pages and memory.")
     return "\n".join(["[rules]", *lines]) if lines else ""
 
@@ -232,7 +197,7 @@ def _guidance(_inputs: PromptInputs) -> str:
 def _rule_inputs(inputs: PromptInputs) -> object:
     settings = inputs.settings
     names = [tool.name for tool in inputs.tools]
-    return names, bool(inputs.told.others), settings.knowledge_cutoff, settings.rules
+    return names, bool(inputs.told.others), settings.knowledge_cutoff, settings.parts
 
 
 FRAGMENTS = (

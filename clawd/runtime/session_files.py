@@ -122,7 +122,9 @@ class LongMessages:
             return ""
         cut = cut_message(
             text,
-            shown_bytes=min(size_bytes * room.wanted // tokens, settings.max_inline_message_bytes),
+            shown_bytes=min(
+                size_bytes * room.wanted // tokens, settings.limits.max_inline_message_bytes
+            ),
             file=name,
             is_readable=plan.calls_tools and READER in (plan.scope.offered or ()),
         )

@@ -1,27 +1,13 @@
 """What the config says to the runtime, as plain values; a reload replaces them as a whole."""
 
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from clawd.config.sections import CompressionSection
+from clawd.config.schema import AgentProfile, AgentSection, ChannelsSection, LimitsSection
+from clawd.config.sections import CompressionSection, ToolsSection
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.runtime.prompt import PromptSettings
-from clawd.runtime.turn_plan import TurnLimits
-from clawd.tools.offer import OfferRules
-from clawd.tools.registry import ToolMode
-
-Titles = Literal["first-words", "model"]
-
-
-class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A named agent: its prompt, its model and sampling ("" is the default) and its tools."""
-
-    prompt: str = ""
-    model: str = ""
-    preset: str = ""
-    tools_allow: tuple[str, ...] = ("*",)
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,58 +16,37 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workspace: where a conversation works unless it names a folder.
         workspace_roots: a folder it names must lie under one of these.
-        tools_allow: patterns of the names of flat tools that are offered on the socket.
-        http_tools_allow: the same for the HTTP gateway.
-        http_agent: whether clawd's own loop answers there.
-        http_keeps: whether its conversations stay in memory.
-        tool_mode: how they are offered: flat, as `fs` and `web`, or in both ways.
-        offer: which of them requests carry.
-        max_queued_events: kept for a slow reader before its deltas are merged.
-        follower_stall_s: a reader that takes nothing for that long is cut off.
-        cli_enabled: whether conversations may be held over the socket.
-        agents: the named agents.
         home: clawd's own home, which is nobody's workspace.
-        agents_md: whether AGENTS.md of a workspace is shown to the model.
-        workspace_message: of the operator, for every answer.
-        compression: when the beginning of a conversation gives way to a summary.
-        titles: where the titles of conversations come from.
-        show_results: whether a person sees what tools gave; `auto` beside answers of small models.
+        loop: the section of the agent loop.
+        agents: the named agents.
     """
 
     workspace: Path
     workspace_roots: tuple[Path, ...]
     default_provider: str
     default_model: str
-    tools_allow: tuple[str, ...] = ("*",)
-    http_tools_allow: tuple[str, ...] = ("*",)
-    http_agent: bool = True
-    http_keeps: bool = True
-    tool_mode: ToolMode = "split"
-    offer: OfferRules = OfferRules()
-    prompt: PromptSettings = PromptSettings()
-    limits: TurnLimits = TurnLimits()
-    attended_rounds: int = 25
-    max_queued_messages: int = 64
-    max_inline_message_bytes: int = 64 * 1024
-    max_queued_events: int = 1000
-    follower_stall_s: float = 30.0
-    cli_enabled: bool = True
-    agents: dict[str, AgentSettings] = {}
     home: Path | None = None
-    agents_md: bool = True
-    workspace_message: str = ""
+    channels: ChannelsSection = ChannelsSection()
+    tools: ToolsSection = ToolsSection()
+    prompt: PromptSettings = PromptSettings()
+    loop: AgentSection = AgentSection()
+    limits: LimitsSection = LimitsSection()
     compression: CompressionSection = CompressionSection()
-    titles: Titles = "first-words"
-    show_results: Literal["auto", "always", "never"] = "auto"
+    agents: dict[str, AgentProfile] = {}
 
-    def agent(self, name: str) -> AgentSettings:
+    def tools_allow(self, door: str) -> tuple[str, ...]:
+        """Return patterns of the names of flat tools that a channel offers."""
+        channel = self.channels.http if door == "http" else self.channels.cli
+        return channel.tools_allow
+
+    def agent(self, name: str) -> AgentProfile:
         """Return the agent of this name; "" is the plain one.
 
         Raises:
             NotFoundError: there is none; the message names those that are.
         """
         if not name:
-            return AgentSettings()
+            return AgentProfile()
         if name not in self.agents:
             known = ", ".join(sorted(self.agents)) or "none"
             raise NotFoundError(f"there is no agent {name!r}; configured: {known}")

@@ -22,7 +22,6 @@ from clawd.runtime.incoming import IncomingMessage
 from clawd.runtime.model_request import Emit
 from clawd.runtime.preparation import PreparedTurn
 from clawd.runtime.session_files import FileSummaries
-from clawd.runtime.settings import Titles
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.transcript import TITLER, title_request
 from clawd.runtime.turn_plan import TurnPlan, request_of
@@ -66,7 +65,7 @@ class Titler:
         book: ConversationBook,
         *,
         summariser: Summariser,
-        titles: Callable[[], Titles],
+        titles: Callable[[], str],
     ) -> None:
         self._conversations = conversations
         self._book = book

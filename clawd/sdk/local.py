@@ -21,7 +21,6 @@ from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, InvalidRequestError, ModelNotFoundError, StorageError
 from clawd.paths import expanded, layout
 from clawd.providers.base import Provider
-from clawd.runtime.prompt import PreambleOptions
 from clawd.runtime.settings import RuntimeSettings
 from clawd.sdk.client import Client
 from clawd.sdk.plans import LocalPlan, SessionBackend
@@ -146,24 +145,22 @@ def _model(name: str, environ: dict[str, str]) -> str:
 
 def _adjusted(runtime: RuntimeSettings, prompt: Prompt, tools: tuple[str, ...]) -> RuntimeSettings:
     before = runtime.prompt
-    options = before.options
+    parts = before.parts
     base = prompt.base or before.base
     if prompt.own_text_only:
-        own = PreambleOptions.own_text_only()
-        options = msgspec.structs.replace(own, base=bool(base))
+        parts = parts.without_built_in_text().model_copy(update={"base": bool(base)})
     configured = before.operator if isinstance(before.operator, str) else before.operator()
     told = msgspec.structs.replace(
         before,
         base=base,
         operator="\n\n".join(filter(None, (configured, prompt.appended))),
-        options=msgspec.structs.replace(options, **prompt.flags),
+        parts=parts.model_copy(update=prompt.flags),
     )
-    return msgspec.structs.replace(
-        runtime,
-        prompt=told,
-        tools_allow=(*runtime.tools_allow, *tools),
-        cli_enabled=True,  # that is about the socket, and this program is not at it
-    )
+    # Whether it is enabled is about the socket, and this program is not at it.
+    allowed = (*runtime.channels.cli.tools_allow, *tools)
+    cli = runtime.channels.cli.model_copy(update={"tools_allow": allowed, "enabled": True})
+    channels = runtime.channels.model_copy(update={"cli": cli})
+    return msgspec.structs.replace(runtime, prompt=told, channels=channels)
 
 
 def _in_use(error: ClawError, home: Path) -> ClawError:

@@ -46,7 +46,7 @@ def care_for(
         models=models,
     )
     titler = Titler(
-        memory.conversations, book, summariser=summariser, titles=lambda: state.runtime.titles
+        memory.conversations, book, summariser=summariser, titles=lambda: state.runtime.loop.titles
     )
     summaries = FileSummaries(
         memory.session_files,
@@ -75,7 +75,7 @@ def fact_sources(
         Participants(),
         SaidOf("memory_vocabulary", knowledge.vocabulary, tools=_READING_NOTES),
         SessionFilesFact(memory.session_files),
-        WorkspaceMessage(lambda: state.runtime.workspace_message),
+        WorkspaceMessage(lambda: state.runtime.prompt.parts.workspace_message),
         AgentsMd(taint.files, lambda workspace: _agents_md(state, workspace)),
     )
 
@@ -91,7 +91,7 @@ def _agents_md(state: State, workspace: Path) -> AgentsMdSettings:
     runtime = state.runtime
     roots = (runtime.workspace, *runtime.workspace_roots)
     return AgentsMdSettings(
-        is_on=runtime.agents_md,
+        is_on=runtime.prompt.parts.agents_md,
         rules=path_rules(state.policy, workspace=workspace, home=runtime.home),
         roots=tuple(root.resolve() for root in roots),
     )

@@ -135,7 +135,7 @@ def _doors(daemon: Daemon) -> Callable[[Caller], ToolDoor]:
     """Return what finds the tools of a caller; the calls of a key belong to one conversation."""
     clients = daemon.handlers.parts.tool_clients
     kind = ClientKind(
-        label="MCP client over HTTP", patterns=lambda: daemon.state.runtime.http_tools_allow
+        label="MCP client over HTTP", patterns=lambda: daemon.state.runtime.tools_allow("http")
     )
     doors: dict[tuple[int, str, Role], ToolDoor] = {}
 

@@ -25,11 +25,9 @@ from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider, RetrySettings, UnavailableProvider
 from clawd.providers.router import Labels, RoutedProvider, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider, load_script
-from clawd.runtime.prompt import PreambleOptions, PromptSettings, RuleOptions
-from clawd.runtime.settings import AgentSettings, RuntimeSettings
-from clawd.runtime.turn_plan import TurnLimits
+from clawd.runtime.prompt import PromptSettings
+from clawd.runtime.settings import RuntimeSettings
 from clawd.security.policy import PolicySettings
-from clawd.tools.offer import OfferRules
 from clawd.wire.models import ModelLine, ModelList, ProviderLine
 
 # Providers that are servers, made of their sections and keys.
@@ -397,45 +395,18 @@ def runtime_of(loaded: Loaded) -> RuntimeSettings:
         workspace_roots=config.security.workspace_roots,
         default_provider=config.default_provider,
         default_model=config.default_model,
-        tools_allow=config.channels.cli.tools_allow,
-        http_tools_allow=config.channels.http.tools_allow,
-        http_agent=config.channels.http.agent,
-        http_keeps=config.channels.http.keep_conversations,
-        tool_mode=config.tools.mode,
-        offer=OfferRules(kind=config.tools.offer, core=config.tools.core),
+        channels=config.channels,
+        tools=config.tools,
         prompt=PromptSettings(
             base=config.agent.system_prompt,
             operator=config.agent.system_append,
             knowledge_cutoff=config.agent.knowledge_cutoff,
-            options=PreambleOptions(**config.prompt.fragments()),
-            rules=RuleOptions(**config.prompt.rules_told()),
+            parts=config.prompt,
         ),
-        agents_md=config.prompt.agents_md,
-        workspace_message=config.prompt.workspace_message,
-        limits=TurnLimits(
-            max_tool_rounds=config.agent.max_tool_rounds,
-            wall_clock_budget_s=config.agent.wall_clock_budget_s,
-            max_response_bytes=config.limits.max_response_bytes,
-            retry_on_incomplete=config.agent.retry_on_incomplete,
-        ),
-        attended_rounds=config.agent.max_tool_rounds_attended,
+        loop=config.agent,
+        limits=config.limits,
         compression=config.compression,
-        titles=config.agent.titles,
-        show_results=config.agent.show_results,
-        max_queued_messages=config.limits.max_queued_messages,
-        max_inline_message_bytes=config.limits.max_inline_message_bytes,
-        max_queued_events=config.limits.max_queued_events,
-        follower_stall_s=config.limits.follower_stall_s,
-        cli_enabled=config.channels.cli.enabled,
-        agents={
-            name: AgentSettings(
-                prompt=agent.system_prompt,
-                model=agent.model,
-                preset=agent.preset,
-                tools_allow=agent.tools_allow,
-            )
-            for name, agent in config.agents.items()
-        },
+        agents=config.agents,
     )
 
 

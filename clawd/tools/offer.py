@@ -8,11 +8,12 @@ the same schemas. The mode decides how the tools are spelled: flat (`split`), as
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 from typing_extensions import override
 
+from clawd.config.sections import ToolsSection
 from clawd.providers.base import ToolSpec
 from clawd.providers.ledger import estimate_tokens, tool_text
 from clawd.security.risk import Assessment
@@ -43,7 +44,6 @@ MCP_SOURCE = "mcp:"
 LOOKUP = "tool_lookup"
 """The tool that shows how the others are called; where it is not offered, all are told."""
 
-OfferKind = Literal["core", "all", "auto"]
 
 ALL_SHARE = 0.05
 """All tools are told where their schemas take at most this share of the context."""
@@ -82,18 +82,6 @@ class OfferEntry(msgspec.Struct, frozen=True, kw_only=True):
     short: str
     parameters: dict[str, Any]
     group: str = ""
-
-
-class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator says of the tools that requests carry.
-
-    Attributes:
-        kind: all of them, the core, or what fits the model.
-        core: the built-in tools that are always told, beside `tool_lookup`.
-    """
-
-    kind: OfferKind = "all"
-    core: tuple[str, ...] = ()
 
 
 class ReadingModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +195,7 @@ class Offer:
 
 
 def told_of(
-    offer: Offer, rules: OfferRules, reader: ReadingModel, *, chosen: str = ""
+    offer: Offer, rules: ToolsSection, reader: ReadingModel, *, chosen: str = ""
 ) -> RequestTools:
     """Return what requests carry of an offer.
 
@@ -244,9 +232,9 @@ def told_of(
     return RequestTools(tools=tuple(tools), others=tuple(others), hidden=offer.hidden, is_lean=True)
 
 
-def _wants_core(offer: Offer, rules: OfferRules, reader: ReadingModel) -> bool:
-    if rules.kind != "auto":
-        return rules.kind == "core"
+def _wants_core(offer: Offer, rules: ToolsSection, reader: ReadingModel) -> bool:
+    if rules.offer != "auto":
+        return rules.offer == "core"
     if not reader.reads_tools:
         return False
     if not reader.reads_schemas and len(offer.shown) <= MAX_BRIEF:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from clawd.config.sections import ToolsSection
 from clawd.providers.base import Provider
 from clawd.runtime.approval_prompts import PersonAtDoor, Questions
 from clawd.runtime.compressor import Compressor
@@ -44,6 +45,7 @@ class House:
             workspace_roots=(),
             default_provider="mock",
             default_model="small",
+            tools=ToolsSection(offer="all"),
         )
         self.person = PersonAtDoor(Questions())
         self.sources: list[FactSource] = []
@@ -85,7 +87,7 @@ class House:
             memory.conversations,
             self.book,
             summariser=summariser,
-            titles=lambda: self.settings.titles,
+            titles=lambda: self.settings.loop.titles,
         )
         self.summaries = FileSummaries(
             memory.session_files,

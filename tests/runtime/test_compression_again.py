@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from typing_extensions import override
 
+from clawd.config.schema import AgentSection
 from clawd.errors import ContextFullError
 from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import StoredMessage
@@ -81,7 +82,7 @@ async def test_the_words_a_turn_works_for_stay_through_all_compressions_of_it(be
         return calls(*two, ids=[f"a{number}", f"b{number}"])
 
     house = counting(bench, answer)
-    house.change(limits=msgspec.structs.replace(house.settings.limits, max_tool_rounds=40))
+    house.change(loop=AgentSection(max_tool_rounds=40))
     finished = await house.say("please read it all")
     model = model_of(house)
     first, *_, last = await made(house, finished.conversation_id)
@@ -169,8 +170,7 @@ async def test_the_time_of_a_turn_holds_for_its_summaries(bench: Bench) -> None:
     pause = Pause()
     house = counting(bench, lambda _: next(hops), [pause, *says("late")])
     conversation_id = await talk(house, 5)
-    limits = msgspec.structs.replace(house.settings.limits, wall_clock_budget_s=60.0)
-    house.change(limits=limits)
+    house.change(loop=AgentSection(wall_clock_budget_s=60.0))
     ticket = await house.send("please read it all", conversation_id=conversation_id)
     async with asyncio.timeout(LIMIT_S):
         await pause.reached.wait()

@@ -4,9 +4,9 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
+from clawd.config.schema import AgentSection
 from clawd.config.sections import CompressionSection
 from clawd.errors import BusyError, ContextFullError, InvalidRequestError, ProviderError
 from clawd.memory.checkpoints import Checkpoint
@@ -238,7 +238,7 @@ async def test_a_turn_of_many_rounds_with_huge_results_stays_in_its_budget(bench
 
     house = counting(bench, answer)
     model = model_of(house)
-    house.change(limits=msgspec.structs.replace(house.settings.limits, max_tool_rounds=40))
+    house.change(loop=AgentSection(max_tool_rounds=40))
     finished = await house.say("please read it all")
     assert finished.text == "done"
     assert finished.usage.rounds == 30
@@ -500,7 +500,7 @@ async def test_r10_within_a_turn_the_wish_follows_an_answer_never_a_result(bench
         return calls(("probe", arguments), ids=[f"r{number}"])
 
     house = on_this_machine(bench, answer)
-    house.change(limits=msgspec.structs.replace(house.settings.limits, max_tool_rounds=40))
+    house.change(loop=AgentSection(max_tool_rounds=40))
     assert (await house.say("please read it all")).text == "done"
     model = model_of(house)
     assert [asked.messages[-2].content for asked in model.side] == [PAUSED] * len(model.side)

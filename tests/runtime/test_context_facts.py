@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawd.config.schema import ChannelsSection, CliSection
+from clawd.config.sections import PromptSection
 from clawd.providers.base import strip_context_block
 from clawd.runtime.context import with_block
 from clawd.runtime.context_facts import (
@@ -27,6 +29,7 @@ from clawd.runtime.context_facts import (
     shown_as,
     user_name,
 )
+from clawd.runtime.prompt import PromptSettings
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
 from tests.runtime.inboxes import House
@@ -201,13 +204,14 @@ def test_hostile_facts_stay_in_their_block_and_none_looks_like_another(
 
 async def test_the_workspace_message_is_told_again_only_when_it_changes(bench: Bench) -> None:
     house = House(bench, says("ok"))
-    house.sources = [WorkspaceMessage(lambda: house.settings.workspace_message)]
+    house.sources = [WorkspaceMessage(lambda: house.settings.prompt.parts.workspace_message)]
     house.restart()
-    house.change(workspace_message="The release is on Friday.\nAsk before you touch it.")
+    text = "The release is on Friday.\nAsk before you touch it."
+    house.change(prompt=PromptSettings(parts=PromptSection(workspace_message=text)))
     conversation = (await house.say("one")).conversation_id
     await house.say("two", conversation)
     house.restart()
-    house.change(workspace_message="")
+    house.change(prompt=PromptSettings())
     await house.say("three", conversation)
     await house.say("four", conversation)
     said = [m.content or "" for m in house.model.requests[-1].messages if m.role == "user"]
@@ -243,7 +247,7 @@ async def test_a_vocabulary_is_told_where_its_tools_are_offered(bench: Bench) ->
     house.restart()
     conversation = (await house.say("one")).conversation_id
     assert bench.taint.is_tainted(conversation)
-    house.change(tools_allow=("other",))
+    house.change(channels=ChannelsSection(cli=CliSection(tools_allow=("other",))))
     await house.say("two", conversation)
     said = [m.content or "" for m in house.model.requests[-1].messages if m.role == "user"]
     assert "memory_vocabulary: adapter 3\n" in said[0]

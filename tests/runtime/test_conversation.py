@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from clawd.config.schema import AgentProfile, ChannelsSection, CliSection
+from clawd.config.sections import ToolsSection
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError, ProviderError
 from clawd.providers.base import Message, ToolCall, strip_context_block
 from clawd.receipts.record import sha256_hex
@@ -252,10 +254,9 @@ async def test_a_conversation_in_which_a_call_runs_keeps_its_taint(bench: Bench)
 
 
 async def test_a_turn_samples_by_its_preset_else_by_its_agents(bench: Bench) -> None:
-    from clawd.runtime.settings import AgentSettings
 
     house = House(bench, says("ok"))
-    house.change(agents={"poet": AgentSettings(preset="wild")})
+    house.change(agents={"poet": AgentProfile(preset="wild")})
 
     def preset() -> str:
         sampling = house.model.requests[-1].sampling
@@ -281,10 +282,9 @@ async def test_an_unknown_preset_is_refused_before_a_conversation_is_opened(benc
 
 
 async def test_the_agent_and_the_model_of_a_conversation_are_used(bench: Bench) -> None:
-    from clawd.runtime.settings import AgentSettings
 
     house = House(bench, says("ok"))
-    coder = AgentSettings(prompt="YOU CODE", model="big", tools_allow=("oth*",))
+    coder = AgentProfile(system_prompt="YOU CODE", model="big", tools_allow=("oth*",))
     house.change(agents={"coder": coder})
     conversation_id = (await house.say("hi", agent="coder")).conversation_id
     request = house.model.requests[-1]
@@ -303,7 +303,7 @@ async def test_the_agent_and_the_model_of_a_conversation_are_used(bench: Bench) 
 async def test_a_tool_outside_the_channels_list_is_neither_offered_nor_run(bench: Bench) -> None:
     tool = Probe()
     house = House(bench, CALL, says("ok"), tools=[tool, Probe("other")])
-    house.change(tools_allow=("other",))
+    house.change(channels=ChannelsSection(cli=CliSection(tools_allow=("other",))))
     await house.say("hi")
     assert [spec.name for spec in house.model.requests[0].tools] == ["other"]
     assert tool.calls == 0
@@ -324,7 +324,10 @@ async def test_a_unified_session_is_offered_the_facades_and_calls_the_flat_tools
     reader, writer = Probe("file_read"), Probe("file_write")
     called = calls(("fs", '{"action": "read", "text": "a"}'))
     house = House(bench, called, says("ok"), tools=[reader, writer, Probe("other")])
-    house.change(tool_mode="unified", tools_allow=("file_read", "other"))
+    house.change(
+        tools=ToolsSection(mode="unified"),
+        channels=ChannelsSection(cli=CliSection(tools_allow=("file_read", "other"))),
+    )
     await house.say("hi")
     offered = house.model.requests[0].tools
     assert [spec.name for spec in offered] == ["fs", "other"]

@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 
+from clawd.config.schema import AgentSection
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, ProviderError
 from clawd.memory.checkpoints import FORKED_FROM, Checkpoint
 from clawd.memory.rows import NewMessage, StoredMessage
@@ -305,7 +306,7 @@ def titling(bench: Bench, *titles: Hop, parallel: int = 0) -> House:
             return Capabilities(context_size=self.context_size, parallel=parallel)
 
     house.model = Slots(4_000, plain, *titles)
-    house.change(titles="model")
+    house.change(loop=AgentSection(titles="model"))
     return house
 
 
@@ -380,7 +381,7 @@ async def test_a_model_with_one_slot_is_not_asked(parallel: int, count: int, ben
 
 async def test_first_words_ask_no_model(bench: Bench) -> None:
     house = titling(bench, says("t"))
-    house.change(titles="first-words")
+    house.change(loop=AgentSection(titles="first-words"))
     await talk(house, 1)
     assert not house.titler.is_busy
     assert not asked_for_titles(house)

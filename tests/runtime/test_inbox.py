@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from clawd.config.schema import AgentSection, ChannelsSection, CliSection, LimitsSection
 from clawd.errors import (
     BusyError,
     CancelledByUserError,
@@ -93,7 +94,7 @@ async def test_conversations_run_side_by_side(bench: Bench) -> None:
 async def test_a_full_queue_is_busy_at_once_and_free_again(bench: Bench) -> None:
     pause = Pause()
     house = House(bench, [pause, *says("ok")], says("ok"))
-    house.change(max_queued_messages=2)
+    house.change(limits=LimitsSection(max_queued_messages=2))
     first = await house.send("a")
     second = await house.send("b", conversation_id=first.conversation_id)
     with pytest.raises(BusyError, match="2 messages wait") as caught:
@@ -206,7 +207,7 @@ async def test_a_message_that_cannot_be_meant_opens_nothing(bench: Bench, text: 
 
 async def test_a_door_that_is_switched_off_takes_nothing(bench: Bench) -> None:
     house = House(bench, says("ok"))
-    house.change(cli_enabled=False)
+    house.change(channels=ChannelsSection(cli=CliSection(enabled=False)))
     with pytest.raises(ForbiddenError, match="switched off"):
         await house.send("hi")
 
@@ -316,7 +317,7 @@ async def test_a_person_who_is_there_is_asked_at_their_limit_of_rounds(bench: Be
         ({"max_rounds": 11}, {}, 11, "max_rounds of the message"),
         ({"max_rounds": 2, "interactive": True}, {}, 2, "max_rounds of the message"),
         ({"max_rounds": 2, "door": "http"}, {}, 2, "max_rounds of the message"),
-        ({}, {"attended_rounds": 3}, 8, "max_tool_rounds in [agent]"),
+        ({}, {"max_tool_rounds_attended": 3}, 8, "max_tool_rounds in [agent]"),
     ],
     fresh=["bench"],
 )
@@ -324,7 +325,7 @@ async def test_a_turn_that_nobody_attends_ends_at_its_limit_of_rounds_unasked(
     bench: Bench, fields: dict[str, Any], configured: dict[str, Any], rounds: int, key: str
 ) -> None:
     house = House(bench, *_rounds(30), tools=[Probe(act=_echo)])
-    house.change(**configured)
+    house.change(loop=AgentSection(**configured))
     ticket = await house.send("work", **fields)
     events = await events_of(ticket)
     assert not [event for event in events if isinstance(event, QuestionAsked)]
@@ -335,7 +336,7 @@ async def test_a_turn_that_nobody_attends_ends_at_its_limit_of_rounds_unasked(
 
 async def test_a_person_is_never_asked_before_the_limit_that_holds_alone(bench: Bench) -> None:
     house = House(bench, *_rounds(5), says("done"), tools=[Probe(act=_echo)])
-    house.change(attended_rounds=3)
+    house.change(loop=AgentSection(max_tool_rounds_attended=3))
     finished = await house.say("work", interactive=True)
     assert (finished.text, finished.usage.rounds) == ("done", 5)
 

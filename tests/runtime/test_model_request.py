@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from clawd.config.schema import AgentSection
 from clawd.errors import ProviderError
 from clawd.providers.base import (
     CallDelta,
@@ -146,7 +147,7 @@ async def test_the_next_prompt_begins_with_this_one_and_its_answer() -> None:
 async def known_after(bench: Bench, *hops: Hop, **limits: Any) -> tuple[House, str]:
     house = House(bench, *hops)
     if limits:
-        house.change(limits=type(house.settings.limits)(**limits))
+        house.change(loop=AgentSection.model_construct(**limits))
     return house, (await house.say("hi")).conversation_id
 
 

@@ -7,21 +7,20 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawd.config.sections import PromptSection, ToolsSection
 from clawd.runtime.prompt import (
     ADDENDUM_LIMIT_BYTES,
     BASE,
     FRAGMENTS,
     OPERATOR_LIMIT_BYTES,
     Preamble,
-    PreambleOptions,
     PromptInputs,
     PromptSettings,
-    RuleOptions,
     clipped,
     system_prompt,
 )
 from clawd.tools.base import Tool
-from clawd.tools.offer import OfferRules, RequestTools, ToolLookup
+from clawd.tools.offer import RequestTools, ToolLookup
 from clawd.tools.registry import Facade
 from tests.runtime.inboxes import House
 from tests.runtime.models import calls, says
@@ -142,22 +141,18 @@ def own(**changes: Any) -> PromptInputs:
 IDS = [fragment.id for fragment in FRAGMENTS]
 
 
-def test_the_options_name_the_fragments_in_their_order_and_the_fact_of_the_workspace() -> None:
-    assert [each for each in PreambleOptions.__struct_fields__ if each != "environment"] == IDS
-
-
 @each_row("off", IDS)
 def test_each_fragment_can_be_left_out_alone(off: str) -> None:
     whole = dict(Preamble(inputs()).fragments())
     assert list(whole) == IDS
-    options = PreambleOptions(**{off: False})
-    left = dict(Preamble(own(options=options)).fragments())
+    parts = PromptSection().model_copy(update={off: False})
+    left = dict(Preamble(own(parts=parts)).fragments())
     assert list(left) == [each for each in IDS if each != off]
     assert all(left[each] == whole[each] for each in left)
 
 
 def test_without_built_in_text_only_the_operators_and_the_agents_stay() -> None:
-    text = Preamble(own(options=PreambleOptions.own_text_only())).render()
+    text = Preamble(own(parts=PromptSection().without_built_in_text())).render()
     assert text == "THE OPERATOR\n\nTHE AGENT"
 
 
@@ -203,8 +198,8 @@ CHANGES = [
     own(operator="O"),
     own(agent="A"),
     own(knowledge_cutoff="2027-01"),
-    own(options=PreambleOptions(catalogue=False)),
-    own(options=PreambleOptions(base=False, rules=False)),
+    own(parts=PromptSection(catalogue=False)),
+    own(parts=PromptSection(base=False, rules=False)),
 ]
 
 
@@ -255,16 +250,17 @@ RULES = {
 
 
 def test_m3_each_rule_can_be_switched_off_by_itself() -> None:
-    assert list(RuleOptions.__struct_fields__) == list(RULES)
+    known = {each for each in PromptSection.model_fields if each.startswith("rule_")}
+    assert known == {f"rule_{each}" for each in RULES}
     offered = RequestTools(tools=(Probe("file_write"), Probe("memory_search"), Probe("web_search")))
     settings = PromptSettings(knowledge_cutoff="2026-01")
     for off, text in RULES.items():
-        rules = RuleOptions(**{off: False})
-        told = system_prompt(msgspec.structs.replace(settings, rules=rules), offered)
+        parts = PromptSection().model_copy(update={f"rule_{off}": False})
+        told = system_prompt(msgspec.structs.replace(settings, parts=parts), offered)
         left = {name for name, rule in RULES.items() if rule in told}
         assert left == set(RULES) - {off}, text
-    none = RuleOptions(**dict.fromkeys(RULES, False))
-    told = system_prompt(msgspec.structs.replace(settings, rules=none), offered)
+    none = PromptSection().model_copy(update=dict.fromkeys(known, False))
+    told = system_prompt(msgspec.structs.replace(settings, parts=none), offered)
     assert "[rules]" not in told
 
 
@@ -272,7 +268,7 @@ def test_m3_a_rule_that_is_switched_off_is_gone_from_a_prompt_that_stood() -> No
     inputs = PromptInputs(settings=PromptSettings(), told=RequestTools(tools=()))
     preamble = Preamble(inputs)
     assert "Name your sources" in preamble.render()
-    quiet = PromptSettings(rules=RuleOptions(sources=False))
+    quiet = PromptSettings(parts=PromptSection(rule_sources=False))
     preamble.adopt(msgspec.structs.replace(inputs, settings=quiet))
     assert "Name your sources" not in preamble.render()
 
@@ -281,7 +277,7 @@ async def test_r4_a_tool_is_looked_up_and_called_and_the_prefix_stays(bench: Ben
     tools = [Probe(name) for name in ("alpha", "beta", *(f"gamma{n}" for n in range(40)))]
     look, call = ("tool_lookup", '{"name":"beta"}'), ("beta", '{"text":"a"}')
     house = House(bench, calls(look), calls(call), says("done"), tools=[ToolLookup(), *tools])
-    house.change(offer=OfferRules(kind="core", core=("alpha",)))
+    house.change(tools=ToolsSection(offer="core", core=("alpha",)))
     await house.say("hi")
     requests = house.model.requests
     told = [[spec.name for spec in each.tools] for each in requests]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from clawd.config.schema import LimitsSection
 from clawd.config.sections import CompressionSection, SessionFilesSection
 from clawd.errors import ContextFullError
 from clawd.providers.base import ChatRequest
@@ -196,7 +197,7 @@ async def test_what_is_shown_of_a_cut_message_is_the_configured_length(
     bench: Bench, length: int, is_cut: bool
 ) -> None:
     house = house_with(bench, says("read"))
-    house.change(max_inline_message_bytes=4_096)
+    house.change(limits=LimitsSection(max_inline_message_bytes=4_096))
     done = await house.say("x" * length)
     found = await bench.memory.session_files.list(done.conversation_id, owner=ADA.uid)
     assert len(found) == is_cut

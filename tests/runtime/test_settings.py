@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from clawd.config.schema import AgentProfile
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
-from clawd.runtime.settings import AgentSettings, RuntimeSettings
+from clawd.runtime.settings import RuntimeSettings
 from tests.support.rows import each_row
 
 
@@ -20,7 +21,7 @@ def settings(tmp_path: Path) -> RuntimeSettings:
         workspace_roots=(tmp_path / "root",),
         default_provider="mock",
         default_model="",
-        agents={"coder": AgentSettings(model="m"), "writer": AgentSettings()},
+        agents={"coder": AgentProfile(model="m"), "writer": AgentProfile()},
     )
 
 
@@ -120,6 +121,6 @@ def test_a_folder_behind_a_closed_one_is_refused(settings: RuntimeSettings, tmp_
 
 def test_an_agent_is_found_by_name(settings: RuntimeSettings) -> None:
     assert settings.agent("coder").model == "m"
-    assert settings.agent("") == AgentSettings()
+    assert settings.agent("") == AgentProfile()
     with pytest.raises(NotFoundError, match="configured: coder, writer"):
         settings.agent("poet")

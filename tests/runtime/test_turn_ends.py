@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from clawd.config.schema import AgentSection
 from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
 from clawd.providers.base import CallDelta, Finished, Message, Text
 from clawd.runtime.context import UNSAID, open_calls, told_text
 from clawd.runtime.retry_policy import STOPPED
 from clawd.runtime.turn import Turn
-from clawd.runtime.turn_plan import TurnLimits
 from clawd.security.approvals import Approvals
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
@@ -354,7 +354,7 @@ async def test_why_a_turn_was_stopped_is_kept_for_people_and_no_model_reads_it(
     house = House(bench, *hops, tools=[Probe()])
     first = await house.say("go")
     await house.say("and now?", first.conversation_id)
-    house.change(limits=TurnLimits(max_tool_rounds=1))
+    house.change(loop=AgentSection(max_tool_rounds=1))
     second = await house.say("on", first.conversation_id)
     await house.say("well?", first.conversation_id)
     house.restart()

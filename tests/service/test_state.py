@@ -191,7 +191,7 @@ def test_the_runtime_gets_every_key_of_compression_and_the_titles(tmp_path: Path
     environ = {"CLAWD_HOME": str(tmp_path), "HOME": "/home/ada"}
     runtime = runtime_of(load(environ=environ))
     assert runtime.compression.model_dump() == keys
-    assert runtime.titles == "model"
+    assert runtime.loop.titles == "model"
 
 
 async def test_m2_the_limit_of_one_tool_call_reaches_every_tool(tmp_path: Path) -> None:

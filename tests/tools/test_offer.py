@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from clawd.config.sections import ToolsSection
 from clawd.runtime.prompt import PromptSettings, system_prompt
 from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import Tool, Traits, builtin_traits, traits_of
 from clawd.tools.offer import (
     MAX_BRIEF,
     Offer,
-    OfferRules,
     ReadingModel,
     RequestTools,
     ToolLookup,
@@ -134,8 +134,8 @@ def test_the_addenda_of_members_are_told_by_their_facade() -> None:
     assert "WRITE WITH CARE" in system_prompt(PromptSettings(), RequestTools(tools=offer.shown))
 
 
-CORE = OfferRules(kind="core", core=("file_list", "file_read", "shell"))
-AUTO = OfferRules(kind="auto", core=CORE.core)
+CORE = ToolsSection(offer="core", core=("file_list", "file_read", "shell"))
+AUTO = ToolsSection(offer="auto", core=CORE.core)
 SMALL = ReadingModel(context_tokens=8_192, is_local=True)
 
 
@@ -176,9 +176,9 @@ def test_r4_all_are_told_where_nothing_is_won_or_nothing_would_show_the_others(
     without = [tool for tool in tools if tool.name != "tool_lookup"]
     few = [Probe("calculator"), ToolLookup()]
     many = [*tools, *(StandIn(f"tool_{number}") for number in range(MAX_BRIEF))]
-    rows: dict[str, tuple[list[Tool], OfferRules, ReadingModel, bool]] = {
+    rows: dict[str, tuple[list[Tool], ToolsSection, ReadingModel, bool]] = {
         "core wanted": (tools, CORE, ReadingModel(context_tokens=1_000_000), False),
-        "all wanted": (tools, OfferRules(kind="all"), SMALL, True),
+        "all wanted": (tools, ToolsSection(offer="all"), SMALL, True),
         "a small context": (tools, AUTO, SMALL, False),
         "a large context": (tools, AUTO, ReadingModel(context_tokens=200_000, is_local=True), True),
         "an unknown context here": (tools, AUTO, ReadingModel(is_local=True), False),

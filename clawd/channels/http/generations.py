@@ -46,7 +46,7 @@ from clawd.runtime.context import open_calls, repair_orphans, with_block
 from clawd.runtime.conversation_matching import Brought, Continuity, Place, as_shown
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage, hints_for
-from clawd.runtime.prompt import PreambleOptions, PromptSettings, system_prompt
+from clawd.runtime.prompt import PromptSettings, system_prompt
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
 from clawd.tools.offer import RequestTools
@@ -214,11 +214,9 @@ def _system_of(request: ModelRequest, prompt: PromptSettings) -> str:
         return request.system
     if not request.inject:
         return ""
-    options = PreambleOptions.own_text_only()
-    options = msgspec.structs.replace(
-        options, base=prompt.options.base, operator=prompt.options.operator, agent=False
-    )
-    settings = msgspec.structs.replace(prompt, options=options)
+    kept = {"base": prompt.parts.base, "operator": prompt.parts.operator, "agent": False}
+    parts = prompt.parts.without_built_in_text().model_copy(update=kept)
+    settings = msgspec.structs.replace(prompt, parts=parts)
     return system_prompt(settings, RequestTools(tools=()))
 
 
@@ -447,7 +445,7 @@ class ModelGenerations:
     def _is_one_pass(self, request: ModelRequest, caller: Caller) -> bool:
         if self._agents.is_helped_by(request, caller):
             return True
-        return is_one_pass(request, caller, has_agent=self._settings().http_agent)
+        return is_one_pass(request, caller, has_agent=self._settings().channels.http.agent)
 
     def stop(self) -> None:
         """End every pass because of the emergency stop; turns are the inbox's."""
@@ -487,7 +485,7 @@ class ModelGenerations:
         principal = caller.principal
         incoming = _incoming(request, choice)
         await self._ready(choice)
-        keeps = request.is_kept and self._settings().http_keeps
+        keeps = request.is_kept and self._settings().channels.http.keep_conversations
         shown = tuple(_shown(request, request.messages[:-1]))
         brought = Brought(history=request.messages[:-1], shown=shown, system=request.system)
         place = await self._place(request, brought, principal, keeps=keeps)

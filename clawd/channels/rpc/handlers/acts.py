@@ -118,7 +118,7 @@ class ActHandlers(Handler):
         registry = self.parts.registry
         if door == "socket":
             return list(registry.all())
-        return registry.allowed(self.parts.tool_clients.settings().http_tools_allow)
+        return registry.allowed(self.parts.tool_clients.settings().tools_allow(door))
 
     def _offered_at(self, door: Door) -> frozenset[str] | None:
         if door == "socket":

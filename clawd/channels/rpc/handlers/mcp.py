@@ -192,7 +192,8 @@ class McpHandlers(Handler):
         from clawd.mcp.server import make_server
 
         kind = ClientKind(
-            label="MCP client", patterns=lambda: self.parts.tool_clients.settings().tools_allow
+            label="MCP client",
+            patterns=lambda: self.parts.tool_clients.settings().tools_allow("socket"),
         )
         door = self.parts.tool_clients.door(call.principal, kind)
 
