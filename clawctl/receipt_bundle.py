@@ -20,9 +20,9 @@ import msgspec
 from clawctl.client import Client
 from clawd import __version__
 from clawd.errors import ProtocolError, ReceiptError
-from clawd.receipts.record import GENESIS_HASH, Receipt, parse
+from clawd.receipts.record import Receipt, parse
 from clawd.receipts.verify import read_receipts
-from clawd.wire.receipts import LoadContents, ReadReceiptLog
+from clawd.wire.receipts import GENESIS_HASH, LoadContents, ReadReceiptLog
 
 LOG, CONTENTS, ABOUT = "tool_receipts.log", "contents.jsonl", "bundle.json"
 HASHES_AT_ONCE = 200

@@ -13,7 +13,7 @@ from clawctl.backup_restore import Restored
 from clawctl.checks import Finding
 from clawctl.commands.backup import BackupChecked, BackupContents, BackupMade
 from clawctl.commands.onboard import Onboarded
-from clawctl.commands.receipt import Verdict
+from clawctl.commands.receipt import CheckedLog
 from clawctl.commands.service import Units
 from clawctl.commands.stop import StopReport
 from clawctl.config_edit import Edited
@@ -344,7 +344,7 @@ TYPES: dict[str, Any] = {
     "receipt head": ReceiptHead,
     "receipt list": list[ReceiptLine],
     "receipt show": ReceiptDetail,
-    "receipt verify": Verdict,
+    "receipt verify": CheckedLog,
     "restart": StopReport,
     "service disable": ServiceReport,
     "service enable": ServiceReport,

@@ -28,6 +28,7 @@ from clawd.wire.receipts import (
     ReceiptDetail,
     ReceiptHead,
     ShowReceipt,
+    Verification,
     VerifyReceipts,
 )
 from clawd.wire.safe_text import terminal_safe, visible
@@ -91,19 +92,9 @@ def _take(_context: click.Context, _parameter: click.Parameter, value: str) -> s
     return utc_time(value)
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What verification found, of the file or by the daemon."""
+class CheckedLog(Verification, frozen=True, kw_only=True):
+    """What verification found, of which file or home, and by whom."""
 
-    ok: bool
-    level: str
-    receipts: int
-    message: str
-    head_seq: int
-    head_hash: str
-    first_bad: int | None
-    kind: str
-    signed: int
-    signatures: str
     path: str
     checked_by: str
 
@@ -260,24 +251,17 @@ def _known(given_key: str | None, given_anchor: str | None) -> _Known:
     )
 
 
-def _passes(verdict: Verdict, known: _Known) -> bool:
+def _passes(verdict: CheckedLog, known: _Known) -> bool:
     return verdict.ok and (known.public_key is None or verdict.signed > 0)
 
 
 def _head_of_file() -> ReceiptHead:
     from clawd.receipts.verify import read_head
 
-    found = read_head(_configured_path(), first_public_key_path=layout().checkpoint_public_key)
-    return ReceiptHead(
-        seq=found.seq,
-        receipt_hash=found.receipt_hash,
-        first_public_key=found.first_public_key,
-        signed=found.signed,
-        signed_at=found.signed_at,
-    )
+    return read_head(_configured_path(), first_public_key_path=layout().checkpoint_public_key)
 
 
-def _verify_all(app: App, known: _Known) -> list[Verdict]:
+def _verify_all(app: App, known: _Known) -> list[CheckedLog]:
     client = _client_if_running(app)
     if client is None:
         log, memory = _configured()
@@ -290,20 +274,7 @@ def _verify_all(app: App, known: _Known) -> list[Verdict]:
         bar = progress_of_command("the daemon verifies its chain")
         report = call(client, wanted, bar, limit_s=600)
         home = Path(client.welcome.home)
-    by_daemon = Verdict(
-        ok=report.ok,
-        level=report.level,
-        receipts=report.receipts,
-        message=report.message,
-        head_seq=report.head_seq,
-        head_hash=report.head_hash,
-        first_bad=report.first_bad,
-        kind=report.kind,
-        signed=report.signed,
-        signatures=report.signatures,
-        path=str(home),
-        checked_by="daemon",
-    )
+    by_daemon = _checked(report, home, by="daemon")
     file = layout().receipts
     if home != layout().home or not file.exists():
         # The chain of another home, or one that [receipts] path puts elsewhere.
@@ -338,7 +309,7 @@ def _client_if_running(app: App) -> Client | None:
         return None
 
 
-def _verify_file(path: Path, known: _Known) -> Verdict:
+def _verify_file(path: Path, known: _Known) -> CheckedLog:
     # Imported here: only this command needs hashing and the receipt's form.
     from clawd.receipts.verify import verify as verify_file
 
@@ -350,20 +321,11 @@ def _verify_file(path: Path, known: _Known) -> Verdict:
             public_key=known.public_key,
             progress=lambda done: bar.show(done, total),
         )
-    return Verdict(
-        ok=found.ok,
-        level=found.level,
-        receipts=found.receipts,
-        message=found.message,
-        head_seq=found.head_seq,
-        head_hash=found.head_hash,
-        first_bad=found.first_bad,
-        kind=found.kind or "",
-        signed=found.signed,
-        signatures=found.signatures,
-        path=str(path),
-        checked_by="clawctl",
-    )
+    return _checked(found, path, by="clawctl")
+
+
+def _checked(found: Verification, path: Path, *, by: str) -> CheckedLog:
+    return CheckedLog(**msgspec.structs.asdict(found), path=str(path), checked_by=by)
 
 
 def _bytes_of(path: Path) -> int:
@@ -374,7 +336,7 @@ def _bytes_of(path: Path) -> int:
         return 0
 
 
-def _verify_bundle(folder: Path, known: _Known) -> Verdict:
+def _verify_bundle(folder: Path, known: _Known) -> CheckedLog:
     from clawctl.receipt_bundle import LOG, check_bundle
 
     verdict = _verify_file(folder / LOG, known)
@@ -386,7 +348,7 @@ def _verify_bundle(folder: Path, known: _Known) -> Verdict:
     return msgspec.structs.replace(verdict, path=str(folder))
 
 
-def _show_verdict(verdict: Verdict) -> None:
+def _show_verdict(verdict: CheckedLog) -> None:
     palette = Palette.of(sys.stdout)
     mark = palette.green("✓") if verdict.ok else palette.red("✗")
     where = verdict.path if verdict.checked_by == "clawctl" else "the daemon"

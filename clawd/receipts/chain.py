@@ -34,7 +34,6 @@ from clawd.receipts.groupcommit import GroupCommit
 from clawd.receipts.keys import CheckpointKey
 from clawd.receipts.logfiles import next_rotated, read_lines_backwards
 from clawd.receipts.record import (
-    GENESIS_HASH,
     MAX_LINE_BYTES,
     Receipt,
     ReceiptDraft,
@@ -45,6 +44,7 @@ from clawd.receipts.record import (
     seal,
     utc_timestamp,
 )
+from clawd.wire.receipts import GENESIS_HASH
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):

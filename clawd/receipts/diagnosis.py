@@ -20,7 +20,8 @@ from clawd.receipts.checkpoint import (
     unknown_type,
 )
 from clawd.receipts.logfiles import read_lines
-from clawd.receipts.record import GENESIS_HASH, MAX_LINE_BYTES, Receipt, canonical, line_hash, parse
+from clawd.receipts.record import MAX_LINE_BYTES, Receipt, canonical, line_hash, parse
+from clawd.wire.receipts import GENESIS_HASH
 
 Kind = Literal[
     "edited",

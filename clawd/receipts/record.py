@@ -21,7 +21,6 @@ import msgspec
 from clawd.errors import ReceiptError
 
 FORMAT: Literal["clawd-receipt/1"] = "clawd-receipt/1"
-GENESIS_HASH = "0" * 64
 MAX_TEXT_CHARS = 4096
 MAX_LINE_BYTES = 1 << 20  # more than the text fields of one receipt can make, all of it escaped
 

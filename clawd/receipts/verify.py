@@ -17,65 +17,20 @@ import msgspec
 
 from clawd.errors import ReceiptError
 from clawd.receipts.checkpoint import CHECKPOINT_RECEIPTS, LINE_START, parse_checkpoint, unhex
-from clawd.receipts.diagnosis import ChainWalk, Fault, Kind, diagnose
+from clawd.receipts.diagnosis import ChainWalk, Fault, diagnose
 from clawd.receipts.logfiles import read_lines, read_lines_backwards
-from clawd.receipts.record import GENESIS_HASH, Receipt, parse
+from clawd.receipts.record import Receipt, parse
+from clawd.wire.receipts import ReceiptHead, Verification
 
 PROGRESS_LINES = 2_000
 
 Level = Literal["none", "chain", "signed", "anchored"]
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of verifying a chain.
-
-    Attributes:
-        receipts: how many stand in unbroken order from the first.
-        level: what is proven.
-        first_bad: where the chain breaks: the number of the first receipt that is broken, or that
-            should follow there; of a bad signature, the receipt that it signs. None when it holds.
-        kind: what was done there, or None.
-        message: one sentence; a broken chain's begins with `invalid chain at receipt N`.
-        head_seq: number of the last receipt in unbroken order, 0 for none; and its hash.
-        checkpoints: how many stand between those receipts.
-        signed: how many receipts they sign, from the first.
-        signatures: one sentence that says so, and with which keys that was checked.
-    """
-
-    ok: bool
-    receipts: int
-    level: Level
-    first_bad: int | None = None
-    kind: Kind | None = None
-    message: str
-    head_seq: int = 0
-    head_hash: str = GENESIS_HASH
-    checkpoints: int = 0
-    signed: int = 0
-    signatures: str = ""
-
-
 class BadLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the log that is no receipt, and why."""
 
     problem: str
-
-
-class ChainHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands at the end of a log, unverified, and the key it began with.
-
-    Attributes:
-        seq: number of the last receipt, 0 for none; and its hash.
-        first_public_key: hex; "" when it is not known.
-        signed: number of the receipt that the last checkpoint signs, 0 without one.
-        signed_at: when that was (UTC).
-    """
-
-    seq: int = 0
-    receipt_hash: str = GENESIS_HASH
-    first_public_key: str = ""
-    signed: int = 0
-    signed_at: str = ""
 
 
 def verify(
@@ -151,7 +106,7 @@ def parse_anchor(text: str) -> tuple[int, str]:
     return int(number), known
 
 
-def read_head(path: Path, *, first_public_key_path: Path) -> ChainHead:
+def read_head(path: Path, *, first_public_key_path: Path) -> ReceiptHead:
     """Return what stands at the end of the log, and its first public key; nothing is verified.
 
     Args:
@@ -161,7 +116,7 @@ def read_head(path: Path, *, first_public_key_path: Path) -> ChainHead:
     Raises:
         ReceiptError: there is no chain at the path, or it cannot be read.
     """
-    head = ChainHead()
+    head = ReceiptHead()
     for line in read_lines_backwards(path):
         try:
             if line.startswith(LINE_START):

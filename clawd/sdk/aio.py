@@ -15,7 +15,7 @@ from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
 from clawd.sdk.session_config import TurnOptions
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
-from clawd.wire.receipts import ReceiptVerdict, VerifyReceipts
+from clawd.wire.receipts import Verification, VerifyReceipts
 
 R = TypeVar("R")
 
@@ -135,7 +135,7 @@ class AsyncSession(Face):
         """Return the messages of the conversation, oldest first."""
         return await self._core.history()
 
-    async def verify_receipts(self) -> ReceiptVerdict:
+    async def verify_receipts(self) -> Verification:
         """Check the chain of receipts from its beginning to its end."""
         return await self.call(VerifyReceipts())
 

@@ -22,7 +22,7 @@ from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
 from clawd.sdk.session_config import TurnOptions
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
-from clawd.wire.receipts import ReceiptVerdict, VerifyReceipts
+from clawd.wire.receipts import Verification, VerifyReceipts
 
 T = TypeVar("T")
 
@@ -265,7 +265,7 @@ class Session(Face):
         """Return the messages of the conversation, oldest first."""
         return self.run(self._core.history())
 
-    def verify_receipts(self) -> ReceiptVerdict:
+    def verify_receipts(self) -> Verification:
         """Check the chain of receipts from its beginning to its end."""
         return self.call(VerifyReceipts())
 

@@ -104,13 +104,14 @@ def _init(options: argparse.Namespace) -> int:
 def _first_public_key(loaded: Loaded) -> str:
     """Return a sentence with the public key to keep; the first start of a chain makes it."""
     from clawd.receipts.keys import first_public_key
-    from clawd.receipts.verify import ChainHead, read_head
+    from clawd.receipts.verify import read_head
+    from clawd.wire.receipts import ReceiptHead
 
     path, where = loaded.config.receipts.path, loaded.layout
     try:
         head = read_head(path, first_public_key_path=where.checkpoint_public_key)
     except ReceiptError:
-        head = ChainHead()
+        head = ReceiptHead()
     key = head.first_public_key if head.signed else first_public_key(where.checkpoint_key)
     return f"first public key of the receipts, to keep elsewhere: {key}"
 

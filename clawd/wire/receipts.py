@@ -6,6 +6,8 @@ import msgspec
 
 from clawd.wire.method import Done, Method
 
+GENESIS_HASH = "0" * 64  # stands for the hash before the first receipt
+
 
 class ReceiptLine(msgspec.Struct, frozen=True, kw_only=True):
     """One receipt for people: fields of `receipts.record.Receipt`."""
@@ -119,22 +121,36 @@ class AcceptReceipts(Method[Done], frozen=True, kw_only=True):
     admin: ClassVar[bool] = True
 
 
-class ReceiptVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What verification found."""
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of verifying a chain.
+
+    Attributes:
+        receipts: how many stand in unbroken order from the first.
+        level: what is proven: none, chain, signed or anchored; see `receipts.verify`.
+        first_bad: where the chain breaks: the number of the first receipt that is broken, or that
+            should follow there; of a bad signature, the receipt that it signs. None when it holds.
+        kind: what was done there, or "".
+        message: one sentence; a broken chain's begins with `invalid chain at receipt N`.
+        head_seq: number of the last receipt in unbroken order, 0 for none; and its hash.
+        checkpoints: how many stand between those receipts.
+        signed: how many receipts they sign, from the first.
+        signatures: one sentence that says so, and with which keys that was checked.
+    """
 
     ok: bool
     receipts: int
     level: str
     message: str
-    head_seq: int
-    head_hash: str
+    head_seq: int = 0
+    head_hash: str = GENESIS_HASH
     first_bad: int | None = None
     kind: str = ""
+    checkpoints: int = 0
     signed: int = 0
     signatures: str = ""
 
 
-class VerifyReceipts(Method[ReceiptVerdict], frozen=True, kw_only=True):
+class VerifyReceipts(Method[Verification], frozen=True, kw_only=True):
     """Verify the chain as the daemon holds it, against the head that memory remembers.
 
     Attributes:
@@ -152,11 +168,11 @@ class ReceiptHead(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seq: number of the last receipt, 0 for none; and its hash.
         first_public_key: hex; "" when it is not known.
-        signed: number of the receipt that the last checkpoint signs, 0 without one; and when.
+        signed: number of the receipt that the last checkpoint signs, 0 without one; and when (UTC).
     """
 
-    seq: int
-    receipt_hash: str
+    seq: int = 0
+    receipt_hash: str = GENESIS_HASH
     first_public_key: str = ""
     signed: int = 0
     signed_at: str = ""

@@ -13,9 +13,10 @@ import pytest
 
 from clawctl.main import main
 from clawd.errors import ForbiddenError
-from clawd.receipts.record import GENESIS_HASH, Receipt, seal
+from clawd.receipts.record import Receipt, seal
 from clawd.wire.method import Done
 from clawd.wire.receipts import (
+    GENESIS_HASH,
     AcceptReceipts,
     ContentPiece,
     ContentPieces,

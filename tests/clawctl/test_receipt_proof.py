@@ -8,7 +8,7 @@ import pytest
 
 from clawctl.main import main
 from clawd.receipts.verify import verify
-from clawd.wire.receipts import HeadOfReceipts, ReceiptHead, ReceiptVerdict, VerifyReceipts
+from clawd.wire.receipts import HeadOfReceipts, ReceiptHead, Verification, VerifyReceipts
 from tests.receipts.samples import FIRST_KEY, receipts, signed_chain, write
 from tests.support.fake_daemon import FakeDaemon
 
@@ -106,7 +106,7 @@ def test_what_is_no_key_or_head_is_refused(
 
 
 def test_the_daemon_is_told_what_is_known(daemon: FakeDaemon, capsys: Capture) -> None:
-    daemon.handlers["verify_receipts"] = ReceiptVerdict(
+    daemon.handlers["verify_receipts"] = Verification(
         ok=True, receipts=3, level="anchored", message="m", head_seq=3, head_hash="ab", signed=2
     )
     anchor = f"3:{'a' * 64}"

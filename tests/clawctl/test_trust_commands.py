@@ -23,7 +23,7 @@ from clawd.wire.receipts import (
     ReceiptDetail,
     ReceiptLine,
     ReceiptPage,
-    ReceiptVerdict,
+    Verification,
 )
 from tests.support.fake_daemon import Call, FakeDaemon
 
@@ -194,7 +194,7 @@ class TestReceipt:
     def test_verify_asks_the_daemon_too_and_the_worst_decides(
         self, daemon: FakeDaemon, capsys: Capture
     ) -> None:
-        daemon.handlers["verify_receipts"] = ReceiptVerdict(
+        daemon.handlers["verify_receipts"] = Verification(
             ok=False,
             receipts=2,
             level="chain",

@@ -11,7 +11,6 @@ import msgspec
 
 from clawd.receipts.checkpoint import ReceiptCheckpoint, canonical_checkpoint, public_key_of, signed
 from clawd.receipts.record import (
-    GENESIS_HASH,
     Receipt,
     ReceiptDraft,
     canonical,
@@ -20,6 +19,7 @@ from clawd.receipts.record import (
     sealed,
     utc_timestamp,
 )
+from clawd.wire.receipts import GENESIS_HASH
 
 
 def draft(**fields: Any) -> ReceiptDraft:

@@ -62,9 +62,9 @@ def both(log: Path, head: tuple[int, str] | None = None, key: str | None = None)
     """Return number and kind of the first fault, on which both verifiers agree."""
     first = verify(log, anchor=head, public_key=key)
     second = second_verifier.verify(log, head, key)
-    assert (first.receipts, first.signed, first.first_bad, first.kind) == second
-    assert first.ok is (first.first_bad is None) is (first.kind is None)
-    return first.first_bad, first.kind
+    assert (first.receipts, first.signed, first.first_bad, first.kind or None) == second
+    assert first.ok is (first.first_bad is None) is (not first.kind)
+    return first.first_bad, first.kind or None
 
 
 def found(

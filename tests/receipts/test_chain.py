@@ -14,8 +14,9 @@ import pytest
 from clawd.errors import ReceiptError
 from clawd.receipts.chain import Head, ReceiptChain
 from clawd.receipts.logfiles import rotated_files
-from clawd.receipts.record import GENESIS_HASH, canonical, seal
+from clawd.receipts.record import canonical, seal
 from clawd.receipts.verify import BadLine, read_receipts, verify
+from clawd.wire.receipts import GENESIS_HASH
 from tests.receipts.samples import draft, files_no_longer_than, forged, line, receipts, write
 from tests.support.rows import each_row
 

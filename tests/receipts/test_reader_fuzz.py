@@ -13,13 +13,13 @@ from clawd.errors import ReceiptError
 from clawd.receipts import logfiles
 from clawd.receipts.verify import (
     BadLine,
-    Verification,
     parse_anchor,
     parse_public_key,
     read_head,
     read_receipts,
     verify,
 )
+from clawd.wire.receipts import Verification
 from tests.receipts.samples import FIRST_KEY, line, signed_chain
 from tests.receipts.tampering import both, found
 

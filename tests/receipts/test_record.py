@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from clawd.errors import ReceiptError
 from clawd.receipts.record import (
-    GENESIS_HASH,
     MAX_LINE_BYTES,
     MAX_TEXT_CHARS,
     Receipt,
@@ -26,6 +25,7 @@ from clawd.receipts.record import (
     sealed,
     utc_timestamp,
 )
+from clawd.wire.receipts import GENESIS_HASH
 from tests.receipts.samples import draft
 from tests.support.rows import each_row
 

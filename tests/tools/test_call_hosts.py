@@ -364,7 +364,8 @@ def _answer(server: socket.socket) -> None:
 
 
 def test_receipts_with_and_without_hosts_are_verified_by_both_verifiers(tmp_path: Path) -> None:
-    from clawd.receipts.record import GENESIS_HASH, seal
+    from clawd.receipts.record import seal
+    from clawd.wire.receipts import GENESIS_HASH
 
     rows: list[dict[str, Any]] = [{}, {"contacted": "a.org:443 1.2.3.4 1/2 config"}]
     rows += [{"refused": "b.org:443"}, {}]

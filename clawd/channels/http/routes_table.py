@@ -28,7 +28,7 @@ from clawd.wire.memory import MemoryHits
 from clawd.wire.method import Done
 from clawd.wire.models import ModelList
 from clawd.wire.policy import ApprovalList
-from clawd.wire.receipts import ReceiptDetail, ReceiptHead, ReceiptPage, ReceiptVerdict
+from clawd.wire.receipts import ReceiptDetail, ReceiptHead, ReceiptPage, Verification
 from clawd.wire.tools import ToolLine, ToolList, ToolOutcome
 
 Needs = frozenset[str] | None
@@ -135,7 +135,7 @@ _OWN = (
         "/receipts/verify",
         TOOLS,
         "Verify the receipt log.",
-        answer=ReceiptVerdict,
+        answer=Verification,
         query=("public_key", "anchor"),
     ),
     _get("/receipts/head", TOOLS, "The end of the receipt log.", answer=ReceiptHead),

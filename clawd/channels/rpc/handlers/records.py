@@ -16,7 +16,6 @@ from clawd.errors import InvalidRequestError, NotFoundError, ReceiptError, Stora
 from clawd.memory.rows import visible_to
 from clawd.receipts.record import Receipt, Status
 from clawd.receipts.verify import (
-    Verification,
     parse_anchor,
     parse_public_key,
     read_head,
@@ -52,8 +51,8 @@ from clawd.wire.receipts import (
     ReceiptHead,
     ReceiptLine,
     ReceiptPage,
-    ReceiptVerdict,
     ShowReceipt,
+    Verification,
     VerifyReceipts,
 )
 from clawd.wire.tools import ToolOutcome
@@ -109,7 +108,7 @@ class RecordHandlers(Handler):
         more = len(found) > params.limit
         shown = found[: params.limit]
         return ReceiptPage(
-            items=tuple(_line(receipt) for receipt in shown),
+            items=msgspec.convert(shown, tuple[ReceiptLine, ...], from_attributes=True),
             cursor=str(shown[-1].seq) if more else "",
         )
 
@@ -129,7 +128,7 @@ class RecordHandlers(Handler):
             head_seq=found.head_seq,
         )
 
-    async def verify_receipts(self, params: VerifyReceipts, _call: Call) -> ReceiptVerdict:
+    async def verify_receipts(self, params: VerifyReceipts, _call: Call) -> Verification:
         """Verify the chain against the head that memory remembers, and what else is known."""
         try:
             public_key = parse_public_key(params.public_key) if params.public_key else None
@@ -142,31 +141,13 @@ class RecordHandlers(Handler):
         except StorageError as error:  # the log stands by itself; so much less is known of its end
             unread = f"; it was not held against memory: {error.message}"
         found = await asyncio.to_thread(self._verified, remembered, anchor, public_key)
-        return ReceiptVerdict(
-            ok=found.ok,
-            receipts=found.receipts,
-            level=found.level,
-            message=found.message + unread,
-            head_seq=found.head_seq,
-            head_hash=found.head_hash,
-            first_bad=found.first_bad,
-            kind=found.kind or "",
-            signed=found.signed,
-            signatures=found.signatures,
-        )
+        return msgspec.structs.replace(found, message=found.message + unread)
 
     async def head_of_receipts(self, _params: HeadOfReceipts, _call: Call) -> ReceiptHead:
         """Show the end of the chain and its first public key."""
         parts = self.parts
-        head = await asyncio.to_thread(
+        return await asyncio.to_thread(
             read_head, parts.receipts_path, first_public_key_path=parts.first_public_key_path
-        )
-        return ReceiptHead(
-            seq=head.seq,
-            receipt_hash=head.receipt_hash,
-            first_public_key=head.first_public_key,
-            signed=head.signed,
-            signed_at=head.signed_at,
         )
 
     def _verified(
@@ -339,22 +320,6 @@ def _shown(content: bytes | None) -> str:
     if content is None:
         return ""
     return content[:SHOWN_CONTENT_BYTES].decode(errors="replace")
-
-
-def _line(receipt: Receipt) -> ReceiptLine:
-    return ReceiptLine(
-        seq=receipt.seq,
-        id=receipt.id,
-        timestamp=receipt.timestamp,
-        conversation_id=receipt.conversation_id,
-        tool=receipt.tool,
-        status=receipt.status,
-        risk=receipt.risk,
-        approval=receipt.approval,
-        reason=receipt.reason,
-        duration_ms=receipt.duration_ms,
-        receipt_hash=receipt.receipt_hash,
-    )
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):
