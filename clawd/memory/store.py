@@ -18,8 +18,7 @@ from clawd.memory.search import Search
 from clawd.memory.session_files import SessionFiles
 from clawd.memory.upkeep import Upkeep
 from clawd.memory.writer import Database
-from clawd.receipts.ledger import Intent
-from clawd.receipts.record import sha256_hex
+from clawd.receipts.record import Intent, sha256_hex
 from clawd.security.keys import ApiKey, Scope
 from clawd.security.origins import TaintMark
 
@@ -186,7 +185,7 @@ _intent: msgspec.json.Decoder[Intent] = msgspec.json.Decoder(Intent)
 
 
 class MemoryLedger:
-    """`clawd.receipts.ledger.Ledger` in memory.sqlite. Concurrent calls share one fsync."""
+    """`clawd.tools.journal.Ledger` in memory.sqlite. Concurrent calls share one fsync."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""The one writer of the receipt chain: takes drafts, gives each its place, and has it on disk.
+"""The one writer of the receipt chain: takes receipts, gives each its place, and has it on disk.
 
 Between the receipts it writes checkpoints (see `checkpoint`): after every 256 receipts, an hour
 after the first unsigned one, where a full file ends, and at the close.
@@ -36,7 +36,6 @@ from clawd.receipts.logfiles import next_rotated, read_lines_backwards
 from clawd.receipts.record import (
     MAX_LINE_BYTES,
     Receipt,
-    ReceiptDraft,
     canonical,
     compute_hash,
     fitted,
@@ -180,7 +179,7 @@ class ReceiptChain:
         self._lock_fd = -1
         self._fd = -1
         self._size = 0
-        self._writer: GroupCommit[ReceiptDraft, Receipt] | None = None
+        self._writer: GroupCommit[Receipt, Receipt] | None = None
         self._reopening = asyncio.Lock()
 
     @classmethod
@@ -217,15 +216,15 @@ class ReceiptChain:
         chain._start_writer()
         return chain
 
-    async def append(self, draft: ReceiptDraft) -> Receipt:
-        """Return the receipt when it is on disk.
+    async def append(self, receipt: Receipt) -> Receipt:
+        """Return the receipt, in its place, when it is on disk.
 
         Raises:
             ReceiptError: it is not; after a failed write nothing is taken until `reopen`.
         """
         if self._writer is None:
             raise ReceiptError(f"the receipt chain {self.path} is not open")
-        return await self._writer.submit(fitted(draft))
+        return await self._writer.submit(fitted(receipt))
 
     def head(self) -> Head:
         """Return the last receipt that is on disk."""
@@ -331,17 +330,17 @@ class ReceiptChain:
         os.fsync(self._fd)
         self._size = size
 
-    def _commit(self, drafts: list[ReceiptDraft]) -> Sequence[Receipt | Exception]:
+    def _commit(self, waiting: list[Receipt]) -> Sequence[Receipt | Exception]:
         answers: list[Receipt | Exception] = []
-        while rest := drafts[len(answers) :]:
+        while rest := waiting[len(answers) :]:
             try:
                 answers += self._commit_part(rest)
             except ReceiptError as error:
-                self.unwritten |= {draft.id for draft in rest}
+                self.unwritten |= {each.id for each in rest}
                 answers += [error] * len(rest)
         return answers
 
-    def _commit_part(self, drafts: list[ReceiptDraft]) -> list[Receipt]:
+    def _commit_part(self, waiting: list[Receipt]) -> list[Receipt]:
         """Write as many as may stand before the next checkpoint; return their receipts."""
         self._check_failure()
         if self._end.unsigned >= CHECKPOINT_RECEIPTS:  # a crash tore the checkpoint off
@@ -349,9 +348,9 @@ class ReceiptChain:
             self._check_failure()
         end = self._end
         receipts: list[Receipt] = []
-        for draft in drafts[: CHECKPOINT_RECEIPTS - end.unsigned]:
+        for each in waiting[: CHECKPOINT_RECEIPTS - end.unsigned]:
             receipt = seal(
-                draft,
+                each,
                 seq=end.head.seq + 1,
                 previous_hash=end.head.receipt_hash,
                 checkpoint_hash=end.checkpoint_hash,

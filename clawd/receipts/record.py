@@ -37,7 +37,7 @@ class Receipt(
     """What became of one attempted call.
 
     Attributes:
-        seq: 1 for the first receipt of a chain, then one more each.
+        seq: 1 for the first receipt of a chain, then one more each; 0 before it has its place.
         status: allowed (it ran and succeeded), denied (it never ran), failed (it ran or should
             have, and did not succeed).
         risk: low, medium or high.
@@ -80,16 +80,26 @@ class Receipt(
     refused: str = ""
 
 
-class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt before the chain gives it its place: the fields that dispatch knows."""
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that is about to run; on disk before it does, closed by its receipt.
+
+    Attributes:
+        id: the id of the receipt to come (`receipt-` and a ULID).
+        timestamp: UTC, seconds, `2026-11-21T08:00:00Z`.
+        args_hash: SHA-256 of the stored (redacted, canonical) arguments, lower-case hex.
+        risk: low, medium or high.
+        approval: auto, user, rule or none, and `approved_by` whom.
+        sandbox: the level in force: `bwrap`, `none`, … (empty for a tool that starts nothing).
+        key: id of the key of the HTTP gateway that it came with; empty without one.
+        answers: the approval that was answered late by it; the same write takes that from those
+            that can be answered, so that a call runs once.
+    """
 
     id: str
     timestamp: str
     conversation_id: str
     tool: str
     args_hash: str
-    result_hash: str
-    status: Status
     risk: RiskWord
     uid: int
     workspace: str
@@ -97,11 +107,35 @@ class ReceiptDraft(msgspec.Struct, frozen=True, kw_only=True):
     approved_by: str = ""
     reason: str = ""
     sandbox: str = ""
-    duration_ms: int = 0
-    exit_code: int | None = None
     key: str = ""
-    contacted: str = ""
-    refused: str = ""
+    answers: str = ""
+
+    def receipt(
+        self,
+        status: Status,
+        result_hash: str,
+        *,
+        duration_ms: int = 0,
+        exit_code: int | None = None,
+        contacted: str = "",
+        refused: str = "",
+    ) -> Receipt:
+        """Return the receipt of what became of it, which has no place in a chain yet."""
+        fields = msgspec.structs.asdict(self)
+        del fields["answers"]
+        return Receipt(
+            **fields,
+            status=status,
+            result_hash=result_hash,
+            duration_ms=duration_ms,
+            exit_code=exit_code,
+            contacted=contacted,
+            refused=refused,
+            seq=0,
+            previous_hash="",
+            receipt_hash="",
+            format=FORMAT,
+        )
 
 
 _LEFT_OUT = ("checkpoint_hash", "key", "contacted", "refused")  # where they are empty
@@ -134,8 +168,8 @@ def sealed(receipt: Receipt) -> Receipt:
     return msgspec.structs.replace(receipt, receipt_hash=compute_hash(receipt))
 
 
-def fitted(draft: ReceiptDraft) -> ReceiptDraft:
-    """Return the draft in a form that can be written and read again, whatever a model called.
+def fitted(receipt: Receipt) -> Receipt:
+    """Return the receipt in a form that can be written and read again, whatever a model called.
 
     A text of over 4,096 characters is cut (and ends in `…`), half a surrogate pair becomes its
     escape, an integer that JSON cannot carry exactly becomes the nearest that it can.
@@ -143,9 +177,9 @@ def fitted(draft: ReceiptDraft) -> ReceiptDraft:
     Raises:
         ReceiptError: a field has a value that no receipt may have.
     """
-    fields = {name: _fitting(value) for name, value in msgspec.structs.asdict(draft).items()}
+    fields = {name: _fitting(value) for name, value in msgspec.structs.asdict(receipt).items()}
     try:
-        return msgspec.convert(fields, ReceiptDraft)
+        return msgspec.convert(fields, Receipt)
     except msgspec.ValidationError as error:
         raise ReceiptError(f"not a receipt: {error}") from error
 
@@ -160,19 +194,12 @@ def _fitting(value: str | int | None) -> str | int | None:
     return value
 
 
-def seal(
-    draft: ReceiptDraft, *, seq: int, previous_hash: str, checkpoint_hash: str = ""
-) -> Receipt:
-    """Return the receipt that a fitted draft becomes at this place of the chain."""
-    bare = Receipt(
-        **msgspec.structs.asdict(draft),
-        seq=seq,
-        previous_hash=previous_hash,
-        receipt_hash="",
-        format=FORMAT,
-        checkpoint_hash=checkpoint_hash,
+def seal(receipt: Receipt, *, seq: int, previous_hash: str, checkpoint_hash: str = "") -> Receipt:
+    """Return the fitted receipt at this place of the chain, with its own hash."""
+    placed = msgspec.structs.replace(
+        receipt, seq=seq, previous_hash=previous_hash, checkpoint_hash=checkpoint_hash
     )
-    return sealed(bare)
+    return sealed(placed)
 
 
 def parse(line: bytes) -> Receipt:

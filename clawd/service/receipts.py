@@ -15,8 +15,7 @@ from clawd.errors import ClawError, ReceiptError
 from clawd.memory.approvals import LapsedCall, LapsedCalls
 from clawd.memory.store import Memory, MemoryLedger
 from clawd.receipts.chain import ReceiptChain
-from clawd.receipts.ledger import Intent, Ledger
-from clawd.receipts.record import Receipt, ReceiptDraft, compute_hash, sha256_hex
+from clawd.receipts.record import Intent, Receipt, Status, compute_hash, sha256_hex
 from clawd.receipts.verify import find_receipt, read_receipts, verify
 from clawd.security.approvals import may_come_late
 from clawd.security.principal import Principal
@@ -34,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 async def close_interrupted(
     chain: ReceiptChain,
-    ledger: Ledger,
+    ledger: MemoryLedger,
     log: Path,
     *,
     only: Collection[str] | None = None,
@@ -56,7 +55,7 @@ async def close_interrupted(
         if receipt is None:
             question = None if _was_let_through(intent) else held.get(intent.id)
             reason = _INTERRUPTED if question is None else may_come_late(_INTERRUPTED, question.id)
-            receipt = await chain.append(_draft(intent, sha256_hex(content), reason))
+            receipt = await chain.append(_receipt(intent, sha256_hex(content), reason))
             if _was_let_through(intent):
                 failed += 1
             else:
@@ -91,27 +90,11 @@ def _was_let_through(intent: Intent) -> bool:
     return intent.approval != "none"
 
 
-def _draft(intent: Intent, result_hash: str, reason: str) -> ReceiptDraft:
-    called = (
-        f"{intent.reason.partition('; ')[0]}; " if intent.reason.startswith("called as ") else ""
-    )
-    return ReceiptDraft(
-        id=intent.id,
-        timestamp=intent.timestamp,
-        conversation_id=intent.conversation_id,
-        tool=intent.tool,
-        args_hash=intent.args_hash,
-        result_hash=result_hash,
-        status="failed" if _was_let_through(intent) else "denied",
-        risk=intent.risk,
-        uid=intent.uid,
-        workspace=intent.workspace,
-        approval=intent.approval,
-        approved_by=intent.approved_by,
-        reason=f"{called}{reason}",
-        sandbox=intent.sandbox,
-        key=intent.key,
-    )
+def _receipt(intent: Intent, result_hash: str, reason: str) -> Receipt:
+    if intent.reason.startswith("called as "):
+        reason = f"{intent.reason.partition('; ')[0]}; {reason}"
+    status: Status = "failed" if _was_let_through(intent) else "denied"
+    return msgspec.structs.replace(intent, reason=reason).receipt(status, result_hash)
 
 
 # Holds the receipt log against the head that memory remembers, and logs heads as they come.

@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from clawd.errors import ClawError
+from clawd.receipts.record import utc_timestamp
 from clawd.security.principal import Principal
 from clawd.security.sandbox_process import ChildResult
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.changes import CommandChanges, CommandLog, call_facts
 from clawd.tools.child_outcome import told_of
-from clawd.tools.journal import Entry, Journal, timestamp
+from clawd.tools.journal import Entry, Journal
 from clawd.tools.taint_tracking import Passage, TaintTracking
 from clawd.wire.safe_text import shortened, single_line
 from clawd.wire.tools import JobLine, JobState
@@ -50,7 +51,7 @@ class Job:
         self.result: ChildResult | None = None
         self.end_receipt_id = ""
         self.stopped_by = ""
-        self.began, self.started_at = time.monotonic(), timestamp()
+        self.began, self.started_at = time.monotonic(), utc_timestamp()
         self.ended_after_s = 0.0
         self.is_kept = False
         self.entry: Entry | None = None

@@ -6,13 +6,20 @@ Secrets are replaced before anything is hashed or stored, so what is stored is w
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from clawd.receipts.chain import ReceiptChain
-from clawd.receipts.ledger import Intent, Ledger
-from clawd.receipts.record import Approval, Receipt, ReceiptDraft, Status, new_id, sha256_hex
+from clawd.receipts.record import (
+    Approval,
+    Intent,
+    Receipt,
+    Status,
+    new_id,
+    sha256_hex,
+    utc_timestamp,
+)
 from clawd.security.approval_rules import ApprovalRule, RuleAct
 from clawd.security.approvals import LateAnswer
 from clawd.security.policy import ModeChange
@@ -87,6 +94,50 @@ class Entry(msgspec.Struct, kw_only=True):
         return "; ".join(filter(None, parts))
 
 
+class Ledger(Protocol):
+    """What the trail keeps in memory beside the chain: intents, contents by hash, the head.
+
+    An intent is on disk when `open_intent` returns.
+
+    What the other methods write survives a crash of the daemon; a power cut may take it back.
+
+    Raises:
+        StorageError: from every method, when memory cannot be written or read.
+    """
+
+    async def open_intent(self, intent: Intent, arguments: bytes) -> None:
+        """Store the intent and its arguments (by their hash); one of the same id is replaced.
+
+        Raises:
+            NotFoundError: what it answers was answered before; nothing was stored.
+        """
+        ...
+
+    async def close_intent(self, intent_id: str, *, content: bytes, content_hash: str) -> None:
+        """Remove the intent and store the result by its hash."""
+        ...
+
+    async def store_content(self, content: bytes, content_hash: str) -> None:
+        """Store bytes by their hash (for calls that had no intent: denied, unknown)."""
+        ...
+
+    async def open_intents(self) -> list[Intent]:
+        """Return the intents that no receipt closed, oldest first."""
+        ...
+
+    async def load_content(self, content_hash: str) -> bytes | None:
+        """Return the bytes stored under the hash."""
+        ...
+
+    async def record_head(self, seq: int, receipt_hash: str) -> None:
+        """Remember the chain's head."""
+        ...
+
+    async def last_head(self) -> tuple[int, str] | None:
+        """Return the remembered head (seq, hash)."""
+        ...
+
+
 class Journal:
     """Writes intents and receipts. One of a daemon.
 
@@ -134,22 +185,7 @@ class Journal:
             return
         self._chain.check_writable()
         stored = self._redactor.json(entry.arguments)
-        intent = Intent(
-            id=entry.id,
-            timestamp=timestamp(),
-            conversation_id=entry.conversation_id,
-            tool=self._redactor.text(entry.tool),
-            args_hash=sha256_hex(stored),
-            risk=entry.risk,
-            uid=entry.uid,
-            workspace=self._redactor.text(entry.workspace),
-            approval=entry.approval,
-            approved_by=entry.approved_by,
-            reason=self._redactor.text(entry.full_reason),
-            sandbox=entry.sandbox,
-            key=entry.key,
-            answers=_answered(entry),
-        )
+        intent = self._intent(entry, stored)
         await self._ledger.open_intent(intent, stored)
         entry.has_intent = True
 
@@ -166,14 +202,34 @@ class Journal:
             return ""
         arguments = self._redactor.json(entry.arguments)
         content = self._redactor.data(result.encode(errors="replace"))
-        draft = ReceiptDraft(
+        receipt = self._intent(entry, arguments).receipt(
+            status,
+            sha256_hex(content),
+            duration_ms=entry.duration_ms,
+            exit_code=exit_code,
+            contacted=self._redactor.text(entry.contacted),
+            refused=self._redactor.text(entry.refused),
+        )
+        # Before the receipt: after a crash in between, no receipt stands without what it hashed.
+        if not entry.has_intent:
+            await self._ledger.store_content(arguments, receipt.args_hash)
+        await self._ledger.store_content(content, receipt.result_hash)
+        receipt = await self._chain.append(receipt)
+        _log.info("receipt written", extra={"seq": receipt.seq, "receipt": receipt.id})
+        if receipt.seq % HEAD_TOLD_EVERY == 0:
+            told = {"seq": receipt.seq, "hash": receipt.receipt_hash}
+            _log.info("receipt head", extra=told)
+        await self._remember(entry, receipt, content)
+        return receipt.id
+
+    def _intent(self, entry: Entry, arguments: bytes) -> Intent:
+        """Return what is known of the call without its secrets; the arguments have none."""
+        return Intent(
             id=entry.id,
-            timestamp=timestamp(),
+            timestamp=utc_timestamp(),
             conversation_id=entry.conversation_id,
             tool=self._redactor.text(entry.tool),
             args_hash=sha256_hex(arguments),
-            result_hash=sha256_hex(content),
-            status=status,
             risk=entry.risk,
             uid=entry.uid,
             workspace=self._redactor.text(entry.workspace),
@@ -181,23 +237,9 @@ class Journal:
             approved_by=entry.approved_by,
             reason=self._redactor.text(entry.full_reason),
             sandbox=entry.sandbox,
-            duration_ms=entry.duration_ms,
-            exit_code=exit_code,
             key=entry.key,
-            contacted=self._redactor.text(entry.contacted),
-            refused=self._redactor.text(entry.refused),
+            answers=_answered(entry),
         )
-        # Before the receipt: after a crash in between, no receipt stands without what it hashed.
-        if not entry.has_intent:
-            await self._ledger.store_content(arguments, draft.args_hash)
-        await self._ledger.store_content(content, draft.result_hash)
-        receipt = await self._chain.append(draft)
-        _log.info("receipt written", extra={"seq": receipt.seq, "receipt": receipt.id})
-        if receipt.seq % HEAD_TOLD_EVERY == 0:
-            told = {"seq": receipt.seq, "hash": receipt.receipt_hash}
-            _log.info("receipt head", extra=told)
-        await self._remember(entry, receipt, content)
-        return receipt.id
 
     async def record_rule(self, act: RuleAct, rule: ApprovalRule, by: str) -> str:
         """Write the receipt of what became of a standing rule; returns its id.
@@ -270,8 +312,3 @@ def _answered(entry: Entry) -> str:
 
 
 _MODE_RISKS: dict[str, Risk] = {"full": "high", "edits": "medium"}
-
-
-def timestamp() -> str:
-    """Return the time now, UTC, seconds, as a receipt gives it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

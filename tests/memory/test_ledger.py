@@ -13,8 +13,8 @@ import pytest
 
 from clawd.errors import StorageError
 from clawd.memory.store import Memory
-from clawd.receipts.ledger import Intent, Ledger
-from clawd.receipts.record import new_id, sha256_hex
+from clawd.receipts.record import Intent, new_id, sha256_hex
+from clawd.tools.journal import Ledger
 
 ARGUMENTS = b'{"path":"."}'
 RESULT = b"a\nb/"

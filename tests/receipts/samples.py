@@ -1,4 +1,4 @@
-"""Drafts, receipts and whole logs to test with."""
+"""Receipts and whole logs to test with."""
 
 import hashlib
 import resource
@@ -11,8 +11,8 @@ import msgspec
 
 from clawd.receipts.checkpoint import ReceiptCheckpoint, canonical_checkpoint, public_key_of, signed
 from clawd.receipts.record import (
+    Intent,
     Receipt,
-    ReceiptDraft,
     canonical,
     new_id,
     seal,
@@ -22,22 +22,21 @@ from clawd.receipts.record import (
 from clawd.wire.receipts import GENESIS_HASH
 
 
-def draft(**fields: Any) -> ReceiptDraft:
-    plain = ReceiptDraft(
+def draft(**fields: Any) -> Receipt:
+    """Return a receipt that has no place in a chain yet."""
+    intent = Intent(
         id=new_id(),
         timestamp=utc_timestamp(),
         conversation_id="conv-01",
         tool="file_list",
         args_hash="a" * 64,
-        result_hash="b" * 64,
-        status="allowed",
         risk="low",
         uid=1000,
         workspace="/home/user/clawd-workspace",
         approval="auto",
         reason="reads the workspace",
     )
-    return msgspec.structs.replace(plain, **fields)
+    return msgspec.structs.replace(intent.receipt("allowed", "b" * 64), **fields)
 
 
 def receipts(count: int) -> list[Receipt]:

@@ -13,8 +13,8 @@ from clawd.errors import ReceiptError
 from clawd.receipts.record import (
     MAX_LINE_BYTES,
     MAX_TEXT_CHARS,
+    Intent,
     Receipt,
-    ReceiptDraft,
     canonical,
     compute_hash,
     fitted,
@@ -85,19 +85,17 @@ def test_hash_from_the_line_is_the_hash_of_the_fields(receipt: Receipt, text: st
 
 def test_the_format_is_the_one_that_is_published() -> None:
     receipt = seal(
-        ReceiptDraft(
+        Intent(
             id="receipt-01JD0000000000000000000000",
             timestamp="2026-11-21T08:00:00Z",
             conversation_id="conv-1",
             tool="file_list",
             args_hash="a" * 64,
-            result_hash="b" * 64,
-            status="allowed",
             risk="low",
             uid=1000,
             workspace="/w",
             approval="auto",
-        ),
+        ).receipt("allowed", "b" * 64),
         seq=1,
         previous_hash=GENESIS_HASH,
     )

@@ -10,8 +10,7 @@ import pytest
 from clawd.memory.approvals import LapsedCall
 from clawd.memory.rows import Conversation
 from clawd.providers.base import ToolCall
-from clawd.receipts.ledger import Intent
-from clawd.receipts.record import Approval, ReceiptDraft, new_id, sha256_hex
+from clawd.receipts.record import Approval, Intent, new_id, sha256_hex
 from clawd.service.receipts import close_interrupted
 from clawd.wire.events import ApprovalRequested
 from tests.security.fakes import ADA
@@ -74,21 +73,7 @@ async def test_it_happens_once(bench: Bench) -> None:
 async def test_an_intent_whose_receipt_was_written_is_only_removed(bench: Bench) -> None:
     done = intent()
     await bench.memory.ledger.open_intent(done, ARGUMENTS)
-    await bench.chain.append(
-        ReceiptDraft(
-            id=done.id,
-            timestamp=STARTED,
-            conversation_id="conv-1",
-            tool="file_write",
-            args_hash=done.args_hash,
-            result_hash=sha256_hex(b"ok"),
-            status="allowed",
-            risk="medium",
-            uid=1000,
-            workspace="/home/ada/w",
-            approval="user",
-        )
-    )
+    await bench.chain.append(done.receipt("allowed", sha256_hex(b"ok")))
     assert await recover(bench) == 0
     (receipt,) = bench.receipts()
     assert (receipt.id, receipt.status) == (done.id, "allowed")

@@ -9,8 +9,7 @@ import pytest
 
 from clawd.errors import ReceiptError, StorageError
 from clawd.memory.store import MemoryLedger
-from clawd.receipts.ledger import Intent
-from clawd.receipts.record import Receipt, ReceiptDraft, sha256_hex
+from clawd.receipts.record import Intent, Receipt, sha256_hex
 from clawd.receipts.verify import find_receipt
 from clawd.security.approval_rules import ApprovalRule, RuleAct, RuleBook
 from clawd.security.approvals import Approvals
@@ -292,7 +291,7 @@ async def test_contents_are_kept_before_the_receipt_that_hashes_them(
     append = bench.chain.append
     found: list[bool] = []
 
-    async def looking(draft: ReceiptDraft) -> Receipt:
+    async def looking(draft: Receipt) -> Receipt:
         hashes = {row[0] for row in on_disk(bench, "SELECT hash FROM contents")}
         found.append({draft.args_hash, draft.result_hash} <= hashes)
         return await append(draft)

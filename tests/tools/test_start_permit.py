@@ -6,7 +6,7 @@ import pytest
 
 from clawd.errors import SandboxUnavailableError, StorageError
 from clawd.memory.store import MemoryLedger
-from clawd.receipts.ledger import Intent
+from clawd.receipts.record import Intent
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallOutcome
