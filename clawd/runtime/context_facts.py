@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import pwd
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -145,12 +145,12 @@ class Facts:
         gone = {name: Fact(text="") for name in shown if name not in told and name not in silent}
         return news(told | gone, shown)
 
-    def mark(self, conversation_id: str, block: Block) -> None:
+    def mark(self, conversation_id: str, sources: Iterable[str]) -> None:
         """Taint a conversation by what a block shows of untrusted text, before it is shown.
 
         It is on disk before the block is, and before any call: both are stored taint first.
         """
-        for source in block.untrusted:
+        for source in sources:
             self._taint.mark(conversation_id, source)
 
     async def of_files(self, workspace: Path, names: Sequence[str]) -> tuple[str, ...]:

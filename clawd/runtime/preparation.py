@@ -1,8 +1,8 @@
 """What is settled before a turn begins: who answers, what is offered, what the model is shown."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,7 +32,6 @@ from clawd.runtime.session_files import LongMessages
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.turn_plan import (
     Beginning,
-    GoOn,
     LateCall,
     TurnLimits,
     TurnPlan,
@@ -40,8 +39,7 @@ from clawd.runtime.turn_plan import (
 )
 from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
-from clawd.tools.offer import Offer, ReadingModel, RequestTools, specs, told_of
-from clawd.tools.outcome import CallScope
+from clawd.tools.offer import Offer, Offers, ReadingModel, RequestTools, specs, told_of
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, Notice, TurnStarted
 from clawd.wire.safe_text import single_line
@@ -90,6 +88,15 @@ class PromptPreview(msgspec.Struct, frozen=True, kw_only=True):
     specs: tuple[ToolSpec, ...] = ()
 
 
+class _Settled(NamedTuple):
+    """What is settled of a turn before its tools are."""
+
+    settings: RuntimeSettings
+    agent: AgentProfile
+    provider: Provider
+    model: str
+
+
 class Preparation:
     """Prepares turns.
 
@@ -113,6 +120,7 @@ class Preparation:
         long_messages: LongMessages | None = None,
     ) -> None:
         self._registry = registry
+        self._offers = Offers(registry)
         self._providers = providers
         self._settings = settings
         self._person = person
@@ -153,9 +161,7 @@ class Preparation:
         emit: Callable[[Event], None],
         short: str = "",
     ) -> PreparedTurn:
-        """Return the turn of a message; says on the stream that it begins.
-
-        `short` is what stands for a message that is too long, where it was made before.
+        """Return the turn of a message and emit that it begins; `short` replaces one too long.
 
         Raises:
             ClawError: what the message or the conversation names is not to be had any more.
@@ -164,24 +170,25 @@ class Preparation:
         provider = self.provider(incoming, settings)
         agent = settings.agent(incoming.agent or live.record.agent)
         model = incoming.model or agent.model or _model_for(provider, settings)
-        workspace = _workspace(live, settings)
+        # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
+        workspace = settings.resolve_workspace(live.record.workspace)
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, incoming, source, (provider, model, workspace), settings))
         _take_think(live, incoming, provider, model, emit)
-        await self._await_tools(emit)
-        offered = partial(self._offered, settings, agent, incoming)
-        offer = _chosen_of(incoming, offered())
-        inputs = partial(_inputs, settings, agent, reader_of(provider, model))
-        beginning = partial(_beginning, live, incoming, provider, inputs)
-        begun = beginning(offer)
+        for missing in await self._registry.elsewhere.arrived():
+            emit(Notice(level="warning", text=missing))
+        opening = _Opening(self, live, incoming, _Settled(settings, agent, provider, model))
+        begun = opening.begin()
+        asks_on = incoming.is_attended and not incoming.max_rounds
         scope = self._person.scope(
             conversation_id=live.record.id,
             principal=principal,
             workspace=workspace,
-            offered=offer.names,
+            offered=begun.offered,
             emit=emit,
             attendance=source.attendance if incoming.interactive or incoming.detach else None,
         )
+        mode, is_resumable = opening.offer.mode, incoming.is_resumable
         plan = TurnPlan(
             turn_id=source.turn_id,
             message=Message(role="user", content=incoming.text),
@@ -190,7 +197,7 @@ class Preparation:
             provider=provider,
             model=model,
             limits=_limits(incoming, settings),
-            scope=_scoped(scope, offer, incoming),
+            scope=msgspec.structs.replace(scope, mode=mode, is_resumable=is_resumable),
             late=source.late,
             sampling=_thinking_as(live.think, _sampling(incoming, agent)),
             hints=hints,
@@ -199,21 +206,10 @@ class Preparation:
             is_continued=live.read.fixed == begun.fixed,
             calls_tools=provider.capabilities().tools,
             tool_choice=incoming.tool_choice,
-            news=self._news(offer, offered, beginning),
-            go_on=self._going_on(incoming, scope),
+            news=opening.news,
+            go_on=self._person.asking_on(scope) if asks_on else None,
         )
         return await self._told(live, incoming, principal, plan, short)
-
-    def _going_on(self, incoming: IncomingMessage, scope: CallScope) -> GoOn | None:
-        """Return what asks the person at the limit of rounds; None ends the turn there."""
-        if not incoming.is_attended or incoming.max_rounds:
-            return None
-        return self._person.asking_on(scope)
-
-    async def _await_tools(self, emit: Callable[[Event], None]) -> None:
-        """Wait for tools that are on their way, and say which are not there."""
-        for missing in await self._registry.elsewhere.arrived():
-            emit(Notice(level="warning", text=missing))
 
     async def _told(
         self,
@@ -235,42 +231,18 @@ class Preparation:
         if incoming.noted:
             text = "\n".join(filter(None, (block.text, incoming.noted)))
             block = msgspec.structs.replace(block, text=text)
-        brought = await self._facts.of_files(scope.workspace, incoming.files)
-        self._facts.mark(live.record.id, _with_untrusted(block, incoming, brought))
+        brought = tuple(single_line(each)[:SOURCE_NAME] for each in incoming.untrusted)
+        of_files = await self._facts.of_files(scope.workspace, incoming.files)
+        self._facts.mark(live.record.id, (*block.untrusted, *brought, *of_files))
         told = Message(role="user", content=with_block(block.text, short or incoming.text))
-        return PreparedTurn(
-            plan=msgspec.structs.replace(plan, message=told),
-            words=_words(live, incoming, principal, block, short),
+        words = UserWords(
+            text=incoming.text,
+            block=block.text,
+            facts=block.shown,
+            speaker=principal.uid if principal.uid != live.record.owner else None,
+            short=short,
         )
-
-    def _news(
-        self,
-        offer: Offer,
-        offered: Callable[[], Offer],
-        begun: Callable[[Offer], Beginning],
-    ) -> Callable[[], Beginning | None]:
-        """Return what tells a running turn of other tools than those it was prepared with.
-
-        Args:
-            offer: those.
-            offered: returns what is offered now.
-            begun: returns what requests begin with where so much is offered.
-        """
-        # They may have become others since they were looked at, so the first answer compares.
-        known, generation = offer, -1
-
-        def news() -> Beginning | None:
-            nonlocal known, generation
-            if self._registry.generation == generation:
-                return None
-            generation, before = self._registry.generation, known
-            known = offered()
-            # Tools that are made anew and told in the same words are no news to a model.
-            if specs(known.shown) == specs(before.shown) and known.names == before.names:
-                return None
-            return begun(known)
-
-        return news
+        return PreparedTurn(plan=msgspec.structs.replace(plan, message=told), words=words)
 
     async def preview(
         self,
@@ -291,7 +263,7 @@ class Preparation:
         settings = self._settings()
         chosen = settings.agent(agent or (live.record.agent if live else ""))
         folder = settings.resolve_workspace(live.record.workspace if live else workspace)
-        offer = self._offered(settings, chosen, IncomingMessage(text="", door=door))
+        offer = self.offered(settings, chosen, IncomingMessage(text="", door=door))
         block = await self._block(live, principal, folder, offer.names)
         provider = self._providers().get(settings.default_provider)
         model = chosen.model or settings.default_model
@@ -310,7 +282,7 @@ class Preparation:
             block=with_block(block.text, "").rstrip("\n"),
             untrusted=block.untrusted,
             tools=tuple(tool.name for tool in told.tools),
-            specs=specs(told.tools, is_lean=told.is_lean),
+            specs=told.specs,
         )
 
     async def beginnings(self, principal: Principal) -> tuple[ChatRequest, ...]:
@@ -334,7 +306,7 @@ class Preparation:
     ) -> ChatRequest:
         provider = self._providers().get(settings.default_provider)
         agent, folder = settings.agent(""), settings.resolve_workspace("")
-        offer = self._offered(settings, agent, IncomingMessage(text="", door=door))
+        offer = self.offered(settings, agent, IncomingMessage(text="", door=door))
         reader = reader_of(provider, settings.default_model)
         inputs = _inputs(settings, agent, reader, offer)
         calls = provider is not None and provider.capabilities().tools
@@ -344,7 +316,7 @@ class Preparation:
         return ChatRequest(
             system=_system(Preamble(inputs), inputs, provider),
             messages=(said,) if block.text else (),
-            tools=specs(told.tools, is_lean=told.is_lean),
+            tools=told.specs,
             model=settings.default_model,
         )
 
@@ -367,22 +339,13 @@ class Preparation:
         )
         return await self._facts.block(scope, live.shown if live else {})
 
-    def _offered(
+    def offered(
         self, settings: RuntimeSettings, agent: AgentProfile, incoming: IncomingMessage
     ) -> Offer:
         """Return what the channel, the agent and the message all offer."""
-        narrowing = (agent.tools_allow, incoming.tools_allow or ("*",))
-        names = [{tool.name for tool in self._registry.allowed(each)} for each in narrowing]
-        allowed = [
-            tool
-            for tool in self._registry.allowed(settings.tools_allow(incoming.door))
-            if all(tool.name in offered for offered in names)
-        ]
-        return Offer(allowed, incoming.tool_mode or settings.tools.mode)
-
-
-def _scoped(scope: CallScope, offer: Offer, incoming: IncomingMessage) -> CallScope:
-    return msgspec.structs.replace(scope, mode=offer.mode, is_resumable=incoming.is_resumable)
+        channel = settings.tools_allow(incoming.door)
+        wanted = (channel, agent.tools_allow, incoming.tools_allow or ("*",))
+        return self._offers.matching(wanted, incoming.tool_mode or settings.tools.mode)
 
 
 def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:
@@ -434,54 +397,6 @@ def reader_of(provider: Provider | None, model: str) -> ReadingModel:
         reads_tools=reads and able.tools,
         reads_schemas=reads_schemas,
     )
-
-
-def _with_untrusted(block: Block, incoming: IncomingMessage, of_files: tuple[str, ...]) -> Block:
-    """Return the block with what the message itself brings from outside."""
-    brought = tuple(single_line(each)[:SOURCE_NAME] for each in incoming.untrusted)
-    return msgspec.structs.replace(block, untrusted=(*block.untrusted, *brought, *of_files))
-
-
-def _words(
-    live: LiveConversation,
-    incoming: IncomingMessage,
-    principal: Principal,
-    block: Block,
-    short: str,
-) -> UserWords:
-    return UserWords(
-        text=incoming.text,
-        block=block.text,
-        facts=block.shown,
-        speaker=principal.uid if principal.uid != live.record.owner else None,
-        short=short,
-    )
-
-
-def _preamble(live: LiveConversation, inputs: PromptInputs) -> Preamble:
-    """Return the conversation's own preamble."""
-    if live.preamble is None:
-        live.preamble = Preamble(inputs)
-    return live.preamble
-
-
-def _beginning(
-    live: LiveConversation,
-    incoming: IncomingMessage,
-    provider: Provider,
-    inputs_of: Callable[[Offer, str], PromptInputs],
-    offer: Offer,
-) -> Beginning:
-    """Return what requests begin with: the system prompt, or the given one, and the tools."""
-    inputs, is_called = inputs_of(offer, incoming.tool_choice), provider.capabilities().tools
-    if incoming.system is None:
-        system = _system(_preamble(live, inputs), inputs, provider)
-    else:
-        is_told = bool(inputs.tools) and not is_called
-        given = incoming.system
-        system = with_instructions(given, inputs.tools) if is_told else given
-    fixed = fixed_mark(system, inputs.told if is_called else RequestTools(tools=()))
-    return Beginning(system=system, told=inputs.told, offered=offer.names, fixed=fixed)
 
 
 def _system(preamble: Preamble, inputs: PromptInputs, provider: Provider | None) -> str:
@@ -565,23 +480,54 @@ def _thinking_as(think: str, sampling: Sampling) -> Sampling:
     return msgspec.structs.replace(sampling, template_kwargs=variables)
 
 
-def _workspace(live: LiveConversation, settings: RuntimeSettings) -> Path:
-    """Return the folder of a conversation, if it is one that may be worked in."""
-    # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
-    return settings.resolve_workspace(live.record.workspace)
+class _Opening:
+    """What requests of one turn begin with: at first, and when the tools have become others.
 
-
-def _chosen_of(incoming: IncomingMessage, offer: Offer) -> Offer:
-    """Return what is offered, if the tool that a message chooses is among it.
-
-    Raises:
-        InvalidRequestError: it names such a tool, or wants one where there are none.
+    Attributes:
+        offer: the tools that were told last.
     """
-    choice, names = incoming.tool_choice, [tool.name for tool in offer.shown]
-    if choice == "auto" or choice in names or (choice == "required" and names):
-        return offer
-    told = ", ".join(names) or "none"
-    raise InvalidRequestError(
-        f"tool_choice is {choice!r}; the tools that are offered: {told}",
-        hint="Name one of them, or leave tool_choice out.",
-    )
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        live: LiveConversation,
+        incoming: IncomingMessage,
+        settled: _Settled,
+    ) -> None:
+        self._preparation, self._settled = preparation, settled
+        self._live, self._incoming = live, incoming
+        self.offer = preparation.offered(settled.settings, settled.agent, incoming)
+        choice, names = incoming.tool_choice, [tool.name for tool in self.offer.shown]
+        if choice != "auto" and choice not in names and (choice != "required" or not names):
+            told = ", ".join(names) or "none"
+            raise InvalidRequestError(
+                f"tool_choice is {choice!r}; the tools that are offered: {told}",
+                hint="Name one of them, or leave tool_choice out.",
+            )
+
+    def begin(self) -> Beginning:
+        """Return the system prompt, or the given one, and the tools."""
+        settings, agent, provider, model = self._settled
+        live, given = self._live, self._incoming.system
+        reader, choice = reader_of(provider, model), self._incoming.tool_choice
+        inputs = _inputs(settings, agent, reader, self.offer, choice)
+        is_called = provider.capabilities().tools
+        if given is None:
+            live.preamble = live.preamble or Preamble(inputs)
+            system = _system(live.preamble, inputs, provider)
+        else:
+            is_told = bool(inputs.tools) and not is_called
+            system = with_instructions(given, inputs.tools) if is_told else given
+        fixed = fixed_mark(system, inputs.told if is_called else RequestTools(tools=()))
+        return Beginning(system=system, told=inputs.told, offered=self.offer.names, fixed=fixed)
+
+    def news(self) -> Beginning | None:
+        """Return another beginning once when the tools have become others, else None."""
+        settings, agent, *_ = self._settled
+        known, self.offer = self.offer, self._preparation.offered(settings, agent, self._incoming)
+        if known is self.offer:
+            return None
+        # Tools that are made anew and told in the same words are no news to a model.
+        if specs(known.shown) == specs(self.offer.shown) and known.names == self.offer.names:
+            return None
+        return self.begin()

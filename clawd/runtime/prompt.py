@@ -92,6 +92,8 @@ class Preamble:
     def adopt(self, inputs: PromptInputs) -> None:
         """Take other inputs; fragments that are made of what differs become dirty."""
         before, self._inputs = self._inputs, inputs
+        if before == inputs:
+            return
         for fragment in FRAGMENTS:
             if fragment.needs(before) != fragment.needs(inputs):
                 self.mark_dirty(fragment.id)

@@ -8,7 +8,7 @@ import msgspec
 
 from clawd.providers.base import ChatRequest, Message, Provider, Sampling, ToolCall
 from clawd.security.approvals import LateAnswer, PendingApproval
-from clawd.tools.offer import RequestTools, met_in, specs
+from clawd.tools.offer import RequestTools, met_in
 from clawd.tools.outcome import CallScope
 
 GoOn = Callable[[int, int], Awaitable[bool]]
@@ -155,7 +155,7 @@ def renewed(plan: TurnPlan) -> TurnPlan:
 
 def fixed_mark(system: str, told: RequestTools) -> str:
     """Return what tells one beginning of a prompt, its system prompt and tools, from another."""
-    text = msgspec.json.encode((system, specs(told.tools, is_lean=told.is_lean)))
+    text = msgspec.json.encode((system, told.specs))
     return hashlib.sha256(text).hexdigest()[:16]
 
 
@@ -164,13 +164,14 @@ def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
     is_first = bool(messages) and messages[-1].role == "user"
     told = plan.told if plan.calls_tools else RequestTools(tools=())
     calls = ((call.name, call.arguments) for message in messages for call in message.tool_calls)
-    found = met_in(calls, (*told.others, *told.hidden))
+    met = [tool.name for tool in met_in(calls, (*told.others, *told.hidden))]
+    unmet = (tool.name for tool in told.others if tool.name not in met)
     return ChatRequest(
         system=plan.system,
         messages=messages,
-        tools=specs(told.tools, is_lean=told.is_lean),
-        found=specs(found),
-        unlisted=specs(tool for tool in told.others if tool not in found),
+        tools=told.specs,
+        found=tuple(told.found_specs[name] for name in met),
+        unlisted=tuple(told.found_specs[name] for name in unmet),
         model=plan.model,
         metadata=plan.hints | {"conversation_id": plan.scope.conversation_id},
         sampling=plan.sampling,

@@ -8,6 +8,7 @@ the same schemas. The mode decides how the tools are spelled: flat (`split`), as
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -32,7 +33,7 @@ from clawd.tools.base import (
     traits_of,
 )
 from clawd.tools.naming import ALIASES, nearest
-from clawd.tools.registry import MEMBERS, Facade, ToolMode, facades_over
+from clawd.tools.registry import MEMBERS, Facade, Registry, ToolMode, facades_over
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, paragraph, single_line
 
 WRITE_RULE = "Write files only when the user asked for it."
@@ -55,6 +56,7 @@ UNKNOWN_CONTEXT = 8_192
 MAX_BRIEF = 48
 """So many tools are all told to a model that reads no more of them than some words each."""
 _MAX_NAMED = 64
+_KEPT_OFFERS = 64
 
 
 class McpAnnotations(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -100,7 +102,7 @@ class ReadingModel(msgspec.Struct, frozen=True, kw_only=True):
     reads_schemas: bool = True
 
 
-class RequestTools(msgspec.Struct, frozen=True, kw_only=True):
+class RequestTools(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What requests carry of an offer.
 
     Attributes:
@@ -115,9 +117,19 @@ class RequestTools(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[Tool, ...] = ()
     is_lean: bool = False
 
+    @cached_property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Those with a schema, as a model is offered them."""
+        return specs(self.tools, is_lean=self.is_lean)
+
+    @cached_property
+    def found_specs(self) -> dict[str, ToolSpec]:
+        """The others and the hidden ones, as a model is offered them once it found them."""
+        return {spec.name: spec for spec in specs((*self.others, *self.hidden))}
+
 
 class Offer:
-    """The tools of one session.
+    """The tools of one session; whoever has many requests keeps it, and what was told of it.
 
     Args:
         tools: the flat tools that may be called.
@@ -131,6 +143,7 @@ class Offer:
         self.facades = facades_over(self.flat)
         self.shown = self._shown()
         self._shown_names = frozenset(tool.name for tool in self.shown)
+        self.told: dict[object, RequestTools] = {}
 
     def of(self, tool: str) -> str:
         """Return how this session calls a tool: `file_write`, or `fs(action="write")`."""
@@ -194,6 +207,40 @@ class Offer:
         return tuple(sorted((*flat, *self.facades), key=lambda tool: tool.name))
 
 
+class Offers:
+    """What sessions are offered of the tools there are; kept until the tools change.
+
+    Args:
+        registry: the tools.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._kept: dict[object, Offer] = {}
+        self._generation = 0
+
+    def matching(self, wanted: tuple[tuple[str, ...], ...], mode: ToolMode) -> Offer:
+        """Return the tools whose name matches a pattern of each of `wanted`."""
+        if (offer := self._known((wanted, mode))) is not None:
+            return offer
+        first, *others = (self._registry.allowed(each) for each in wanted)
+        tools = (tool for tool in first if all(tool in each for each in others))
+        return self._kept.setdefault((wanted, mode), Offer(tools, mode))
+
+    def named(self, names: frozenset[str] | None, mode: ToolMode) -> Offer:
+        """Return the tools of these names; None stands for all."""
+        if (offer := self._known((names, mode))) is not None:
+            return offer
+        tools = (tool for tool in self._registry.all() if names is None or tool.name in names)
+        return self._kept.setdefault((names, mode), Offer(tools, mode))
+
+    def _known(self, key: object) -> Offer | None:
+        if self._generation != self._registry.generation or len(self._kept) >= _KEPT_OFFERS:
+            self._kept.clear()
+            self._generation = self._registry.generation
+        return self._kept.get(key)
+
+
 def told_of(
     offer: Offer, rules: ToolsSection, reader: ReadingModel, *, chosen: str = ""
 ) -> RequestTools:
@@ -209,6 +256,13 @@ def told_of(
         reader: of the request.
         chosen: a tool that the request insists on.
     """
+    key = (rules.offer, rules.core, reader, chosen)
+    if key not in offer.told:
+        offer.told[key] = _told(offer, rules, reader, chosen)
+    return offer.told[key]
+
+
+def _told(offer: Offer, rules: ToolsSection, reader: ReadingModel, chosen: str) -> RequestTools:
     if LOOKUP not in offer.names or not _wants_core(offer, rules, reader):
         return RequestTools(
             tools=offer.shown,

@@ -31,12 +31,11 @@ from clawd.tools.naming import (
     nearest,
     words_of,
 )
-from clawd.tools.offer import MCP_SOURCE, Offer, example_of
+from clawd.tools.offer import MCP_SOURCE, Offer, Offers, example_of
 from clawd.tools.outcome import CallRequest, CallScope
-from clawd.tools.registry import FACADES, Facade, Registry, ToolMode, flat_name
+from clawd.tools.registry import FACADES, Facade, Registry, flat_name
 from clawd.wire.events import ToolProgress
 
-_KEPT_OFFERS = 32
 _log = logging.getLogger(__name__)
 _ACTION_NAMES = (
     "operation",
@@ -83,13 +82,13 @@ class CallPreparer:
         self._journal = journal
         self._settings = settings
         self._resolver = Resolver(registry)
-        self._offers: dict[tuple[int, frozenset[str] | None, ToolMode], Offer] = {}
+        self._offers = Offers(registry)
 
     def prepare(
         self, request: CallRequest, scope: CallScope, entry: Entry
     ) -> PreparedCall | Refused:
         """Return the call, or why it cannot be made; the entry learns what it is."""
-        offer = self._offer(scope)
+        offer = self._offers.named(scope.offered, scope.mode)
         try:
             meant = self._resolver.resolve(request, offer)
             tool = meant.tool
@@ -133,7 +132,7 @@ class CallPreparer:
         Raises:
             NotFoundError, InvalidRequestError: no such tool, or arguments that cannot be meant.
         """
-        meant = self._resolver.resolve(request, self._offer(scope))
+        meant = self._resolver.resolve(request, self._offers.named(scope.offered, scope.mode))
         held = HeldPaths()
         try:
             return self._action(meant.tool, meant.arguments(), request, scope, held)
@@ -146,7 +145,8 @@ class CallPreparer:
         Of a tool that is held to looking at low risk it is that of any call: the risk is to be low.
         """
         try:
-            tool = self._resolver.resolve(request, self._offer(scope)).tool
+            offer = self._offers.named(scope.offered, scope.mode)
+            tool = self._resolver.resolve(request, offer).tool
             traits = traits_of(tool)
             is_offered = scope.offered is None or tool.name in scope.offered
             looks = traits.effect == "looks" or traits.looks_at_low
@@ -204,18 +204,6 @@ class CallPreparer:
         prepared.tool, prepared.arguments, prepared.action = tool, decoded, action
         prepared.context = msgspec.structs.replace(prepared.context, held=held, preview=None)
         entry.arguments, entry.risk = action.arguments, action.assessment.risk
-
-    def _offer(self, scope: CallScope) -> Offer:
-        """Return what the session of a call is offered; kept until the tools change."""
-        key = (self._registry.generation, scope.offered, scope.mode)
-        if key not in self._offers:
-            if len(self._offers) >= _KEPT_OFFERS:
-                self._offers.clear()
-            tools = self._registry.all()
-            if scope.offered is not None:
-                tools = [tool for tool in tools if tool.name in scope.offered]
-            self._offers[key] = Offer(tools, scope.mode)
-        return self._offers[key]
 
     def _judged(
         self,

@@ -160,9 +160,9 @@ async def test_only_what_is_shown_taints() -> None:
     found = await facts.block(scope(), NOW_SHOWN)
     assert found.untrusted == ("the file x",)
     assert not taint.is_tainted("conv-1")
-    facts.mark("conv-1", await facts.block(scope(), NOW_SHOWN | found.shown))
+    facts.mark("conv-1", (await facts.block(scope(), NOW_SHOWN | found.shown)).untrusted)
     assert not taint.is_tainted("conv-1")
-    facts.mark("conv-1", found)
+    facts.mark("conv-1", found.untrusted)
     assert taint.sources("conv-1") == ("the file x",)
 
 
