@@ -4,6 +4,7 @@ Every open is checked on what was opened, whatever was swapped since the path wa
 """
 
 import contextlib
+import errno
 import os
 import posixpath
 import stat
@@ -14,13 +15,12 @@ from typing import BinaryIO, Literal, Self
 
 import msgspec
 
-from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
 from clawd.security.file_content import (
     FileState,
     FileTarget,
     Keeper,
     ReplacementRules,
-    TranslatedErrors,
     append,
     opened,
     remove,
@@ -80,7 +80,7 @@ class Workspace:
 
     def __enter__(self) -> Self:
         folder = self.rules.workspace
-        with TranslatedErrors(str(folder)):
+        with _translated_errors(str(folder)):
             root = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if real_path(root) != folder:
             os.close(root)
@@ -102,7 +102,7 @@ class Workspace:
 
     def open_read(self, path: str | Path) -> BinaryIO:
         """Open a regular file; never blocks on and never touches a FIFO, device or socket."""
-        with TranslatedErrors(str(path)):
+        with _translated_errors(str(path)):
             handle = self._open(path, os.O_PATH)
             try:
                 mode = os.fstat(handle).st_mode
@@ -116,7 +116,7 @@ class Workspace:
 
     def stat(self, path: str) -> FolderEntry:
         """Describe what a path leads to; links are followed as far as they stay allowed."""
-        with TranslatedErrors(path):
+        with _translated_errors(path):
             handle = self._open(path, os.O_PATH)
             try:
                 return _entry(posixpath.basename(path.rstrip("/")) or path, os.fstat(handle))
@@ -133,7 +133,7 @@ class Workspace:
 
     def entries(self, path: str) -> list[FolderEntry]:
         """Return what a folder holds, by name; forbidden things in it are left out."""
-        with TranslatedErrors(path):
+        with _translated_errors(path):
             folder = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 return self._scan(folder)
@@ -148,7 +148,7 @@ class Workspace:
         Paths are relative to the folder. Links are not followed; what cannot be read is skipped,
         and so are folders of the names in `skip`, and what lies more than 64 folders down.
         """
-        with TranslatedErrors(path):
+        with _translated_errors(path):
             folder = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield from self._walk(folder, "", skip)
@@ -157,7 +157,7 @@ class Workspace:
 
     def state(self, path: str | Path) -> FileState | None:
         """Return what a regular file holds, or None when nothing is there."""
-        with TranslatedErrors(str(path)):
+        with _translated_errors(str(path)):
             try:
                 with self._target(path, makes_folders=False) as target, opened(target) as file:
                     return state_of(file) if file >= 0 else None
@@ -175,12 +175,12 @@ class Workspace:
     def restore(self, path: str | Path, chunks: Iterable[bytes], plan: ReplacementRules) -> bool:
         """Do what `write` does, with the bytes in pieces, when the plan fits."""
         plan = msgspec.structs.replace(plan, new_mode=0o666 & ~self._umask)
-        with TranslatedErrors(str(path)), self._target(path, makes_folders=True) as target:
+        with _translated_errors(str(path)), self._target(path, makes_folders=True) as target:
             return replace(target, chunks, self._keeper, plan)
 
     def append(self, path: str, data: bytes) -> bool:
         """Add to the end of a file or create it; tells if created."""
-        with TranslatedErrors(path), self._target(path, makes_folders=True) as target:
+        with _translated_errors(path), self._target(path, makes_folders=True) as target:
             with opened(target) as file:
                 is_new = file < 0
             if is_new:
@@ -197,7 +197,7 @@ class Workspace:
 
         `folders` are named outermost first, as a `FileChange` does.
         """
-        with TranslatedErrors(str(path)), self._target(path, makes_folders=False) as target:
+        with _translated_errors(str(path)), self._target(path, makes_folders=False) as target:
             remove(target, self._keeper, ReplacementRules(replaces=was))
         self._remove_folders(folders)
 
@@ -407,3 +407,28 @@ def _entry(name: str, status: os.stat_result) -> FolderEntry:
     kinds: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "other")
     return FolderEntry(name=name, kind=kind, size=status.st_size, modified_at=status.st_mtime)
+
+
+@contextlib.contextmanager
+def _translated_errors(path: str) -> Iterator[None]:
+    """Turn the system's errors about a path into clawd's while the body runs."""
+    try:
+        yield
+    except OSError as error:
+        raise _translated(error, path) from error
+
+
+def _translated(error: OSError, path: str) -> ClawError:
+    match error.errno:
+        case errno.ENOENT:
+            return NotFoundError(f"{path} does not exist", hint="file_list shows what is there.")
+        case errno.EXDEV | errno.ELOOP:
+            return ForbiddenError(f"{path} leads out of the workspace")
+        case errno.ENOTDIR:
+            return InvalidRequestError(f"{path} is no folder, or leads through a file")
+        case errno.EISDIR:
+            return InvalidRequestError(f"{path} is a folder; file_list lists it")
+        case errno.ENAMETOOLONG:
+            return InvalidRequestError(f"{path[:80]}… is too long for a path")
+        case _:
+            return StorageError(f"{path}: {os.strerror(error.errno or errno.EIO)}")

@@ -170,3 +170,9 @@ def _escaped(match: re.Match[str]) -> str:
 
 def _written_out(match: re.Match[str]) -> str:
     return f"‹U+{ord(match.group()):04X}›"
+
+
+def shown_name(name: str) -> str:
+    """Return a file's name as one line of valid text."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return text.replace("\n", "\\n").replace("\r", "\\r")

@@ -19,6 +19,7 @@ import msgspec
 from clawd.errors import ClawError
 from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments
+from clawd.wire.safe_text import shown_name
 
 LINES_DEFAULT, LINES_LIMIT = 200, 2000
 BYTES_DEFAULT, BYTES_LIMIT = 65_536, 1 << 20
@@ -116,12 +117,6 @@ def is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def shown_name(name: str) -> str:
-    """Return a file's name as one line of valid text."""
-    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _check_text(file: BinaryIO) -> None:

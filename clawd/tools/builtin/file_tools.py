@@ -1,4 +1,4 @@
-"""What the tools on files share: how they look and change, and what they do with session files.
+"""What the tools on files share: how they are judged, look and change, and use session files.
 
 A tool does its whole act on an open workspace, in a thread, by itself or in a batch; what changes a
 file has it kept first. What is shown of a session file always fits into what the model may be given
@@ -12,15 +12,29 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from typing_extensions import override
 
-from clawd.errors import InvalidRequestError
+from clawd.errors import ClawError, InvalidRequestError
+from clawd.security.approval_rules import file_need
+from clawd.security.file_content import Keeper
+from clawd.security.paths import Location, PathRules, acts_later, classify, path_rules
+from clawd.security.risk import Assessment, Risk, raised
 from clawd.security.workspace import Workspace
-from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, in_thread, succeeded
-from clawd.tools.builtin.deps import BuiltinDeps, FileTool
+from clawd.tools.base import (
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    Touched,
+    failed,
+    in_thread,
+    succeeded,
+)
+from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.file_text import (
     BYTES_DEFAULT,
     BYTES_LIMIT,
@@ -30,7 +44,7 @@ from clawd.tools.builtin.file_text import (
     read_lines,
 )
 from clawd.tools.changes import ChangeKeeper, call_facts
-from clawd.tools.preview import Preview
+from clawd.tools.preview import Preview, RehearsedWorkspace
 from clawd.tools.session_files import SessionFile, SessionFolder, line_of
 from clawd.wire.references import SCHEME, looks_like_reference, name_in, no_path, reference
 
@@ -63,6 +77,86 @@ class Watch:
     def is_over(self) -> bool:
         """Whether it must end."""
         return self.cancelled.is_set() or time.monotonic() > self._deadline
+
+
+class FileTool(Tool):
+    """A tool that touches the file or folder `path` of the workspace.
+
+    Attributes:
+        reads: whether its result may hold text that stands there, or names of files.
+        writes: whether it changes it.
+        takes_session_files: whether `path` may be the reference of a session file as well.
+    """
+
+    outward: ClassVar[bool | None] = False
+    reads: ClassVar[bool] = True
+    writes: ClassVar[bool] = False
+    takes_session_files: ClassVar[bool] = False
+
+    def __init__(self, deps: BuiltinDeps) -> None:
+        self._policy = deps.policy
+        self._home = deps.home
+        self._sessions = deps.sessions
+        self._umask = deps.sandbox.umask
+        self.timeout_s = deps.tool_timeout_s
+
+    @override
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+        given = arguments.get("path") or "."
+        if looks_like_reference(given):
+            return Touched()  # what a conversation holds stays in it
+        path = (self._located(given, context).path,)
+        return Touched(reads=path if self.reads else (), writes=path if self.writes else ())
+
+    def _rules(self, context: ToolContext) -> PathRules:
+        return path_rules(self._policy, workspace=context.workspace, home=self._home)
+
+    def _located(self, path: str | Path, context: ToolContext) -> Location:
+        """Return where a path leads: as the call was first judged, if it is one that is run."""
+        rules = self._rules(context)
+        return classify(path, rules) if context.held is None else context.held.locate(path, rules)
+
+    def _opened(self, context: ToolContext, keeper: Keeper | None = None) -> Workspace:
+        """Return the workspace of a call, to be entered in the thread that acts."""
+        return Workspace(self._rules(context), keeper, held=context.held, umask=self._umask)
+
+    def _rehearsal(self, context: ToolContext) -> RehearsedWorkspace:
+        """Return a workspace like that of the call, in which nothing is changed."""
+        return RehearsedWorkspace(self._rules(context), held=context.held)
+
+    def _assess(self, path: str, context: ToolContext, risk: Risk, reason: str) -> Assessment:
+        """Assess an act on a path that has this risk inside of the workspace."""
+        if self.takes_session_files and looks_like_reference(path):
+            return Assessment(risk="low", reason=f"{reason} of the conversation", outward=False)
+        try:
+            location = self._located(path, context)
+        except ClawError as error:
+            return Assessment(risk="high", reason=reason, blocked=error.message)
+        if location.place == "forbidden":
+            return Assessment(risk="high", reason=reason, blocked=location.reason)
+        if location.place == "inside":
+            return self._assess_inside(location.path, context, risk, reason)
+        if self._policy.workspace_only:
+            return Assessment(
+                risk="high",
+                reason=reason,
+                blocked="path is outside the workspace",
+                allow_hint="workspace_only = false in [security] lets file tools leave it",
+            )
+        reason = f"{reason} outside the workspace"
+        return Assessment(risk=raised(risk), reason=reason, outward=self.writes)
+
+    def _assess_inside(
+        self, path: Path, context: ToolContext, risk: Risk, reason: str
+    ) -> Assessment:
+        if not self.writes:
+            return Assessment(risk=risk, reason=reason, outward=False)
+        named = path.relative_to(context.workspace)
+        later = acts_later(named, workspace=context.workspace)
+        if later:
+            reason += ", which programs outside the sandbox run or obey later"
+        need = file_need(named, risk=risk, is_guarded=later)
+        return Assessment(risk=risk, reason=reason, outward=later, edits=not later, needs=(need,))
 
 
 class ActingTool(FileTool):

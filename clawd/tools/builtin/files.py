@@ -17,7 +17,7 @@ from clawd.tools.base import (
     failed,
     succeeded,
 )
-from clawd.tools.builtin.deps import PATH, FileTool, object_schema
+from clawd.tools.builtin.deps import PATH, object_schema
 from clawd.tools.builtin.file_text import (
     BYTES_DEFAULT,
     BYTES_LIMIT,
@@ -28,10 +28,10 @@ from clawd.tools.builtin.file_text import (
     nearest_names,
     read_bytes,
     read_lines,
-    shown_name,
 )
-from clawd.tools.builtin.file_tools import LookingTool, Watch, list_of, read_from
+from clawd.tools.builtin.file_tools import FileTool, LookingTool, Watch, list_of, read_from
 from clawd.tools.session_files import SessionFolder
+from clawd.wire.safe_text import shown_name
 
 LIST_LIMIT = 1000
 EMPTY = "(empty)"

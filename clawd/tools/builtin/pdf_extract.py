@@ -20,8 +20,9 @@ from clawd.tools.base import (
     in_thread,
     succeeded,
 )
-from clawd.tools.builtin.deps import BuiltinDeps, FileTool, object_schema
+from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.file_text import nearest_names
+from clawd.tools.builtin.file_tools import FileTool
 from clawd.tools.builtin.reader import Reader, Reading
 from clawd.tools.builtin.transfer import (
     TransferFailure,

@@ -14,10 +14,11 @@ from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread, succeeded
 from clawd.tools.builtin.deps import object_schema
-from clawd.tools.builtin.file_text import is_text, shown_name
+from clawd.tools.builtin.file_text import is_text
 from clawd.tools.builtin.file_tools import LookingTool, Watch, has_text
 from clawd.tools.session_files import SessionFolder
 from clawd.wire.references import looks_like_reference, no_path
+from clawd.wire.safe_text import shown_name
 
 RESULTS_DEFAULT, RESULTS_LIMIT = 100, 1000
 NOTHING = "no matches"

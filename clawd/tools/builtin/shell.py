@@ -24,10 +24,10 @@ from clawd.tools.base import (
     failed,
 )
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.file_text import shown_name
 from clawd.tools.child_outcome import told_of
 from clawd.tools.jobs import MAX_WAIT_S, looked_at
 from clawd.tools.preview import Preview
+from clawd.wire.safe_text import shown_name
 
 TIMEOUT_LIMIT_S = 600
 _KILL_GRACE_S = 10.0

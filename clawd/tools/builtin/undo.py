@@ -34,7 +34,6 @@ from clawd.tools.base import (
     succeeded,
 )
 from clawd.tools.builtin.deps import object_schema
-from clawd.tools.builtin.file_text import shown_name
 from clawd.tools.builtin.file_tools import ChangingTool
 from clawd.tools.changes import (
     NEWEST,
@@ -46,6 +45,7 @@ from clawd.tools.changes import (
     Which,
 )
 from clawd.tools.preview import Preview, RehearsedWorkspace
+from clawd.wire.safe_text import shown_name
 
 MAX_STEPS = 100
 # How many files and folders are named, of one command.
