@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
+from clawd.kernel.concurrency import settled
 from clawd.mcp.catalogue import (
     MODELS_PREFIX,
     CatalogueRules,
@@ -27,7 +28,6 @@ from clawd.mcp.pins import Judged, PinFile
 from clawd.mcp.tools import McpTool
 from clawd.tools.naming import nearest
 from clawd.tools.session_files import SessionStore
-from clawd.tools.uncancellable import settled
 
 MAX_ADDED = 32
 ARRIVAL_S = 10.0
@@ -187,6 +187,8 @@ class ServerDirectory:
 
         Returns a sentence on each that has never been connected, once.
         """
+        if not self.wanted.rules.servers:
+            return ()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._arrival_ends):
                 while self._on_their_way():

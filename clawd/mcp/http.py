@@ -15,7 +15,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 from typing_extensions import override
 
-from clawd.kernel.pacing import Allowance, Pace
+from clawd.kernel.concurrency import Allowance, Pace
 from clawd.mcp.connection_end import MAX_LINE_BYTES, TRANSPORT_ERROR, Trouble, shown
 from clawd.mcp.model import ServerSettings
 

@@ -21,7 +21,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from clawd.kernel.pacing import Allowance, Pace
+from clawd.kernel.concurrency import Allowance, Pace
 from clawd.mcp.connection_end import LineSplitter, LineTooLongError, StderrLog, Trouble
 from clawd.mcp.model import FETCHERS, ServerSettings
 from clawd.mcp.server_hosts import ConnectionContext

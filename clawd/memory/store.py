@@ -20,7 +20,7 @@ from clawd.memory.upkeep import Upkeep
 from clawd.memory.writer import Database
 from clawd.receipts.record import Intent, sha256_hex
 from clawd.security.keys import ApiKey, Scope
-from clawd.security.origins import TaintMark
+from clawd.security.taint import TaintMark
 
 # The marks of untrusted files, kept in memory.sqlite.
 
@@ -28,7 +28,7 @@ _sources: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str
 
 
 class MemoryOrigins:
-    """`clawd.security.origins.OriginStore` in memory.sqlite."""
+    """`clawd.security.taint.OriginStore` in memory.sqlite."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

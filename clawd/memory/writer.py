@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from clawd.errors import ClawError, StorageError
-from clawd.kernel.threads import Pool
+from clawd.kernel.concurrency import Pool
 from clawd.memory.schema import RESTORE, prepare
 from clawd.receipts.groupcommit import GroupCommit
 

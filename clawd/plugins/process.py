@@ -16,6 +16,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, ForbiddenError
+from clawd.kernel.concurrency import settled
 from clawd.plugins.files import PluginTree, read_tree, stamp, write_tree
 from clawd.plugins.loader import InstalledPlugin
 from clawd.plugins.manifest import PluginManifest, PluginToolSpec
@@ -37,7 +38,6 @@ from clawd.tools.base import (
 )
 from clawd.tools.child_outcome import cut_short, put_aside_told
 from clawd.tools.external import is_of_person
-from clawd.tools.uncancellable import settled
 
 GRACE_S = 1.0
 MAX_ANSWER_BYTES = 1 << 20

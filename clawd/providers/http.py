@@ -34,7 +34,7 @@ import aiohttp
 import msgspec
 
 from clawd.errors import ClawError, ConfigError, ContextFullError, ProviderError
-from clawd.kernel.pacing import Pace
+from clawd.kernel.concurrency import Pace
 from clawd.providers.base import Delta
 from clawd.providers.reliable import (
     FirstByteTimeoutError,

@@ -13,6 +13,7 @@ import msgspec
 
 from clawd.config.sections import CompressionSection
 from clawd.errors import ContextFullError, InvalidRequestError
+from clawd.kernel.concurrency import settled
 from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, ModelView
 from clawd.memory.conversations import Conversations
 from clawd.providers.abilities import ToolReading, able
@@ -20,19 +21,22 @@ from clawd.providers.base import ChatRequest, Message, Provider, Sampling
 from clawd.providers.ledger import estimate_tokens
 from clawd.runtime.compression import (
     TEMPLATE_TOKENS,
+    Count,
     Cut,
+    ModelBook,
     RequestLoad,
     Wish,
     budget_tokens,
     can_never_fit,
     choose,
+    count_messages,
     is_due,
     is_too_long,
     room_for_kept,
     summary_room,
+    surely_fits,
 )
 from clawd.runtime.conversation import LiveConversation
-from clawd.runtime.counting import Count, ModelBook, count_messages, surely_fits
 from clawd.runtime.message_rows import checkpoint_messages, shown_result
 from clawd.runtime.model_request import Emit
 from clawd.runtime.summariser import EmptyTextError, NoTextError, Summariser
@@ -44,7 +48,6 @@ from clawd.runtime.transcript import (
     summary_order,
     summary_request,
 )
-from clawd.tools.uncancellable import settled
 from clawd.wire.events import ContextCompressed, Notice
 
 ATTEMPTS = 3

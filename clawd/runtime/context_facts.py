@@ -20,10 +20,9 @@ import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.runtime.prompt import clipped
-from clawd.security.origins import FileOrigins
 from clawd.security.paths import PathRules
 from clawd.security.principal import Principal
-from clawd.security.taint import TaintBook
+from clawd.security.taint import FileOrigins, TaintBook
 from clawd.security.workspace import Workspace
 from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line, visible_line
 

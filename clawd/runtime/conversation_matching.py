@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.kernel.concurrency import settled
 from clawd.memory.checkpoints import Point
 from clawd.memory.rows import TAINT, Conversation, NewMessage, check_shown, made_with
 from clawd.memory.store import Memory
@@ -29,7 +30,6 @@ from clawd.providers.presets import preset_word
 from clawd.runtime.conversation import ConversationBook, title_of
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
-from clawd.tools.uncancellable import settled
 
 BROUGHT = "history brought by a client"
 SEED = "seed"

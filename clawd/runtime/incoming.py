@@ -89,7 +89,8 @@ def check(incoming: IncomingMessage) -> None:
         InvalidRequestError: it is empty or too long, or names an unknown preset or hint, or too
             many files or untrusted sources, or one without a name.
     """
-    check_preset(incoming.preset)
+    if incoming.preset:
+        check_preset(incoming.preset)
     size = len(incoming.text.encode(errors="replace"))
     if not incoming.text.strip():
         raise InvalidRequestError("the message is empty")
@@ -98,7 +99,8 @@ def check(incoming: IncomingMessage) -> None:
             f"the message has {size} bytes; the limit is {MAX_MESSAGE_BYTES}",
             hint="Put long text into a file of the workspace and name the file.",
         )
-    check_hints(incoming.hints)
+    if incoming.hints:
+        check_hints(incoming.hints)
     if len(incoming.untrusted) > MAX_UNTRUSTED or not all(map(str.strip, incoming.untrusted)):
         raise InvalidRequestError(
             f"untrusted names {len(incoming.untrusted)} sources; it takes at most {MAX_UNTRUSTED}, "

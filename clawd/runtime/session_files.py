@@ -17,10 +17,9 @@ import msgspec
 from clawd.errors import ClawError
 from clawd.memory.session_files import FileNews, SessionFiles, described
 from clawd.providers.base import ChatRequest, Message, Sampling
-from clawd.runtime.compression import MIN_SHOWN_TOKENS, room_for_message
+from clawd.runtime.compression import MIN_SHOWN_TOKENS, ModelBook, room_for_message
 from clawd.runtime.context_facts import Fact, FactScope
 from clawd.runtime.conversation import ConversationBook, LiveConversation
-from clawd.runtime.counting import ModelBook
 from clawd.runtime.hub import DaemonEvent
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.summariser import Summariser

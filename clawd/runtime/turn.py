@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ClawError, ContextFullError, StoppedError
+from clawd.kernel.concurrency import settled
 from clawd.providers.base import ChatRequest, Message, ToolCall, strip_context_block
 from clawd.runtime.claims import Act, Deeds, act_of, checked, earlier_acts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
@@ -43,7 +44,6 @@ from clawd.security.approvals import PendingApproval
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallOutcome, CallRequest
 from clawd.tools.registry import Registry
-from clawd.tools.uncancellable import settled
 from clawd.wire.events import (
     Claim,
     Event,

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, cast
 from typing_extensions import Unpack
 
 from clawd.errors import InvalidRequestError
-from clawd.kernel.threads import Pool
+from clawd.kernel.concurrency import Pool
 from clawd.sdk.client import Exchange
 from clawd.sdk.face import NOBODY, OWNED, Face
 from clawd.sdk.plans import DaemonPlan, LocalPlan

@@ -27,7 +27,7 @@ from typing import Protocol
 import msgspec
 
 from clawd.errors import StorageError
-from clawd.kernel.threads import Pool
+from clawd.kernel.concurrency import Pool
 from clawd.wire.safe_text import single_line
 
 IN_ATTRIB = 0x4

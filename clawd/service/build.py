@@ -27,9 +27,9 @@ from clawd.receipts.verify import find_receipt
 from clawd.runtime.activity import Activity
 from clawd.runtime.approval_prompts import PersonAtDoor, Questions
 from clawd.runtime.calls import Calls, ToolClients
+from clawd.runtime.compression import ModelBook
 from clawd.runtime.context_facts import Facts
 from clawd.runtime.conversation import ConversationBook
-from clawd.runtime.counting import ModelBook
 from clawd.runtime.hub import DaemonEvent, Hub
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.late_answers import LateAnswers

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory, MemoryOrigins
+from clawd.runtime.compression import ModelBook
 from clawd.runtime.compressor import Compressor
 from clawd.runtime.context_facts import (
     AgentsMd,
@@ -14,16 +15,14 @@ from clawd.runtime.context_facts import (
     WorkspaceMessage,
 )
 from clawd.runtime.conversation import ConversationBook
-from clawd.runtime.counting import ModelBook
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.session_files import FileSummaries, SessionFilesFact, teller_of_files
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn_hooks import Care, Titler
-from clawd.security.origins import FileOrigins
 from clawd.security.paths import path_rules
 from clawd.security.redact import Redactor
-from clawd.security.taint import TaintBook
+from clawd.security.taint import FileOrigins, TaintBook
 from clawd.service.state import State
 
 # Connects what cares for conversations: compression, titles, and what people do with them.

@@ -12,7 +12,7 @@ from clawd.channels.rpc.connection import Identity
 from clawd.channels.rpc.server import RpcServer
 from clawd.config.load import Loaded
 from clawd.errors import BusyError, ClawError
-from clawd.kernel.threads import Pool
+from clawd.kernel.concurrency import Pool
 from clawd.paths import Layout
 from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, identify
 from clawd.security.redact import Redactor

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from clawd.kernel.threads import Pool
+from clawd.kernel.concurrency import Pool
 from clawd.service.logs import wait_for_room
 from clawd.wire.safe_text import visible_line
 

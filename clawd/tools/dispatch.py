@@ -20,6 +20,7 @@ from clawd.errors import (
     ReceiptError,
     StorageError,
 )
+from clawd.kernel.concurrency import cancel_is_wanted, settled
 from clawd.receipts.record import Status
 from clawd.security.approvals import (
     ApprovalQuestion,
@@ -55,7 +56,6 @@ from clawd.tools.preview import Preview
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
-from clawd.tools.uncancellable import cancel_is_wanted, settled
 from clawd.wire.events import FileDiff, Notice, ToolStarted
 from clawd.wire.hosts import HOST_TOOL, host_grant
 from clawd.wire.safe_text import shortened

@@ -14,12 +14,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from clawd.errors import ClawError, ForbiddenError
+from clawd.kernel.concurrency import cancel_is_wanted
 from clawd.security.approvals import PendingApproval
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.policy import Allow, Deny
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed
 from clawd.tools.outcome import Execution, OutcomeKind
-from clawd.tools.uncancellable import cancel_is_wanted
 
 TIMEOUT_S = 30.0
 _log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from clawd.errors import ClawError, ReceiptError, StorageError
+from clawd.kernel.concurrency import settled
 from clawd.receipts.record import Status
 from clawd.security.principal import Principal
 from clawd.security.sandbox import SandboxStatus
@@ -32,7 +33,6 @@ from clawd.tools.changes import CallFacts, CommandChanges, CommandLog
 from clawd.tools.child_outcome import cut_short, put_aside_told
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.taint_tracking import Passage, TaintTracking
-from clawd.tools.uncancellable import settled
 from clawd.wire.safe_text import paragraph, shortened, single_line
 
 HookEvent = Literal["before_tool", "after_tool", "turn_start", "turn_end", "on_question"]

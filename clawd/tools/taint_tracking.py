@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.security.origins import RunningCommand
-from clawd.security.taint import TaintBook
+from clawd.security.taint import RunningCommand, TaintBook
 from clawd.tools.base import Tool, ToolContext, ToolResult, Touched
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from typing_extensions import override
 
 from clawd.channels.rpc.connection import Connection, Identity
-from clawd.kernel.pacing import Allowance, Pace
+from clawd.kernel.concurrency import Allowance, Pace
 from clawd.mcp.connection_end import StderrLog, Trouble
 from clawd.mcp.http import GuardedTransport
 from clawd.mcp.model import ServerSettings

@@ -48,7 +48,7 @@ from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas, S
 from clawd.providers.local_request import LocalOptions, fitted, generate_for, resolve_sampling
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import end_of_thought, habits_of, parser_of
-from clawd.runtime.counting import ModelBook
+from clawd.runtime.compression import ModelBook
 from clawd.wire.events import PromptProgress, ReasoningDelta
 from tests.support.engines import GREEDY, LIMIT_S, Journal, eventually, fake_engine
 from tests.support.rows import each_row

@@ -9,10 +9,10 @@ import msgspec
 from clawd.config.sections import ToolsSection
 from clawd.providers.base import Provider
 from clawd.runtime.approval_prompts import PersonAtDoor, Questions
+from clawd.runtime.compression import ModelBook
 from clawd.runtime.compressor import Compressor
 from clawd.runtime.context_facts import Facts, FactSource
 from clawd.runtime.conversation import ConversationBook
-from clawd.runtime.counting import ModelBook
 from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import IncomingMessage
@@ -22,9 +22,8 @@ from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn import Turns
 from clawd.runtime.turn_hooks import Care, Titler
-from clawd.security.origins import FileOrigins
 from clawd.security.principal import Principal
-from clawd.security.taint import TaintBook
+from clawd.security.taint import FileOrigins, TaintBook
 from clawd.tools.base import Tool
 from clawd.wire.events import Event, TurnFinished
 from tests.runtime.models import Hop, PlannedModel

@@ -19,8 +19,8 @@ from clawd.runtime.context_facts import (
     folders_of,
     read_agents_md,
 )
-from clawd.security.origins import FileOrigins
 from clawd.security.paths import PathRules
+from clawd.security.taint import FileOrigins
 from tests.runtime.inboxes import House
 from tests.runtime.models import PlannedModel, says
 from tests.security.fakes import ADA

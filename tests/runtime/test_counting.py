@@ -7,8 +7,13 @@ from hypothesis import strategies as st
 
 from clawd.providers.base import ChatRequest, Message, ToolSpec
 from clawd.providers.ledger import PartTokens, parts_of
-from clawd.runtime.compression import TEMPLATE_TOKENS
-from clawd.runtime.counting import count_messages, count_parts, count_request, surely_fits
+from clawd.runtime.compression import (
+    TEMPLATE_TOKENS,
+    count_messages,
+    count_parts,
+    count_request,
+    surely_fits,
+)
 from tests.runtime.counting_model import CountingModel, tokens_of
 from tests.runtime.models import PlannedModel, says
 

@@ -11,8 +11,9 @@ import pytest
 
 from clawd.errors import StorageError
 from clawd.memory.store import Memory
-from clawd.security import origins as origins_module
-from clawd.security.origins import (
+from clawd.security import taint as taint_module
+from clawd.security.shell_paths import files_read
+from clawd.security.taint import (
     FOREVER_NS,
     MAX_CHANGED,
     MAX_MARKS,
@@ -23,7 +24,6 @@ from clawd.security.origins import (
     RunningCommand,
     TaintMark,
 )
-from clawd.security.shell_paths import files_read
 from tests.support.rows import each_row
 
 WEB = ("example.org",)
@@ -230,10 +230,10 @@ async def test_a_folder_with_too_much_in_it_is_marked_as_a_whole(
     old = put(tmp_path, "d/old.txt")
     with monkeypatch.context() as patch:
         if not is_late:
-            patch.setattr(origins_module, "MAX_WALKED", 1)
+            patch.setattr(taint_module, "MAX_WALKED", 1)
         span = await origins.begin_span(tmp_path, WEB)
     if is_late:
-        monkeypatch.setattr(origins_module, "MAX_WALKED", 1)
+        monkeypatch.setattr(taint_module, "MAX_WALKED", 1)
     await origins.end_span(span)
     assert await origins.sources((old,)) == (f"the file {tmp_path}", "example.org")
     assert await origins.sources((tmp_path.parent / "other",)) != ()
@@ -249,7 +249,7 @@ async def test_very_many_moved_folders_mark_the_whole(
     span = await origins.begin_span(tmp_path, WEB)
     for name in ("a", "b"):
         (tmp_path / name).rename(tmp_path / f"{name}{name}")
-    monkeypatch.setattr(origins_module, "MAX_CHANGED", 1)
+    monkeypatch.setattr(taint_module, "MAX_CHANGED", 1)
     await origins.end_span(span)
     assert await origins.sources((old,)) == (f"the file {tmp_path}", "example.org")
 
@@ -263,7 +263,7 @@ async def test_too_many_marks_make_everything_untrusted(tmp_path: Path) -> None:
 async def test_when_there_are_too_many_marks_those_of_files_that_are_gone_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins_module, "MAX_MARKS", 4)
+    monkeypatch.setattr(taint_module, "MAX_MARKS", 4)
     memory = await Memory.open(tmp_path / "memory.sqlite")
     origins = FileOrigins(memory.origins)
     origins._prune_at = 4

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from clawd.kernel.concurrency import settled
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.tools.execution import Executor
-from clawd.tools.uncancellable import settled
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench, Held, Probe
 

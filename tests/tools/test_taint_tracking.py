@@ -11,10 +11,9 @@ from clawd.memory.changes import ChangeLimits
 from clawd.memory.rows import TAINT, Conversation, NewMessage
 from clawd.memory.tools import MemorySearch
 from clawd.providers.base import Message
-from clawd.security.origins import FileOrigins, TaintMark
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.taint import TaintBook
+from clawd.security.taint import FileOrigins, TaintBook, TaintMark
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched, succeeded
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps

@@ -26,6 +26,7 @@ from clawd.channels.http.model_api import (
 )
 from clawd.channels.http.turn_stream import Telling, TurnStream
 from clawd.errors import ForbiddenError, InvalidRequestError, StoppedError
+from clawd.kernel.concurrency import settled
 from clawd.providers.abilities import Serving, Tokenizing, able
 from clawd.providers.base import (
     CallDelta,
@@ -50,7 +51,6 @@ from clawd.runtime.prompt import PromptSettings, system_prompt
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
 from clawd.tools.offer import RequestTools
-from clawd.tools.uncancellable import settled
 from clawd.wire.events import Notice
 
 # One pass to a provider: what is asked, and the answer on its way.

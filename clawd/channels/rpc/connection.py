@@ -19,7 +19,7 @@ from clawd.errors import (
     ReceiptError,
     StorageError,
 )
-from clawd.kernel.pacing import Pace
+from clawd.kernel.concurrency import Pace
 from clawd.runtime.incoming import Door
 from clawd.security.principal import Principal
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack

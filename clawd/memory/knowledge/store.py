@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from clawd.config.sections import KnowledgeSection
 from clawd.errors import StorageError
-from clawd.kernel.threads import Pool
+from clawd.kernel.concurrency import Pool
 from clawd.memory.knowledge.entries import (
     Author,
     Card,

@@ -13,10 +13,9 @@ import pytest
 from clawd.memory.indexer import Indexer
 from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
-from clawd.security.origins import FileOrigins
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
-from clawd.security.taint import TaintBook
+from clawd.security.taint import FileOrigins, TaintBook
 from clawd.tools.base import SHORT_LIMIT, Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.memory import KnowledgeEntry

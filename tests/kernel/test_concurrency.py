@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from clawd.kernel.threads import Pool
+from clawd.kernel.concurrency import Pool
 from tests.support.rows import each_row
 
 
