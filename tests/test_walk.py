@@ -4,8 +4,8 @@ import pytest
 
 from tests.walk import walked
 
-MOST_FILES = 92
-MOST_FUNCTIONS = 625
+MOST_FILES = 78
+MOST_FUNCTIONS = 580
 
 
 @pytest.mark.daemon
