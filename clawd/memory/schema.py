@@ -15,6 +15,10 @@
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
 keep both in step with `messages`. `PRAGMA user_version` says which step a file has reached.
+
+sqlite-utils makes what it can. Its migrations would load it at every start (0.2 s), and note the
+steps where an older clawd does not look for them; it knows no AUTOINCREMENT, no CHECK, and one
+full-text index for a table.
 """
 
 import logging
@@ -22,6 +26,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from clawd.errors import StorageError
 
@@ -117,13 +122,17 @@ CREATE TABLE IF NOT EXISTS settings (
 
 def _create(connection: sqlite3.Connection) -> None:
     """Create everything; running it again after a crash half-way finishes the work."""
-    from sqlite_utils import Database as Tables
-
     connection.executescript(_TABLES)
-    Tables(connection, execute_plugins=False).table("messages").enable_fts(
+    _table(connection, "messages").enable_fts(
         ["content"], tokenize="unicode61 remove_diacritics 2", create_triggers=True, replace=True
     )
     connection.executescript(_TRIGRAMS)
+
+
+def _table(connection: sqlite3.Connection, name: str) -> Any:
+    from sqlite_utils import Database as Tables
+
+    return Tables(connection, execute_plugins=False).table(name)
 
 
 _CHANGES = """
@@ -297,9 +306,9 @@ def _add_vectors(connection: sqlite3.Connection) -> None:
 
 
 def _add_reasoning(connection: sqlite3.Connection) -> None:
-    columns = {row[1] for row in connection.execute("PRAGMA table_info(messages)")}
-    if "reasoning" not in columns:  # a step that was interrupted is done again
-        connection.execute("ALTER TABLE messages ADD COLUMN reasoning TEXT NOT NULL DEFAULT ''")
+    messages = _table(connection, "messages")
+    if "reasoning" not in messages.columns_dict:  # a step that was interrupted is done again
+        messages.add_column("reasoning", str, not_null_default="")
 
 
 def _add_lapsed_calls(connection: sqlite3.Connection) -> None:
