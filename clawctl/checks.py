@@ -155,9 +155,11 @@ def hooks(told: tuple[str, ...], missing: tuple[str, ...]) -> MendableFinding:
 
 def user(pid: int) -> MendableFinding:
     """Judge whom a daemon runs as, or would when it is started from here (pid 0)."""
+    import psutil
+
     try:
-        uid = Path(f"/proc/{pid}").stat().st_uid if pid else os.getuid()
-    except OSError:
+        uid = psutil.Process(pid).uids().effective if pid else os.getuid()
+    except psutil.Error:
         return ok("user", "that of another process namespace")
     if uid != 0:
         return ok("user", f"clawd runs as uid {uid}")

@@ -216,10 +216,12 @@ def _endless(daemon: Running) -> ClawError:
 
 def _arguments(pid: int) -> tuple[str, ...]:
     """Return the arguments of `clawd` in a process's command line, paths made absolute."""
+    import psutil
+
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "surrogateescape").split("\0")[:-1]
-        folder = Path(f"/proc/{pid}/cwd").readlink()
-    except OSError:
+        process = psutil.Process(pid)
+        words, folder = process.cmdline(), Path(process.cwd())
+    except psutil.Error:
         return ()
     at = next((n for n, word in enumerate(words) if word.rpartition("/")[2] == "clawd"), -1)
     rest = words[at + 1 :] if at >= 0 else []

@@ -172,11 +172,9 @@ def look_at_machine(*, probe_s: float = PROBE_S) -> Machine:
 
 def free_ram_bytes(root: Path = Path("/")) -> int:
     """Return how much memory may still be taken: what is free, within what the cgroups allow."""
-    free = 0
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in (root / "proc/meminfo").read_text("ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                free = int(line.split()[1]) * 1024
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
     with contextlib.suppress(OSError, IndexError):
         place = (root / "proc/self/cgroup").read_text("utf-8").splitlines()[0].rpartition(":")[2]
         base = root / "sys/fs/cgroup"

@@ -363,13 +363,12 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 def _is_running(pid: int) -> bool:
+    import psutil
+
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+        return bool(psutil.pid_exists(pid))
+    except OverflowError:
         return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _link(part: Path, fresh: Path) -> bool:

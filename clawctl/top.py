@@ -1,10 +1,8 @@
 """What `clawctl top` asks the daemon, and what it makes of two answers."""
 
 import contextlib
-import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -102,10 +100,11 @@ def _turns(client: Client) -> TurnList:
 
 
 def _resident(pids: list[int]) -> dict[str, int]:
+    import psutil
+
     found: dict[str, int] = {}
     for pid in pids:
         # Another user's process, or one that has ended, is left out.
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            pages = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]
-            found[str(pid)] = int(pages) * os.sysconf("SC_PAGE_SIZE")
+        with contextlib.suppress(psutil.Error, ValueError):
+            found[str(pid)] = psutil.Process(pid).memory_info().rss
     return found

@@ -12,7 +12,9 @@ import sysconfig
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import psutil
 
 from clawd.engine.protocol import FrameBuffer, FromWorker, ToWorker, decode_from_worker, encode
 from clawd.errors import EngineError
@@ -24,8 +26,6 @@ READ_BYTES = 256 * 1024
 _PASSED_NAMES = frozenset({"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ"})
 _PASSED_PREFIXES = ("LC_", "OMP_", "GOMP_", "CUDA_", "HIP_", "ROCR_")
 _EXIT_BY_SIGNAL = 128
-# Fields of /proc/PID/stat behind the name, which may hold anything (proc(5)).
-_GROUP, _USER_TICKS, _SYSTEM_TICKS, _RESIDENT_PAGES = 2, 11, 12, 21
 
 _log = logging.getLogger(__name__)
 
@@ -159,20 +159,18 @@ class WorkerProcess:
 
     def cpu_s(self) -> float:
         """Return the processor time of the worker's whole process group; looks at all of /proc."""
-        ticks = sum(int(each[_USER_TICKS]) + int(each[_SYSTEM_TICKS]) for each in self._group())
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return float(sum(each.user + each.system for each in self._group("cpu_times")))
 
     def memory_bytes(self) -> int:
         """Return the resident memory of the same, files mapped into it included."""
-        return sum(int(each[_RESIDENT_PAGES]) for each in self._group()) * resource.getpagesize()
+        return sum(each.rss for each in self._group("memory_info"))
 
-    def _group(self) -> Iterator[list[str]]:
-        for path in Path("/proc").glob("[0-9]*/stat"):
+    def _group(self, method: str) -> Iterator[Any]:
+        for pid in psutil.pids():
             # Processes come and go meanwhile.
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
-                if int(fields[_GROUP]) == self.pid and len(fields) > _RESIDENT_PAGES:
-                    yield fields
+            with contextlib.suppress(ProcessLookupError, psutil.Error):
+                if os.getpgid(pid) == self.pid:
+                    yield getattr(psutil.Process(pid), method)()
 
     def kill(self) -> None:
         """Send SIGKILL to the worker's whole process group."""

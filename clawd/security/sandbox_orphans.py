@@ -13,6 +13,8 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
+
 _NAME = "CLAWD_SANDBOX"
 
 _log = logging.getLogger(__name__)
@@ -27,17 +29,16 @@ def marked(home: Path | None) -> dict[str, str]:
 
 def end_orphans(home: Path | None) -> int:
     """Kill the sandboxes of the home, which must have no daemon; return how many processes."""
-    mark = b"".join(f"{key}={value}".encode() for key, value in marked(home).items())
+    mark = marked(home)
     if not mark:
         return 0
-    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    count = sum(_end(pid, mark) for pid in found if _carries(pid, mark))
+    count = sum(_end(pid, mark) for pid in psutil.pids() if _carries(pid, mark))
     if count:
         _log.warning("sandboxes of a daemon that was killed were ended", extra={"count": count})
     return count
 
 
-def _end(pid: int, mark: bytes) -> bool:
+def _end(pid: int, mark: dict[str, str]) -> bool:
     with contextlib.suppress(ProcessLookupError):
         pidfd = os.pidfd_open(pid)
         try:
@@ -49,10 +50,9 @@ def _end(pid: int, mark: bytes) -> bool:
     return False
 
 
-def _carries(pid: int, mark: bytes) -> bool:
+def _carries(pid: int, mark: dict[str, str]) -> bool:
     try:
-        if Path(f"/proc/{pid}/comm").read_bytes() != b"bwrap\n":
-            return False
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+        process = psutil.Process(pid)
+        return bool(process.name() == "bwrap" and mark.items() <= process.environ().items())
+    except psutil.Error:
         return False

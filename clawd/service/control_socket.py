@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from clawd.channels.rpc.server import RpcServer
 from clawd.errors import ClawError, ForbiddenError
 from clawd.service.background import Watch
@@ -70,12 +72,12 @@ class HomeLock:
         """
         try:
             pid = int(self._path.read_text(encoding="ascii"))
-            about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
+            status = psutil.Process(pid).status()
+        except (FileNotFoundError, psutil.NoSuchProcess):
             return True
-        except (OSError, ValueError):
+        except (OSError, ValueError, psutil.Error):
             return False
-        return about.rpartition(")")[2].split()[0] in {"Z", "X"}
+        return status in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 
     def release(self) -> None:
         """Give the lock back; idempotent."""
