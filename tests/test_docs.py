@@ -7,7 +7,7 @@ import gguf
 
 from clawd.config.http import HttpSection
 from clawd.config.schema import SecuritySection
-from clawd.receipts.checkpoint import CHECKPOINT_RECEIPTS
+from clawd.receipts.record import CHECKPOINT_RECEIPTS
 from clawd.security.approval_rules import MAX_RULE_DAYS
 from clawd.security.auto_exec_scan import LONGEST
 from clawd.security.command import assess

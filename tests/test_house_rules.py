@@ -15,17 +15,17 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 413,
+    "files of clawd": 394,
     "files of clawctl": 123,
-    "code lines of clawd": 77_000,
-    "code lines of clawctl": 20_500,
-    "modules with one importer": 124,
+    "code lines of clawd": 76_500,
+    "code lines of clawctl": 20_300,
+    "modules with one importer": 122,
     "modules with one importer, under 60 code lines": 5,
-    "import lines, percent of code": 8.4,
+    "import lines, percent of code": 8.3,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
     "parameters that are a Callable": 250,
-    "classes with more than 12 fields": 55,
+    "classes with more than 12 fields": 54,
     "public class names that stand in two files or more": 2,
 }
 # Written so that this file does not contain what it looks for.

@@ -20,7 +20,7 @@ import msgspec
 from clawd.errors import ClawError, StorageError
 from clawd.kernel.concurrency import Pool
 from clawd.memory.schema import RESTORE, prepare
-from clawd.receipts.groupcommit import GroupCommit
+from clawd.receipts.durable import GroupCommit
 
 MAX_WAITING_WRITES = 1024
 MAX_WAITING_READS = 256

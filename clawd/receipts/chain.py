@@ -20,26 +20,23 @@ from typing import TypeVar
 import msgspec
 
 from clawd.errors import ReceiptError
-from clawd.receipts.checkpoint import (
-    CHECKPOINT_RECEIPTS,
-    LINE_START,
-    ReceiptCheckpoint,
-    canonical_checkpoint,
-    hash_of,
-    is_signed,
-    parse_checkpoint,
-)
-from clawd.receipts.durable import open_private, sync_folder, write_all, write_private
-from clawd.receipts.groupcommit import GroupCommit
+from clawd.receipts.durable import GroupCommit, open_private, sync_folder, write_all, write_private
 from clawd.receipts.keys import CheckpointKey
 from clawd.receipts.logfiles import next_rotated, read_lines_backwards
 from clawd.receipts.record import (
+    CHECKPOINT_RECEIPTS,
+    LINE_START,
     MAX_LINE_BYTES,
     Receipt,
+    ReceiptCheckpoint,
     canonical,
+    canonical_checkpoint,
     compute_hash,
     fitted,
+    hash_of,
+    is_signed,
     parse,
+    parse_checkpoint,
     seal,
     utc_timestamp,
 )

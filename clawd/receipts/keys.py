@@ -21,8 +21,8 @@ import stat
 from pathlib import Path
 
 from clawd.errors import ReceiptError
-from clawd.receipts.checkpoint import KEY_BYTES, ReceiptCheckpoint, public_key_of, signed
 from clawd.receipts.durable import sync_folder, write_private
+from clawd.receipts.record import KEY_BYTES, ReceiptCheckpoint, public_key_of, signed
 
 _DESTROYED = bytes(KEY_BYTES)
 

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from clawd.receipts.checkpoint import CHECKPOINT_RECEIPTS, LINE_START
+from clawd.receipts.record import CHECKPOINT_RECEIPTS, LINE_START
 from clawd.receipts.verify import verify
 from tests.bench.report import Row, measured_in_turn, row_of
 from tests.bench.scale import Scale

@@ -2,7 +2,7 @@
 
 import json
 
-from clawd.receipts.checkpoint import public_key_of
+from clawd.receipts.record import public_key_of
 from tests.support.home import Home
 
 

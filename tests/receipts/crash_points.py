@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clawd.receipts.chain import ReceiptChain
-from clawd.receipts.checkpoint import parse_checkpoint, public_key_of
+from clawd.receipts.record import parse_checkpoint, public_key_of
 from clawd.receipts.verify import read_public_key, verify
 from tests.receipts.samples import draft
 

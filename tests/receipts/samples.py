@@ -9,14 +9,17 @@ from typing import Any
 
 import msgspec
 
-from clawd.receipts.checkpoint import ReceiptCheckpoint, canonical_checkpoint, public_key_of, signed
 from clawd.receipts.record import (
     Intent,
     Receipt,
+    ReceiptCheckpoint,
     canonical,
+    canonical_checkpoint,
     new_id,
+    public_key_of,
     seal,
     sealed,
+    signed,
     utc_timestamp,
 )
 from clawd.wire.receipts import GENESIS_HASH

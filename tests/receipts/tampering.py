@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from clawd.receipts.checkpoint import ReceiptCheckpoint
-from clawd.receipts.record import Receipt
+from clawd.receipts.record import Receipt, ReceiptCheckpoint
 from clawd.receipts.verify import verify
 from tests.receipts.samples import line, signed_chain
 from tests.support import second_verifier

@@ -18,9 +18,9 @@ import pytest
 from clawd.errors import ReceiptError
 from clawd.receipts import keys
 from clawd.receipts.chain import ReceiptChain
-from clawd.receipts.checkpoint import ReceiptCheckpoint, parse_checkpoint, public_key_of
 from clawd.receipts.keys import first_public_key
 from clawd.receipts.logfiles import rotated_files
+from clawd.receipts.record import ReceiptCheckpoint, parse_checkpoint, public_key_of
 from clawd.receipts.verify import read_head, read_public_key, verify
 from tests.receipts.samples import draft, receipts, write
 from tests.support import second_verifier

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from clawd.errors import StorageError
-from clawd.receipts.groupcommit import GroupCommit
+from clawd.receipts.durable import GroupCommit
 
 
 class Disk:

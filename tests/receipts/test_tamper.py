@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.receipts import logfiles
-from clawd.receipts.checkpoint import ReceiptCheckpoint
-from clawd.receipts.diagnosis import ChainWalk
-from clawd.receipts.record import Receipt, fitted, parse, seal
+from clawd.receipts.record import Receipt, ReceiptCheckpoint, fitted, parse, seal
+from clawd.receipts.verify import ChainWalk
 from clawd.wire.receipts import GENESIS_HASH
 from tests.receipts.samples import draft, forged, line, receipts, signed_chain
 from tests.receipts.tampering import (

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from clawd.receipts import logfiles
-from clawd.receipts.checkpoint import ReceiptCheckpoint, public_key_of, rehashed, signed
-from clawd.receipts.record import Receipt, seal
+from clawd.receipts.record import Receipt, ReceiptCheckpoint, public_key_of, rehashed, seal, signed
 from clawd.receipts.verify import verify
 from clawd.wire.receipts import GENESIS_HASH
 from tests.receipts.samples import (
