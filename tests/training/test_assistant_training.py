@@ -293,16 +293,8 @@ def test_training_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path)
         [*every, "two", *fast, "--workers", "2", "--steps", "9"],
     ]
 
-    answer = subprocess.run(
-        [python, "-c", RUNS, json.dumps(runs)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    run_training(python, tmp_path, RUNS, json.dumps(runs))
 
-    assert answer.returncode == 0, answer.stderr
     whole, parted = (steps_of(tmp_path / run / "log.jsonl") for run in ("whole", "parted"))
     assert len(whole) > 14
     assert parted == whole
@@ -312,6 +304,81 @@ def test_training_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path)
     two = steps_of(tmp_path / "two" / "log.jsonl")
     assert len(two) == 9
     assert two[-1]["tokens"] > 1.5 * whole[8]["tokens"]
+
+
+def run_training(python: str, folder: Path, program: str, *arguments: str) -> str:
+    """Return what a program prints that needs torch."""
+    answer = subprocess.run(
+        [python, "-c", program, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+# Of a loss over two rows behind a head: gradients, and differences of the loss in a direction.
+GRADIENTS = """
+import json, torch
+from pathlib import Path
+from training.assistant.model import Llama
+
+found = {}
+for dtype in (torch.float32, torch.bfloat16):
+    torch.manual_seed(4)
+    model = Llama(Path("base.gguf"), rank=4, alpha=8.0, dtype=dtype)
+    ids = torch.randint(96, (2, 12))
+    weights = torch.rand(2, 11).flatten()
+    directions = [torch.randn_like(p) for p in model.parameters()]
+
+    def loss(ids=ids, prefix=None):
+        hidden, _ = model.hidden(ids[:, :-1], prefix)
+        return model.loss(hidden.flatten(0, 1), ids[:, 1:].flatten(), weights)[0]
+
+    def moved(by):
+        with torch.no_grad():
+            for p, direction in zip(model.parameters(), directions):
+                p += by * direction
+            model.merge()
+
+    moved(0.1)
+    with torch.no_grad():
+        head = torch.tensor([[5, 6, 7]])
+        _, prefix = model.hidden(head)
+        after, _ = model.hidden(ids, prefix)
+        whole, _ = model.hidden(torch.cat([head.expand(2, -1), ids], 1))
+    loss(prefix=prefix).backward()
+    slope = sum((p.grad * d).sum() for p, d in zip(model.parameters(), directions))
+    grads = torch.cat([p.grad.flatten() for p in model.parameters()])
+    losses = []
+    for by in (1e-3, -2e-3):
+        moved(by)
+        losses.append(loss(prefix=prefix).item())
+    found[str(dtype)] = {
+        "apart": (after - whole[:, 3:]).abs().max().item(),
+        "slope": slope.item(),
+        "differences": (losses[0] - losses[1]) / 2e-3,
+        "grads": grads.tolist(),
+    }
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.timeout(300)
+def test_the_gradient_is_the_slope_of_the_loss_in_both_precisions(tmp_path: Path) -> None:
+    python = training_python()
+    write_small_llama(tmp_path / "base.gguf")
+
+    found = json.loads(run_training(python, tmp_path, GRADIENTS))
+
+    exact, rounded = found["torch.float32"], found["torch.bfloat16"]
+    assert exact["apart"] < 1e-4
+    assert exact["slope"] == pytest.approx(exact["differences"], rel=1e-2)
+    grads, others = np.array(exact["grads"]), np.array(rounded["grads"])
+    assert 0 < np.linalg.norm(grads - others) < 0.05 * np.linalg.norm(grads)
 
 
 def steps_of(log: Path) -> list[dict[str, Any]]:

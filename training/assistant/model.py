@@ -1,4 +1,7 @@
-"""A llama read from a GGUF file as frozen float32 weights, with adapters on all its projections.
+"""A llama read from a GGUF file as frozen weights, with adapters on all its projections.
+
+Weights, adapters and what runs through the layers are float32; `dtype` is that of the products with
+weights and adapters, half as wide where a processor multiplies such numbers twice as fast.
 
 Weights keep llama.cpp's order of rows (rotary pairs side by side), so an adapter needs no
 permutation on its way there.
@@ -18,8 +21,9 @@ from training.assistant.adapter_file import read_adapter, write_adapter
 # Projections that read the same input are one matrix.
 GROUPS = (("attn_q", "attn_k", "attn_v"), ("attn_output",), ("ffn_gate", "ffn_up"), ("ffn_down",))
 MAX_POSITIONS = 4096
+LOGIT_ROWS = 128  # at once; all of a batch would be the largest thing in memory
 
-# The keys and values of one layer: batch, heads, length, width.
+# The keys and values of one layer: heads, batch, length, width.
 KeysAndValues = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -28,6 +32,7 @@ class _Projection(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, merged, down, scale, sizes, *ups):
+        x = x.to(merged.dtype)
         ctx.save_for_backward(x, merged, down, *ups)
         ctx.scale, ctx.sizes = scale, sizes
         return x @ merged.t()
@@ -37,18 +42,26 @@ class _Projection(torch.autograd.Function):
         x, merged, down, *ups = ctx.saved_tensors
         grad_x = grad @ merged if ctx.needs_input_grad[0] else None
         grad, x = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+        down, *ups = (each.to(x.dtype) for each in (down, *ups))
         middle = (x @ down.t()).split(down.shape[0] // len(ups), 1)
         parts = grad.split(ctx.sizes, 1)
         inner = torch.cat([part @ up for part, up in zip(parts, ups, strict=True)], 1)
-        grad_ups = [ctx.scale * (part.t() @ seen) for part, seen in zip(parts, middle, strict=True)]
-        return grad_x, None, ctx.scale * (inner.t() @ x), None, None, *grad_ups
+        grad_ups = [
+            ctx.scale * (part.t() @ seen).float() for part, seen in zip(parts, middle, strict=True)
+        ]
+        return grad_x, None, ctx.scale * (inner.t() @ x).float(), None, None, *grad_ups
 
 
 class Projections:
     """Frozen matrices that share their input, each with an adapter B·A, B being zero at first."""
 
     def __init__(
-        self, names: tuple[str, ...], weights: list[torch.Tensor], rank: int, scale: float
+        self,
+        names: tuple[str, ...],
+        weights: list[torch.Tensor],
+        rank: int,
+        scale: float,
+        dtype: torch.dtype,
     ) -> None:
         self.names, self.rank, self.scale = names, rank, scale
         self.sizes = [weight.shape[0] for weight in weights]
@@ -58,7 +71,7 @@ class Projections:
         down = torch.empty(rank * len(names), width).uniform_(-bound, bound)
         self.down = down.to(device).requires_grad_()
         self.ups = [torch.zeros(size, rank, device=device).requires_grad_() for size in self.sizes]
-        self.merged = self.frozen.clone()
+        self.merged = self.frozen.to(dtype, copy=True)
 
     @torch.no_grad()
     def merge(self) -> None:
@@ -70,15 +83,75 @@ class Projections:
             self.ups,
             strict=True,
         ):
-            torch.addmm(source, up, down, alpha=self.scale, out=target)
+            target.copy_(torch.addmm(source, up, down, alpha=self.scale))
 
     def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = _Projection.apply(x, self.merged, self.down, self.scale, self.sizes, *self.ups)
         return y.split(self.sizes, -1)
 
 
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    prefix: KeysAndValues | None,
+    future: torch.Tensor,
+) -> torch.Tensor:
+    """Returns what the queries see of a shared beginning and of their own row's past.
+
+    The beginning's keys and values belong to all rows: each head's are one matrix product, and no
+    gradient is computed for them. All tensors are (key heads, batch, length, head width).
+    """
+    q = q / math.sqrt(q.shape[-1])
+    scores = (q @ k.transpose(2, 3)).masked_fill(future, -math.inf)
+    if prefix is None:
+        return scores.softmax(-1) @ v
+    keys, values = (each[:, 0] for each in prefix)
+    first = keys.shape[1]
+    earlier = (q.flatten(1, 2) @ keys.transpose(1, 2)).unflatten(1, q.shape[1:3])
+    seen = torch.cat([earlier, scores], 3).softmax(-1)
+    earlier = (seen[..., :first].flatten(1, 2) @ values).view_as(q)
+    return earlier + seen[..., first:] @ v
+
+
+class _Loss(torch.autograd.Function):
+    """The weighted sum of cross entropies, and the weight of what was foretold right.
+
+    Logits, and their gradient computed beside them, exist for some rows at a time.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, embedding, narrow, targets, weights):
+        loss, right = hidden.new_zeros(()), hidden.new_zeros(())
+        grads = []
+        some = (each.split(LOGIT_ROWS) for each in (hidden, targets, weights))
+        for rows, wanted, weight in zip(*some, strict=True):
+            logits = rows @ embedding.t()
+            right += ((logits.argmax(-1) == wanted) * weight).sum()
+            loss += (F.cross_entropy(logits, wanted, reduction="none") * weight).sum()
+            grad = logits.softmax(-1)
+            grad[torch.arange(len(wanted), device=wanted.device), wanted] -= 1
+            grads.append(grad.to(narrow.dtype) @ narrow * weight[:, None])
+        ctx.save_for_backward(torch.cat(grads).to(hidden.dtype))
+        ctx.mark_non_differentiable(right)
+        return loss, right
+
+    @staticmethod
+    def backward(ctx, grad_loss, _grad_right):
+        (grad,) = ctx.saved_tensors
+        return grad * grad_loss, None, None, None, None
+
+
 class Llama:
-    def __init__(self, path: Path, *, rank: int, alpha: float, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        rank: int,
+        alpha: float,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         reader = GGUFReader(path)
 
         def field(name):
@@ -89,7 +162,7 @@ class Llama:
         self.width = field("embedding_length")
         self.epsilon = field("attention.layer_norm_rms_epsilon")
         self.head = self.width // self.heads
-        self.alpha, self.device = alpha, device
+        self.alpha, self.device, self.dtype = alpha, device, dtype
         tensors = {tensor.name: tensor for tensor in reader.tensors}
 
         def read(name):
@@ -97,6 +170,7 @@ class Llama:
             return torch.from_numpy(data.astype(np.float32)).to(device)
 
         self.embedding = read("token_embd.weight")
+        self._narrow = self.embedding.to(dtype)
         self.out_norm = read("output_norm.weight")
         self.norms = [
             (read(f"blk.{n}.attn_norm.weight"), read(f"blk.{n}.ffn_norm.weight"))
@@ -105,7 +179,11 @@ class Llama:
         self.blocks = [
             [
                 Projections(
-                    names, [read(f"blk.{n}.{name}.weight") for name in names], rank, alpha / rank
+                    names,
+                    [read(f"blk.{n}.{name}.weight") for name in names],
+                    rank,
+                    alpha / rank,
+                    dtype,
                 )
                 for names in GROUPS
             ]
@@ -134,25 +212,22 @@ class Llama:
         batch, length = ids.shape
         first = prefix[0][0].shape[2] if prefix else 0
         repeat = self.heads // self.kv_heads
-        mask = torch.ones(length, first + length, dtype=torch.bool, device=ids.device).tril(first)
-        mask = mask.repeat(repeat, 1)
+        future = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu(1)
+        future = future.repeat_interleave(repeat, 0)
         x = self.embedding[ids]
         kept = []
         for layer, (attention_in, attention_out, ffn_in, ffn_out) in enumerate(self.blocks):
             q, k, v = attention_in(self._norm(x, self.norms[layer][0]))
+            # The query heads of one key head stand side by side along the length.
             q = self._rotated(q.view(batch, length, self.heads, self.head), first)
+            q = q.view(batch, length, self.kv_heads, repeat, self.head).permute(2, 0, 1, 3, 4)
+            q = q.reshape(self.kv_heads, batch, length * repeat, self.head)
             k = self._rotated(k.view(batch, length, self.kv_heads, self.head), first)
-            k = k.transpose(1, 2)
-            v = v.view(batch, length, self.kv_heads, self.head).transpose(1, 2)
-            # The query heads of one key head stand one behind the other along the length.
-            q = q.view(batch, length, self.kv_heads, repeat, self.head).permute(0, 2, 3, 1, 4)
-            q = q.reshape(batch, self.kv_heads, repeat * length, self.head)
-            kept.append((k, v))
-            if prefix:
-                k = torch.cat([prefix[layer][0].expand(batch, -1, -1, -1), k], 2)
-                v = torch.cat([prefix[layer][1].expand(batch, -1, -1, -1), v], 2)
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-            y = y.view(batch, self.heads, length, self.head).transpose(1, 2)
+            k = k.permute(2, 0, 1, 3).contiguous()
+            v = v.view(batch, length, self.kv_heads, self.head).permute(2, 0, 1, 3)
+            kept.append((k, v.float().contiguous()))
+            y = _attention(q, *kept[-1], prefix[layer] if prefix else None, future)
+            y = y.unflatten(2, (length, repeat)).permute(1, 2, 0, 3, 4)
             x = x + attention_out(y.reshape(batch, length, self.width))[0]
             gate, up = ffn_in(self._norm(x, self.norms[layer][1]))
             x = x + ffn_out(F.silu(gate) * up)[0]
@@ -161,13 +236,19 @@ class Llama:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return hidden @ self.embedding.t()
 
+    def loss(
+        self, hidden: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the weighted sum of losses, and the weights of the right ones."""
+        return _Loss.apply(hidden, self.embedding, self._narrow, targets, weights)
+
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x, (self.width,), weight, self.epsilon)
 
     def _rotated(self, x: torch.Tensor, first: int) -> torch.Tensor:
         """Turns pairs by their position; x: batch, length, heads, head width."""
         turns = self._turns[first : first + x.shape[1], None, :]
-        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * turns).flatten(-2)
 
     def adapter(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:

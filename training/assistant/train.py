@@ -38,7 +38,7 @@ from training.assistant.model import KeysAndValues, Llama
 RANK, ALPHA = 16, 32.0
 BETAS = (0.9, 0.98)
 WARM_UP_STEPS = 20
-DECAY_SHARE = 0.5  # of the tokens, at the end
+DECAY_SHARE = 0.5  # of the tokens or minutes, at the end
 LOWEST_RATE = 0.02
 LARGEST_GRADIENT = 1.0
 SAME_HEAD_STEPS = 4
@@ -110,7 +110,13 @@ class Trainer:
     def __init__(self, given: argparse.Namespace, data: Data) -> None:
         torch.manual_seed(given.seed)
         self.data, self.device = data, given.device
-        self.model = Llama(given.base, rank=RANK, alpha=ALPHA, device=given.device)
+        self.model = Llama(
+            given.base,
+            rank=RANK,
+            alpha=ALPHA,
+            device=given.device,
+            dtype=getattr(torch, given.precision or fastest(given.device)),
+        )
         if given.start:
             self.model.load_adapter(given.start)
         self.parameters = self.model.parameters()
@@ -164,12 +170,10 @@ class Trainer:
         ids, mask = self._tensors(batch)
         hidden, _ = self.model.hidden(ids[:, :-1], self._prefix)
         wanted = mask[:, 1:] > 0
-        logits, targets = self.model.logits(hidden[wanted]), ids[:, 1:][wanted]
         weights = self._weights[mask[:, 1:][wanted].long()]
-        loss = (F.cross_entropy(logits, targets, reduction="none") * weights).sum()
+        loss, right = self.model.loss(hidden[wanted], ids[:, 1:][wanted], weights)
         loss.backward()
-        right = ((logits.detach().argmax(-1) == targets) * weights).sum().item()
-        return [loss.item(), right, weights.sum().item(), ids.numel(), len(targets)]
+        return [loss.item(), right.item(), weights.sum().item(), ids.numel(), len(weights)]
 
     def update(self, rate: float) -> None:
         torch.nn.utils.clip_grad_norm_(self.parameters, LARGEST_GRADIENT)
@@ -277,12 +281,19 @@ def rate_at(step: int, done: float, rate: float) -> float:
     return rate * min((step + 1) / WARM_UP_STEPS, fallen)
 
 
+def fastest(device: str) -> str:
+    """Returns the precision of products that the device computes fastest."""
+    has = torch.cpu.get_capabilities()
+    halves = device != "cpu" or has.get("avx512_bf16") or has.get("amx_bf16")
+    return "bfloat16" if halves else "float32"
+
+
 def work(rank: int, given: argparse.Namespace, meet: str) -> None:
     """Trains as one of the workers."""
     if given.workers > 1:
         dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=given.workers)
     torch.set_num_threads(given.threads)
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("medium")
     stopped = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_given: stopped.append(True))
@@ -318,7 +329,7 @@ def work(rank: int, given: argparse.Namespace, meet: str) -> None:
             recent += figures[:5]
             trainer.seen += int(figures[3])
             trainer.learnt += int(figures[4])
-            done = min(1.0, trainer.seen / given.tokens)
+            done = min(1.0, max(trainer.seen / given.tokens, elapsed / (60 * given.minutes)))
             trainer.update(rate_at(trainer.step, done, given.rate))
             trainer.position = (number, at + given.workers)
             now = time.monotonic()
@@ -376,6 +387,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=512, help="tokens of each worker in a step")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=("bfloat16", "float32"), help="of the products")
     parser.add_argument("--start", type=Path, help="an adapter to begin from")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=float, default=30, help="seconds between rows of the log")
