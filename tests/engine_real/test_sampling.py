@@ -3,12 +3,17 @@
 import math
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from clawd.engine.protocol import ModelConfig, SamplingConfig, TokenLogprob, Tokens
+from clawd.engine.worker.sampler import Candidates, SamplerChain, VocabularyHandle
+from clawd.engine.worker.sampling import plan_stages
 from tests.engine_real.conftest import TEMPLATE, StartWorker
 from tests.support.engine_worker import Answer
 from tests.support.gguf_models import write_random_gguf
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.real_model
 
@@ -97,3 +102,103 @@ def test_xtc_leaves_the_likeliest_out(start_worker: StartWorker, random_model: P
         xtc_threshold=threshold,
     )
     assert logprobs(worker.ask("go", xtc))[0].token == first.top[1].token
+
+
+TOKENS = 101_003
+ROWS = 100
+FLAT = {"temperature": 1.5, "top_p": 1.0, "min_p": 0.0}
+
+
+class Rows(VocabularyHandle, frozen=True, kw_only=True):
+    """Outputs that no model made."""
+
+    rows: list[npt.NDArray[np.float32]]
+
+    def logits(self, row: int) -> npt.NDArray[np.float32]:
+        return self.rows[row]
+
+
+@pytest.fixture(scope="module")
+def outputs() -> list[npt.NDArray[np.float32]]:
+    """Return outputs that differ in level and width from one to the next, some odd ones."""
+    random = np.random.default_rng(1)
+    found = []
+    for number in range(ROWS):
+        level, width = random.normal(0, 8), random.uniform(0.2, 6)
+        each = random.normal(level, width, TOKENS).astype(np.float32)
+        if number % 7 == 3:  # nearly all is banned
+            each[random.random(TOKENS) < 0.9995] = -math.inf
+        if number % 7 == 4:  # one stands out
+            each[random.integers(TOKENS)] = level + 20 * width
+        found.append(each)
+    return found
+
+
+def handle_of(outputs: list[npt.NDArray[np.float32]]) -> Rows:
+    return Rows(
+        context=None,
+        vocab=None,
+        size=TOKENS,
+        n_ctx=512,
+        piece=lambda _token: b"",
+        ends_generation=lambda _token: False,
+        tokenize=lambda _text: [],
+        rows=outputs,
+    )
+
+
+def drawn_of_all(chain: SamplerChain, candidates: Candidates, row: int) -> int:
+    """Return what llama.cpp draws when it gets every token."""
+    candidates.fill(chain.handle.logits(row))
+    return chain._apply()
+
+
+@each_row(
+    "fields",
+    [
+        {},
+        FLAT,
+        FLAT | {"top_k": 1},
+        FLAT | {"top_k": 2000},
+        FLAT | {"top_k": 2 * TOKENS},
+        FLAT | {"top_k": 0, "top_p": 0.9},
+        FLAT | {"top_k": 0, "min_p": 0.1},
+        FLAT | {"xtc_probability": 0.9, "xtc_threshold": 0.001},
+        FLAT | {"logit_bias": ((7, 9.0), (8, -math.inf), (7, 9.0))},
+        FLAT | {"repeat_penalty": 1.3, "presence_penalty": 0.5},
+        {"temperature": 0.0},
+        {"temperature": 0.0, "logit_bias": ((7, 9.0), (8, -3.0))},
+    ],
+)
+def test_r10_of_a_large_vocabulary_the_token_is_the_one_that_is_drawn_of_all(
+    fields: dict[str, object], outputs: list[npt.NDArray[np.float32]]
+) -> None:
+    stages = plan_stages(SamplingConfig(**fields, seed=5))  # type: ignore[arg-type]
+    candidates = Candidates(TOKENS)
+    handle = handle_of(outputs)
+    ours, theirs = (SamplerChain(handle, candidates, stages) for _ in range(2))
+    for row in range(ROWS):
+        token = ours.pick(row)
+        assert token == drawn_of_all(theirs, candidates, row), row
+        for chain in (ours, theirs):
+            chain.remember(token)
+    ours.close()
+    theirs.close()
+
+
+def test_r10_of_equally_likely_tokens_any_is_drawn_and_without_chance_the_first(
+    outputs: list[npt.NDArray[np.float32]],
+) -> None:
+    equal = [each.round() for each in outputs[:20]]
+    broken = equal[0].copy()
+    broken[[40, 50_000]] = math.nan
+    candidates, handle = Candidates(TOKENS), handle_of([*equal, broken])
+    stages = plan_stages(SamplingConfig(seed=5))
+    ours, theirs = (SamplerChain(handle, candidates, stages) for _ in range(2))
+    greedy = SamplerChain(handle, candidates, plan_stages(SamplingConfig(temperature=0)))
+    for row, logits in enumerate(equal):
+        assert logits[ours.pick(row)] == logits[drawn_of_all(theirs, candidates, row)], row
+        assert greedy.pick(row) == int(np.flatnonzero(logits == logits.max())[0])
+    assert greedy.pick(len(equal)) == greedy.pick(0)
+    for chain in (ours, theirs, greedy):
+        chain.close()

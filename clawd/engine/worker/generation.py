@@ -1,7 +1,7 @@
 """One generation on its way: what is still to be decoded, what it said so far, why it ended."""
 
 import codecs
-from collections import Counter, deque
+from collections import deque
 
 from clawd.engine.protocol import (
     MAX_ANSWER_TOKENS,
@@ -95,6 +95,7 @@ _MOST_RUNS = 4
 # Longer passages, of half the tokens, are loops when they come again and again without the least
 # change.
 _LONGEST_PASSAGE = 2
+_TOKEN_BYTES = 4
 
 
 class LoopWatch:
@@ -106,35 +107,34 @@ class LoopWatch:
 
     def __init__(self, watched: int) -> None:
         self._watched = watched
-        self._run = watched // _RUNS_PER_WATCH
-        self._tokens: deque[int] = deque(maxlen=self._run)
-        self._runs: deque[tuple[int, ...]] = deque()
-        self._counts: Counter[tuple[int, ...]] = Counter()
-        self._last_at: dict[tuple[int, ...], int] = {}
+        self._run_bytes = _TOKEN_BYTES * (watched // _RUNS_PER_WATCH)
+        self._most_runs = watched - watched // _RUNS_PER_WATCH
+        # The last run as bytes, which are looked up faster than numbers.
+        self._run = b""
+        self._runs: deque[bytes] = deque()
+        # When each of them came last.
+        self._last_at: dict[bytes, int] = {}
         self._at = 0
         self._period = 0
         self._repeated = 0
 
     def push(self, token: int) -> bool:
         """Take a token; return whether the last ones were nothing but repetition."""
-        self._tokens.append(token)
-        self._at += 1
-        if self._at < self._run:
+        run = self._run = (self._run + token.to_bytes(_TOKEN_BYTES))[-self._run_bytes :]
+        if len(run) < self._run_bytes:
             return False
-        run = tuple(self._tokens)
+        self._at += 1
         self._note_period(run)
         self._runs.append(run)
-        self._counts[run] += 1
-        if len(self._runs) <= self._watched - self._run:
+        if self._at <= self._most_runs:
             return False
         oldest = self._runs.popleft()
-        self._counts[oldest] -= 1
-        if not self._counts[oldest]:
-            del self._counts[oldest], self._last_at[oldest]
-        is_periodic = self._repeated >= self._watched - 2 * self._run
-        return len(self._counts) <= self._watched // _MOST_RUNS or is_periodic
+        if self._last_at[oldest] == self._at - self._most_runs:
+            del self._last_at[oldest]
+        is_periodic = self._repeated >= self._watched - 2 * (self._watched // _RUNS_PER_WATCH)
+        return len(self._last_at) <= self._watched // _MOST_RUNS or is_periodic
 
-    def _note_period(self, run: tuple[int, ...]) -> None:
+    def _note_period(self, run: bytes) -> None:
         period = self._at - self._last_at.get(run, self._at)
         self._last_at[run] = self._at
         is_same = 0 < period <= self._watched // _LONGEST_PASSAGE and period == self._period

@@ -94,8 +94,10 @@ class Grouping:
 
     def is_apart(self, count: int) -> bool:
         """Return whether to decode `count` sequences one by one in this step, if only to try it."""
+        if count < 2:
+            return False
         together, apart = (self._costs[way].known(count) for way in (False, True))
-        if count < 2 or together is None:
+        if together is None:
             return False
         better, worse = sorted((together, apart if apart is not None else together))
         retries = self._retries.setdefault(count, _Retries())

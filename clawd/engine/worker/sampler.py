@@ -4,8 +4,10 @@ The grammar is no part of the chain: constraint.py asks it for one token first.
 """
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from itertools import starmap
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,11 +20,21 @@ from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.guidance import Matcher
 from clawd.engine.worker.llama import lib
 
+# The same function, which returns the address as a number: no pointer is made and read.
+_logits_address = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int32)(
+    ctypes.cast(lib.llama_get_logits_ith, ctypes.c_void_p).value or 0
+)
+_Logits = npt.NDArray[np.float32]
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+_NUMBERS, _NUMBER_BYTES = 3, 4
 # Of fewer tokens llama.cpp sorts all as fast as numpy finds the likeliest.
 _LEAST_TOKENS = 100_000
+# Every so many tokens are looked at to guess where the likeliest begin, and so many times as many
+# as are needed are taken, at first.
 _SAMPLED_EVERY = 64
-_SAMPLED_MARGIN = 6
+_SAMPLED_MARGIN = 8
+# Of more than this share of all, the search saves nothing.
+_MOST_FOUND = 1 / 16
 _MAX_VIEWS = 256
 _REMEMBERING = (sampling.Penalties, sampling.Dry)
 
@@ -37,11 +49,11 @@ class VocabularyHandle(msgspec.Struct, frozen=True, kw_only=True):
     piece: Callable[[int], bytes]
     ends_generation: Callable[[int], bool]
     tokenize: Callable[[str], list[int]]
-    views: dict[int, npt.NDArray[np.float32]] = {}
+    views: dict[int, _Logits] = {}
 
-    def logits(self, row: int) -> npt.NDArray[np.float32]:
+    def logits(self, row: int) -> _Logits:
         """Return the output at a row of the last batch; it is llama.cpp's memory."""
-        place = ctypes.addressof(lib.llama_get_logits_ith(self.context, row).contents)
+        place = _logits_address(self.context, row)
         found = self.views.get(place)
         if found is None:  # to make a view takes longer than to look through it
             if len(self.views) >= _MAX_VIEWS:
@@ -58,38 +70,40 @@ class Candidates:
         self._data = np.zeros(size, _CANDIDATE)
         self._numbers, self._logits = self._data["id"], self._data["logit"]
         self._ids = np.arange(size, dtype=np.int32)
-        self.raw = lib.llama_token_data_array()
-        address = ctypes.POINTER(lib.llama_token_data)
-        self._first = cast("ctypes.Array[Any]", self._data.ctypes.data_as(address))
+        self._is_likely = np.empty(size, np.bool_)
+        # What is set and read through views of plain numbers costs a third of what ctypes takes.
+        self._tokens = self._data.view(np.int32).data
+        self._first = self._data.ctypes.data
+        raw = lib.llama_token_data_array()
+        self._fields = memoryview(raw).cast("B").cast("q")
+        self.raw = ctypes.byref(raw)
 
-    def fill(self, logits: npt.NDArray[np.float32]) -> None:
+    def fill(self, logits: _Logits) -> None:
         """Take every token with its logit."""
         self._numbers[:] = self._ids
         self._logits[:] = logits
         self._set_size(len(self._ids))
 
-    def fill_within(self, logits: npt.NDArray[np.float32], reach: sampling.SampledTokens) -> bool:
-        """Take the tokens that samplers of this reach may pick, in order, and some others.
+    def fill_from(self, least: _Logits, logits: _Logits, reach: sampling.SampledTokens) -> bool:
+        """Take the tokens whose logit is `least` or more, in order, and those that are raised.
 
-        What every 64th token has tells where the likeliest begin. Few and short steps: after each
-        decode all but the logits is out of reach of the processor's caches, numpy's code as well.
+        Few and short steps: after each decode all but the logits is out of reach of the
+        processor's caches, numpy's code as well.
 
         Returns:
-            Whether they were found; if not, there may be others, or they are many.
+            Whether samplers of this reach can pick nothing else; if not, or if these are many,
+            nothing is taken.
         """
-        place = _SAMPLED_MARGIN + 2 * reach.count // _SAMPLED_EVERY
-        if 4 * _SAMPLED_EVERY * place > len(logits):
-            return False
-        least = np.partition(logits[::_SAMPLED_EVERY], -place)[-place]
-        tokens = (logits >= least).nonzero()[0]
-        if len(tokens) < reach.count:
+        np.greater_equal(logits, least, self._is_likely)
+        tokens = self._is_likely.nonzero()[0]
+        if not reach.count <= len(tokens) <= _MOST_FOUND * len(logits):
             return False
         if reach.raised:
             tokens = np.union1d(tokens, reach.raised)
         self.fill_these(tokens, logits)
         return True
 
-    def fill_these(self, tokens: npt.NDArray[np.intp], logits: npt.NDArray[np.float32]) -> None:
+    def fill_these(self, tokens: npt.NDArray[np.intp], logits: _Logits) -> None:
         """Take some tokens."""
         count = len(tokens)
         self._numbers[:count] = tokens
@@ -99,14 +113,14 @@ class Candidates:
     @property
     def selected(self) -> int:
         """Return the token that a sampler picked."""
-        return int(self.raw.data[self.raw.selected].id)
+        first, _, selected, _ = self._fields
+        return self._tokens[(first - self._first) // _NUMBER_BYTES + _NUMBERS * selected]
 
     def _set_size(self, size: int) -> None:
+        fields = self._fields
         # A sampler that drops the first ones has moved this (XTC).
-        self.raw.data = self._first
-        self.raw.size = size
-        self.raw.selected = -1
-        self.raw.sorted = False
+        fields[0], fields[1] = self._first, size
+        fields[2], fields[3] = -1, False  # none is picked, they are not sorted
 
 
 class SamplerChain:
@@ -123,6 +137,9 @@ class SamplerChain:
         self.raw = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         self._candidates = candidates
         self._reach = sampling.reach_of(stages) if handle.size >= _LEAST_TOKENS else None
+        self._is_greedy = stages == (sampling.Greedy(),)
+        # What the likeliest tokens of the last row had, or more; it is tried for the next.
+        self._least = np.array(np.inf, np.float32)
         self._remembers = any(isinstance(each, _REMEMBERING) for each in stages)
         for stage in stages:
             sampler = _new_stage(stage, handle)
@@ -133,20 +150,39 @@ class SamplerChain:
 
     def sample(self, row: int) -> int:
         """Pick a token from the last batch's output at index `row`, and remember it."""
-        if self._reach is None or not self._candidates.fill_within(
-            self.handle.logits(row), self._reach
-        ):
+        token = self._pick_likely(row)
+        if token is None:
             return int(lib.llama_sampler_sample(self.raw, self.handle.context, row))
-        token = self._apply()
         if self._remembers:
             self.remember(token)
         return token
 
     def pick(self, row: int) -> int:
         """Return a token; nothing is remembered."""
+        token = self._pick_likely(row)
+        if token is None:
+            self._candidates.fill(self.handle.logits(row))
+            return self._apply()
+        return token
+
+    def _pick_likely(self, row: int) -> int | None:
+        """Return the token that llama.cpp would pick of all, without showing it all; None if not.
+
+        What another row had is a good guess of where the likeliest tokens begin.
+        """
+        if self._is_greedy:
+            logits = self.handle.logits(row)
+            token = int(logits.argmax())
+            # Numbers that are none come first for numpy, and for llama.cpp last.
+            return None if math.isnan(logits[token]) else token
+        reach = self._reach
+        if reach is None:
+            return None
         logits = self.handle.logits(row)
-        if self._reach is None or not self._candidates.fill_within(logits, self._reach):
-            self._candidates.fill(logits)
+        if not self._candidates.fill_from(self._least, logits, reach):
+            self._least = _least_likely(logits, reach.count)
+            if not self._candidates.fill_from(self._least, logits, reach):
+                return None
         return self._apply()
 
     def pick_of(self, tokens: npt.NDArray[np.intp], row: int) -> int:
@@ -165,8 +201,18 @@ class SamplerChain:
             lib.llama_sampler_free(raw)
 
     def _apply(self) -> int:
-        lib.llama_sampler_apply(self.raw, ctypes.byref(self._candidates.raw))
+        lib.llama_sampler_apply(self.raw, self._candidates.raw)
         return self._candidates.selected
+
+
+def _least_likely(logits: _Logits, count: int) -> _Logits:
+    """Return a logit that more than `count` tokens have, and not many more.
+
+    It is an array without dimensions: numpy makes one of each number, which takes longer.
+    """
+    sampled = logits[::_SAMPLED_EVERY]
+    place = min(1 + _SAMPLED_MARGIN * count // _SAMPLED_EVERY, len(sampled))
+    return np.array(np.partition(sampled, -place)[-place])
 
 
 class LlamaSampler:
@@ -343,10 +389,12 @@ def _new_shaper(stage: sampling.Shaper) -> Any:
 
 
 def _logit_bias(stage: sampling.LogitBias, size: int) -> Any:
-    biases = (lib.llama_logit_bias * len(stage.biases))(
-        *(lib.llama_logit_bias(token, bias) for token, bias in stage.biases)
-    )
-    return lib.llama_sampler_init_logit_bias(size, len(stage.biases), biases)
+    # Of several for one token llama.cpp adds all, or the first where it does not get every token.
+    summed: dict[int, float] = {}
+    for token, bias in stage.biases:
+        summed[token] = summed.get(token, 0.0) + bias
+    biases = (lib.llama_logit_bias * len(summed))(*starmap(lib.llama_logit_bias, summed.items()))
+    return lib.llama_sampler_init_logit_bias(size, len(summed), biases)
 
 
 def _dry(stage: sampling.Dry, handle: VocabularyHandle) -> Any:
