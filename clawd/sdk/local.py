@@ -25,7 +25,7 @@ from clawd.runtime.settings import RuntimeSettings
 from clawd.sdk.client import Client
 from clawd.sdk.plans import LocalPlan, SessionBackend
 from clawd.sdk.session_config import Prompt
-from clawd.service.inprocess import InProcessDaemon
+from clawd.service.lifecycle import InProcessDaemon
 from clawd.tools.base import Tool
 
 ALREADY_RUNNING = "already_running"

@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from clawd.channels.rpc.handlers.all import Handlers
-from clawd.channels.rpc.handlers.parts import Parts
 from clawd.config.load import Loaded, load
-from clawd.config.render import overridden, redacted
 from clawd.config.secrets import webhook_address
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError, ConfigError
@@ -20,7 +20,7 @@ from clawd.memory.blobs import Blobs
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.snapshots import Snapshots
-from clawd.memory.store import Memory
+from clawd.memory.store import Memory, MemoryOrigins
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import find_receipt
@@ -28,21 +28,38 @@ from clawd.runtime.activity import Activity
 from clawd.runtime.approval_prompts import PersonAtDoor, Questions
 from clawd.runtime.calls import Calls, ToolClients
 from clawd.runtime.compression import ModelBook
-from clawd.runtime.context_facts import Facts
+from clawd.runtime.compressor import Compressor
+from clawd.runtime.context_facts import (
+    AgentsMd,
+    AgentsMdSettings,
+    Facts,
+    FactSource,
+    Participants,
+    SaidOf,
+    WorkspaceMessage,
+)
 from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.housekeeping import Housekeeping
 from clawd.runtime.hub import DaemonEvent, Hub
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.late_answers import LateAnswers
 from clawd.runtime.preparation import Preparation
-from clawd.runtime.session_files import LongMessages
+from clawd.runtime.session_files import (
+    FileSummaries,
+    LongMessages,
+    SessionFilesFact,
+    teller_of_files,
+)
+from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn import Turns
-from clawd.runtime.turn_hooks import TurnHooks
+from clawd.runtime.turn_hooks import Care, Titler, TurnHooks
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.egress import Egress
 from clawd.security.estop import EmergencyStop, Listener
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
+from clawd.security.paths import path_rules
 from clawd.security.policy import ModeBook, PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
@@ -50,9 +67,8 @@ from clawd.security.sandbox import Sandbox, SandboxSettings
 from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox_orphans import end_orphans
 from clawd.security.sandbox_plan import own_devices
-from clawd.security.taint import TaintBook
+from clawd.security.taint import FileOrigins, TaintBook
 from clawd.service.background import Background, problem_of
-from clawd.service.conversation_setup import care_for, fact_sources, housekeeping_of, taint_of
 from clawd.service.last_run import LastRun
 from clawd.service.limits import (
     change_limits_of,
@@ -64,10 +80,8 @@ from clawd.service.limits import (
     network_rules_of,
     sandbox_settings_of,
 )
-from clawd.service.logs import ring
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics, MetricsLog
-from clawd.service.policy_preview import PolicyPreview, load_rules
 from clawd.service.preload import Preloader
 from clawd.service.receipts import Anchor, check_of, open_receipts, reopen_receipts
 from clawd.service.state import (
@@ -75,7 +89,6 @@ from clawd.service.state import (
     State,
     engine_of,
 )
-from clawd.service.status import Began, DaemonStatus
 from clawd.service.toolset import Additions, Toolset
 from clawd.service.upkeep import MemoryKeeper
 from clawd.tools.audit import DispatchSettings
@@ -88,6 +101,9 @@ from clawd.tools.journal import Journal
 from clawd.tools.registry import Registry
 from clawd.tools.taint_tracking import TaintTracking
 from clawd.wire.events import EstopChanged
+
+if TYPE_CHECKING:
+    from clawd.service.embedding import MeaningIndex
 
 # What follows when the emergency stop is set or cleared, beside the processes that it kills.
 
@@ -126,8 +142,80 @@ def _tell_estop(hub: Hub) -> Listener:
     return changed
 
 
-if TYPE_CHECKING:
-    from clawd.service.embedding import MeaningIndex
+async def _load_rules(rules: RuleBook) -> None:
+    """Read the standing approvals; where they cannot be read none is in force, which is logged."""
+    try:
+        await rules.load()
+    except ClawError as error:
+        _log.warning("standing approvals are not in force: %s", error.message)
+
+
+def _care_for(
+    book: ConversationBook,
+    memory: Memory,
+    state: State,
+    redactor: Redactor,
+    models: ModelBook,
+) -> Care:
+    """Return what is done around turns, by the settings in force."""
+    summariser = Summariser(redactor.text)
+    compressor = Compressor(
+        memory.checkpoints,
+        memory.conversations,
+        summariser=summariser,
+        settings=lambda: state.runtime.compression,
+        models=models,
+    )
+    titler = Titler(
+        memory.conversations, book, summariser=summariser, titles=lambda: state.runtime.loop.titles
+    )
+    summaries = FileSummaries(
+        memory.session_files,
+        book,
+        summariser=summariser,
+        is_wanted=lambda: state.loaded.config.session_files.summaries == "model",
+    )
+    memory.session_files.tell = teller_of_files(book)
+    return Care(compressor, titler, summaries)
+
+
+def _housekeeping_of(inbox: Inbox, memory: Memory) -> Housekeeping:
+    """Return what people do with conversations, in an inbox that is cared for."""
+    assert inbox.care is not None
+    return Housekeeping(inbox, memory, inbox.care.compressor)
+
+
+_READING_NOTES = frozenset({"knowledge_search", "knowledge_load", "knowledge_list"})
+
+
+def _fact_sources(
+    state: State, taint: TaintBook, knowledge: Knowledge, memory: Memory
+) -> tuple[FactSource, ...]:
+    """Return the sources in the order in which the block tells them."""
+    return (
+        Participants(),
+        SaidOf("memory_vocabulary", knowledge.vocabulary, tools=_READING_NOTES),
+        SessionFilesFact(memory.session_files),
+        WorkspaceMessage(lambda: state.runtime.prompt.parts.workspace_message),
+        AgentsMd(taint.files, lambda workspace: _agents_md(state, workspace)),
+    )
+
+
+async def _taint_of(marks: MemoryOrigins, state: State) -> TaintBook:
+    """Return where untrusted text is known to be, with what memory knows of files."""
+    files = FileOrigins(marks, patterns=lambda: state.loaded.config.security.untrusted_paths)
+    await files.load()
+    return TaintBook(files)
+
+
+def _agents_md(state: State, workspace: Path) -> AgentsMdSettings:
+    runtime = state.runtime
+    roots = (runtime.workspace, *runtime.workspace_roots)
+    return AgentsMdSettings(
+        is_on=runtime.prompt.parts.agents_md,
+        rules=path_rules(state.policy, workspace=workspace, home=runtime.home),
+        roots=tuple(root.resolve() for root in roots),
+    )
 
 
 class Daemon:
@@ -155,8 +243,9 @@ class Daemon:
         self._umask = umask
         self._servers = servers
         self._stack = AsyncExitStack()
-        self._began = Began()
-        self._last_run = LastRun(loaded.layout.home)
+        self.began_s = time.monotonic()
+        self.began_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.last_run = LastRun(loaded.layout.home)
         self.loaded = loaded
         self.shutdown_wanted = asyncio.Event()
         self.gateway_address = ""
@@ -165,6 +254,7 @@ class Daemon:
         self.activity = Activity()
         self.state: State
         self.memory: Memory
+        self.redactor: Redactor
         self.keys: KeyBook
         self.changes: Changes
         self.snapshots: Snapshots
@@ -182,7 +272,6 @@ class Daemon:
         self.journal: Journal
         self.jobs: Jobs
         self.hooks: Hooks
-        self.policy_preview: PolicyPreview
         self.inbox: Inbox
         self.late: LateAnswers
         self.keeper: MemoryKeeper
@@ -190,7 +279,11 @@ class Daemon:
         self.mcp: McpTools
         self.toolset: Toolset
         self.registry: Registry
-        self.handlers: Handlers
+        self.calls: Calls
+        self.tool_clients: ToolClients
+        self.person: PersonAtDoor
+        self.housekeeping: Housekeeping
+        self.metrics: DaemonMetrics
 
     async def open(self, redactor: Redactor) -> None:
         """Open everything, lowest first; on failure what was opened is closed again.
@@ -203,6 +296,11 @@ class Daemon:
         except BaseException:
             await self._stack.aclose()
             raise
+
+    @property
+    def models(self) -> LocalModels:
+        """The local models, as the configuration in force has them."""
+        return LocalModels(self.state.loaded)
 
     @property
     def problem(self) -> str:
@@ -223,13 +321,14 @@ class Daemon:
 
     async def _open(self, redactor: Redactor) -> None:
         config, layout = self.loaded.config, self.loaded.layout
-        await self._last_run.look(self.loaded, self._stack)
+        await self.last_run.look(self.loaded, self._stack)
+        self.redactor = redactor
         self.memory = await Memory.open(config.memory.path)
         self._stack.push_async_callback(self.memory.close)
         self.keys = KeyBook(self.memory.keys)
         await self.keys.load()
         self.chain, self.anchor = await open_receipts(
-            self.loaded, self.memory, self._stack, self._last_run, self.background.watch
+            self.loaded, self.memory, self._stack, self.last_run, self.background.watch
         )
         self.estop = EmergencyStop(layout.home)
         self.estop.start()
@@ -270,11 +369,11 @@ class Daemon:
 
     async def _connect(self, redactor: Redactor) -> None:
         config = self.loaded.config
-        taint = await taint_of(self.memory.origins, self.state)
+        taint = await _taint_of(self.memory.origins, self.state)
         self.journal = Journal(self.chain, self.memory.ledger, redactor)
         store = JsonRuleStore(self.loaded.layout.approval_rules)
         self.rules = rules = RuleBook(store, record=self.journal.record_rule)
-        await load_rules(rules)
+        await _load_rules(rules)
         self.approvals = Approvals(
             rules,
             estop=self.estop,
@@ -292,17 +391,17 @@ class Daemon:
             taint=taint,
             settings=self._dispatch_settings(),
         )
-        person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
+        self.person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
         book = ConversationBook(self.memory, taint, self.hub, modes)
         models = ModelBook()
         preparation = Preparation(
             registry,
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
-            person=person,
+            person=self.person,
             facts=Facts(
                 taint,
-                fact_sources(self.state, taint, self.knowledge, self.memory),
+                _fact_sources(self.state, taint, self.knowledge, self.memory),
                 tells_date=lambda: self.state.loaded.config.prompt.date,
             ),
             long_messages=LongMessages(self.memory.session_files, models),
@@ -315,7 +414,7 @@ class Daemon:
             turns=Turns(dispatcher),
             preparation=preparation,
             settings=lambda: self.state.runtime,
-            care=care_for(book, self.memory, self.state, redactor, models),
+            care=_care_for(book, self.memory, self.state, redactor, models),
             hooks=turn_hooks,
         )
         self.late = self._late_answers(redactor)
@@ -325,9 +424,9 @@ class Daemon:
         self.estop.add_listener(_on_estop(self.approvals, dispatcher, self.jobs, self.inbox))
         self.estop.add_listener(_tell_estop(self.hub))
         self.hub.add_listener(self.activity.note)
-        self.handlers = Handlers(self._parts(dispatcher, person, redactor))
+        self._open_to_clients(dispatcher)
         await self.mcp.open(self.state.loaded, self._offer_tools)
-        await asyncio.to_thread(self._last_run.begin)
+        await asyncio.to_thread(self.last_run.begin)
 
     def _hooks(self, taint: TaintBook) -> Hooks:
         # Not isolated, but bounded, and killed by the emergency stop like everything else.
@@ -344,7 +443,7 @@ class Daemon:
     def _dispatch_settings(self) -> DispatchSettings:
         settings = dispatch_settings_of(
             self.loaded,
-            self._sandbox_level(),
+            self.sandbox_level,
             self.memory.session_files,
             self.snapshots,
             self.activity.count_call,
@@ -396,7 +495,8 @@ class Daemon:
         )
         self.keeper.start(self.background.watch)
         self._stack.push_async_callback(self.keeper.close)
-        log = MetricsLog(self._metrics().report)
+        self.metrics = self._metrics()
+        log = MetricsLog(self.metrics.report)
         log.start(self.background.watch)
         self._stack.push_async_callback(log.close)
 
@@ -453,65 +553,16 @@ class Daemon:
         registry.elsewhere = self.mcp.directory
         return registry
 
-    def _parts(self, dispatcher: Dispatcher, person: PersonAtDoor, redactor: Redactor) -> Parts:
-        config, layout = self.loaded.config, self.loaded.layout
-        self.policy_preview = PolicyPreview(
-            self.state,
-            tools=self.toolset.tools,
-            rules=self.rules,
-            approvals=self.approvals,
-            journal=self.journal,
-            sandbox_level=self._sandbox_level(),
+    def _open_to_clients(self, dispatcher: Dispatcher) -> None:
+        """Make what clients call beside turns."""
+        self.calls = Calls(dispatcher, self.person, lambda: self.state.runtime, self.hub)
+        self.tool_clients = ToolClients(
+            self.registry,
+            calls=self.calls,
+            book=self.inbox.book,
+            settings=lambda: self.state.runtime,
         )
-        calls = Calls(dispatcher, person, lambda: self.state.runtime, self.hub)
-        return Parts(
-            inbox=self.inbox,
-            housekeeping=housekeeping_of(self.inbox, self.memory),
-            calls=calls,
-            jobs=self.jobs,
-            caches=self.sandbox.caches,
-            cache_bytes=lambda: self.state.loaded.config.sandbox.cache_mb << 20,
-            tool_clients=ToolClients(
-                self.registry,
-                calls=calls,
-                book=self.inbox.book,
-                settings=lambda: self.state.runtime,
-            ),
-            memory=self.memory,
-            keys=self.keys,
-            changes=self.changes,
-            redactor=redactor,
-            receipts_path=config.receipts.path,
-            first_public_key_path=layout.checkpoint_public_key,
-            registry=self.registry,
-            mcp=self.mcp.directory,
-            tool_problems=lambda: self.toolset.problems,
-            plugins=self.toolset.plugins,
-            reload_tools=self.reload_tools,
-            approvals=self.approvals,
-            late=self.late,
-            rules=self.rules,
-            questions=person.questions,
-            estop=self.estop,
-            engine=self.engine,
-            providers=lambda: self.state.providers,
-            provider_at=self.state.provider_at,
-            provider_lines=lambda: self.state.provider_lines(),
-            erase_soon=self.keeper.erase_soon,
-            models=lambda: LocalModels(self.state.loaded).listed(),
-            find_model=lambda name: LocalModels(self.state.loaded).find(name),
-            effective_config=self._effective_config,
-            overridden=lambda variables: overridden(self.state.loaded, variables),
-            metrics=self._metrics().report,
-            turns=self.activity.open.listed,
-            log=ring().page,
-            status=self._status().report,
-            reload=self.reload,
-            accept_receipts=self.accept_receipts,
-            shutdown=self.shutdown_wanted.set,
-            judge_of=self.policy_preview.judge_of,
-            policy_cases=self.policy_preview.policy_cases,
-        )
+        self.housekeeping = _housekeeping_of(self.inbox, self.memory)
 
     def _late_answers(self, redactor: Redactor) -> LateAnswers:
         return LateAnswers(
@@ -534,26 +585,6 @@ class Daemon:
         settings = sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
         return msgspec.structs.replace(settings, umask=self._umask, devices=self._devices)
 
-    def _status(self) -> DaemonStatus:
-        return DaemonStatus(
-            state=self.state,
-            began=self._began,
-            memory=self.memory,
-            sandbox=self.sandbox,
-            chain=self.chain,
-            anchor=self.anchor,
-            estop=self.estop,
-            engine=self.engine,
-            inbox=self.inbox,
-            jobs=self.jobs,
-            approvals=self.approvals,
-            rules=self.rules,
-            gateway=lambda: self.gateway_address,
-            last_run=self._last_run,
-            background=self.background,
-            meaning=self.meaning,
-        )
-
     def _metrics(self) -> DaemonMetrics:
         return DaemonMetrics(
             activity=self.activity,
@@ -565,7 +596,9 @@ class Daemon:
             mcp_servers=self.mcp.health,
         )
 
-    def _sandbox_level(self) -> str:
+    @property
+    def sandbox_level(self) -> str:
+        """How far commands are isolated."""
         status = self.sandbox.status
         return status.level if status is not None else "none"
 
@@ -589,7 +622,7 @@ class Daemon:
             reopened = await reopen_receipts(self.chain, self.anchor)
         finally:
             # Afterwards: what is found in the file of rules gets its receipt.
-            await load_rules(self.rules)
+            await _load_rules(self.rules)
         told = [f"reloaded {loaded.path}", late, reopened]
         return "; ".join(filter(None, told))
 
@@ -613,9 +646,6 @@ class Daemon:
         except ClawError:
             self.toolset.hold(former.tools, alone=former.alone)
             raise
-
-    def _effective_config(self) -> tuple[str, dict[str, Any]]:
-        return str(self.state.loaded.path), redacted(self.state.loaded)
 
     async def accept_receipts(self, by: Principal) -> str:
         """Take the receipt log as it stands; return what to tell."""

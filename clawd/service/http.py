@@ -5,7 +5,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -37,6 +37,7 @@ from clawd.channels.http.server import (
     is_loopback,
     tls_of,
 )
+from clawd.channels.rpc.connection import Call
 from clawd.config.http import HttpSection
 from clawd.engine.models import AUTO
 from clawd.engine.slot import ModelStatus
@@ -48,7 +49,7 @@ from clawd.runtime.incoming import Door
 from clawd.security.peer import PeerPolicy
 from clawd.security.principal import Principal, Role
 from clawd.service.build import Daemon
-from clawd.service.state import LocalModels
+from clawd.service.handlers.table import HANDLERS
 from clawd.tools.registry import Registry
 from clawd.wire.daemon import CreateKey, RevokeKey
 from clawd.wire.events import Event
@@ -91,7 +92,7 @@ def _default(daemon: Daemon) -> tuple[str, str]:
     if section is None or section.kind != "local":
         return "", name
     try:
-        found = LocalModels(loaded).find(name or AUTO)
+        found = daemon.models.find(name or AUTO)
     except ClawError:
         return "", name
     return found.config.path, found.config.alias
@@ -133,7 +134,7 @@ def _mount(registry: Registry) -> Mount:
 
 def _doors(daemon: Daemon) -> Callable[[Caller], ToolDoor]:
     """Return what finds the tools of a caller; the calls of a key belong to one conversation."""
-    clients = daemon.handlers.parts.tool_clients
+    clients = daemon.tool_clients
     kind = ClientKind(
         label="MCP client over HTTP", patterns=lambda: daemon.state.runtime.tools_allow("http")
     )
@@ -230,16 +231,15 @@ def _door_rules(http: HttpSection) -> DoorRules:
 
 def gateway_of(daemon: Daemon) -> Gateway:
     """Return what the handlers of a daemon's gateway work with."""
-    parts = daemon.handlers.parts
     generations = ModelGenerations(
         ModelCatalogue(
-            providers=parts.providers,
+            providers=lambda: daemon.state.providers,
             settings=lambda: daemon.state.runtime,
-            lines=parts.provider_lines,
-            models=parts.models,
+            lines=lambda: daemon.state.provider_lines(),
+            models=lambda: daemon.models.listed(),
         ),
-        parts.inbox,
-        Continuity(parts.memory, parts.inbox.book, lambda: daemon.state.runtime),
+        daemon.inbox,
+        Continuity(daemon.memory, daemon.inbox.book, lambda: daemon.state.runtime),
         lambda: daemon.state.runtime,
         daemon.activity.models,
         is_stopped=daemon.estop.is_set,
@@ -250,14 +250,14 @@ def gateway_of(daemon: Daemon) -> Gateway:
         invoke=invoke_of(daemon),
         stream=_stream_of(daemon),
         health=health_of(daemon),
-        calls=parts.calls,
-        inbox=parts.inbox,
-        questions=parts.questions,
-        providers=parts.providers,
+        calls=daemon.calls,
+        inbox=daemon.inbox,
+        questions=daemon.person.questions,
+        providers=lambda: daemon.state.providers,
         settings=lambda: daemon.state.runtime,
         engine=daemon.engine,
-        models=parts.models,
-        provider_lines=parts.provider_lines,
+        models=lambda: daemon.models.listed(),
+        provider_lines=lambda: daemon.state.provider_lines(),
         ping_s=lambda: daemon.loaded.config.channels.http.ping_interval_s,
         is_stopped=daemon.estop.is_set,
         mcp=_mcp_served(daemon),
@@ -293,7 +293,8 @@ def _stream_of(daemon: Daemon) -> Stream:
                 f"{name} needs an admin, and over HTTP a key with scope admin",
                 hint="Use clawctl, or make a key: clawctl key create --scope chat,tools,admin",
             )
-        return await getattr(daemon.handlers, name)(params, _DirectCall(principal, take))
+        call = cast("Call", _DirectCall(principal, take))
+        return await HANDLERS[name](daemon, params, call)
 
     return stream
 

@@ -15,6 +15,7 @@ from clawctl.client import connect
 from clawd.channels.rpc.server import RpcServer
 from clawd.errors import ClawError
 from clawd.service.control_socket import Door
+from clawd.service.handlers.table import handlers_of
 from clawd.wire.daemon import Ping
 from tests.channels.rpc.rig import IDENTITY
 from tests.support.home import Home
@@ -74,7 +75,9 @@ def test_a_socket_that_is_gone_is_made_again_and_clients_stay(home: Home) -> Non
 async def watched(folder: Path) -> AsyncIterator[Path]:
     """Serve at a socket that is looked after at short intervals."""
     async with daemon_in(folder) as inside:
-        server = RpcServer(inside.daemon.handlers, identify=lambda _peer: OWNER, identity=IDENTITY)
+        server = RpcServer(
+            handlers_of(inside.daemon), identify=lambda _peer: OWNER, identity=IDENTITY
+        )
         door = Door(server, folder / "home" / "run" / "clawd.sock", look_interval_s=0.02)
         await door.open(())
         try:

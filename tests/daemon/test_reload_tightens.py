@@ -119,6 +119,6 @@ async def test_clearing_memory_takes_no_taint_from_a_call_that_waits(
 
         call = tool("file_write", kept.id, path="a.txt", content="x")
         assert (await approve_after(inside, call, clear)).status == "allowed"
-        book = inside.daemon.handlers.parts.inbox.book
+        book = inside.daemon.inbox.book
         files = book._taint.files
         assert SOURCE in await files.sources((inside.workspace / "a.txt",))

@@ -9,6 +9,7 @@ import pytest
 from clawd.receipts.record import Receipt
 from clawd.runtime.replay import PolicyChange, decided
 from clawd.security.policy import Allow, Ask
+from clawd.service.handlers.policy import judge_of
 from clawd.wire.codec import unpack_event
 from clawd.wire.daemon import SetEstop
 from clawd.wire.events import ApprovalRequested
@@ -74,7 +75,7 @@ async def test_under_the_same_policy_nothing_changes(inside: Inside) -> None:
 async def test_another_autonomy_changes_what_it_should(inside: Inside) -> None:
     await history(inside)
     full = await replayed(inside, autonomy="full")
-    shell_allowed = inside.daemon._sandbox_level() != "none"
+    shell_allowed = inside.daemon.sandbox_level != "none"
     expected = {("allow", "allow"): 1, ("ask", "allow"): 3, ("deny", "deny"): 1}
     expected[("deny", "allow" if shell_allowed else "deny")] = 1 if shell_allowed else 2
     assert counted(full) == expected
@@ -98,7 +99,7 @@ async def test_another_configuration_judges_with_its_own_words(inside: Inside) -
     found = await replayed(inside, config=config)
     changes = {(line.tool, line.before, line.after) for line in found.items}
     # In the full sandbox the person was asked already.
-    asks = {("shell", "deny", "ask")} if inside.daemon._sandbox_level() == "landlock" else set()
+    asks = {("shell", "deny", "ask")} if inside.daemon.sandbox_level == "landlock" else set()
     assert changes == asks | {("file_list", "allow", "deny")}
     refused = await inside.refused(ReplayPolicy(config="[security]\nautonomy = 1"), OWNER)
     assert (refused.code, "security.autonomy" in refused.message) == ("config_invalid", True)
@@ -148,7 +149,7 @@ async def test_the_emergency_stop_does_not_matter_and_rules_do(inside: Inside) -
 async def test_untrusted_text_that_a_receipt_names_counts_again(inside: Inside) -> None:
     (receipt,) = receipts(1)
     post = '{"url":"http://example.org/","method":"POST"}'
-    judge = inside.daemon.policy_preview.judge_of(PolicyChange(autonomy="full"))
+    judge = judge_of(inside.daemon, PolicyChange(autonomy="full"))
     for reason, verdict in (
         ("untrusted text from web a is in this conversation", Ask),
         ("sends a POST", Allow),

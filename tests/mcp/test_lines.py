@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from clawd.channels.rpc.handlers import mcp
 from clawd.mcp.lines import MAX_OPEN, serve_lines
 from clawd.mcp.server import make_server
+from clawd.service.handlers import mcp
 from clawd.tools.offer import ListedTool
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.frames import Answer

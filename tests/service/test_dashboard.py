@@ -41,7 +41,7 @@ def asked(dashboard: Any) -> list[str]:
 
 async def reported(tmp_path: Path) -> dict[str, MetricFamily]:
     async with daemon_in(tmp_path) as inside:
-        report = await inside.daemon.handlers.parts.metrics()
+        report = await inside.daemon.metrics.report()
     return {family.name: family for family in (*report.families, *families_of(RequestCounts()))}
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ from clawd.engine.slot import ModelStatus
 from clawd.engine.supervisor import Engine
 from clawd.service import receipts
 from clawd.service.background import Background
-from clawd.service.metrics import LOGGED_EVERY_S, DaemonMetrics, MetricsLog
+from clawd.service.metrics import LOGGED_EVERY_S, MetricsLog
 from clawd.service.receipts import ChainCheck
 from clawd.wire.daemon import MetricFamily, MetricSample, MetricsReport
 from clawd.wire.tools import RunTool
@@ -48,11 +48,9 @@ def values(report: MetricsReport, name: str) -> dict[str, float]:
 
 async def test_what_runs_and_waits_is_told_by_model(tmp_path: Path) -> None:
     async with daemon_in(tmp_path) as inside:
-        metrics: Any = inside.daemon.handlers.parts.metrics
-        made: DaemonMetrics = metrics.__self__
         engine = CountedEngine(busy("small", 7, 4), busy("big", 1, 2))
         report = await dataclasses.replace(
-            made,
+            inside.daemon.metrics,
             engine=cast("Engine", engine),
             mcp_servers=lambda: {"files": True, "web": False},
         ).report()
@@ -94,7 +92,7 @@ async def test_nobody_waits_for_the_verification_of_a_long_log(
 
 async def test_without_receipts_nothing_is_said_of_their_log(tmp_path: Path) -> None:
     async with daemon_in(tmp_path, "[receipts]\nenabled = false") as inside:
-        report = await inside.daemon.handlers.parts.metrics()
+        report = await inside.daemon.metrics.report()
     assert "clawd_receipt_chain_valid" not in {each.name for each in report.families}
 
 

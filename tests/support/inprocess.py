@@ -18,6 +18,7 @@ from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.service.build import Daemon
 from clawd.service.control_socket import listen
+from clawd.service.handlers.table import handlers_of
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ async def daemon_in(
     await daemon.open(Redactor([], b"k" * 32))
     inside = Inside(daemon, folder)
     server = RpcServer(
-        daemon.handlers, identify=lambda peer: inside.identify(peer), identity=IDENTITY
+        handlers_of(daemon), identify=lambda peer: inside.identify(peer), identity=IDENTITY
     )
     await server.start(listen(inside.path))
     try:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from clawd.channels.rpc.connection import Call, Connection, Identity, failure_of
@@ -16,6 +16,9 @@ from clawd.wire.methods import METHODS
 
 MAX_CONNECTIONS = 256
 
+Handler = Callable[[Any, Call], Awaitable[Any]]
+"""Returns the report of a method, given its parameters."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -23,7 +26,7 @@ class RpcServer:
     """Serves the control socket.
 
     Args:
-        handlers: an object with an async method for every name in METHODS.
+        handlers: for every name in METHODS what answers it.
         identify: tells who is at the other end of a connected socket; raises ForbiddenError for
             a peer that may not speak at all.
         identity: what the welcome says.
@@ -31,14 +34,13 @@ class RpcServer:
 
     def __init__(
         self,
-        handlers: object,
+        handlers: Mapping[str, Handler],
         *,
         identify: Callable[[socket.socket], Principal],
         identity: Identity,
     ) -> None:
-        missing = [name for name in METHODS if not callable(getattr(handlers, name, None))]
-        if missing:
-            raise TypeError(f"no handler for: {', '.join(missing)}")
+        if missing := METHODS.keys() - handlers.keys():
+            raise TypeError(f"no handler for: {', '.join(sorted(missing))}")
         self._handlers = handlers
         self._identify = identify
         self._identity = identity
@@ -125,4 +127,4 @@ class RpcServer:
         writer.write(encode_frame(failure_of(None, error)))
 
     async def _invoke(self, method: str, params: Method[Any], call: Call) -> Any:
-        return await getattr(self._handlers, method)(params, call)
+        return await self._handlers[method](params, call)

@@ -246,7 +246,7 @@ async def test_h1_a_key_is_not_told_what_happens_elsewhere_and_finds_no_place_th
 ) -> None:
     async with served(tmp_path) as door:
         door.caller = Caller(principal=ADA, scopes=frozenset({"chat", "tools"}))
-        hub = door.inside.daemon.handlers.parts.inbox.book.hub
+        hub = door.inside.daemon.inbox.book.hub
         told = {key: hub.subscribe(with_key(key).principal) for key in ("", "k1", "k2")}
         first = [{"role": "user", "content": "purple elephant"}]
         asked = {"model": "clawd", "messages": first}

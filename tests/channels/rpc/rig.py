@@ -258,7 +258,8 @@ class Rig:
 @asynccontextmanager
 async def serving(path: Path) -> AsyncIterator[Rig]:
     rig = Rig(StubHandlers(), path)
-    rig.server = RpcServer(rig.handlers, identify=lambda s: rig.identify(s), identity=IDENTITY)
+    answers = {name: getattr(rig.handlers, name) for name in METHODS}
+    rig.server = RpcServer(answers, identify=lambda s: rig.identify(s), identity=IDENTITY)
     await rig.server.start(listen(path))
     try:
         yield rig

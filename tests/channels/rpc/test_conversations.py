@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 
-from clawd.channels.rpc.handlers.conversations import CHUNK_CHARACTERS
 from clawd.memory.rows import NewMessage
 from clawd.providers.base import Message
+from clawd.service.handlers.conversations import CHUNK_CHARACTERS
 from clawd.wire.conversations import (
     CompressConversation,
     DeleteConversation,

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from clawd.channels.rpc.handlers import conversations
-from clawd.channels.rpc.handlers.conversations import ConversationHandlers
-from clawd.channels.rpc.handlers.parts import Parts
 from clawd.errors import InvalidRequestError, ReceiptError
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.logfiles import rotated_files
+from clawd.service.handlers import receipts
 from clawd.wire.receipts import LoadContents, ReadReceiptLog
+from tests.channels.rpc.daemons import daemon_of
 from tests.receipts.samples import draft
 from tests.support.dispatching import Bench, bench_in
 from tests.support.rows import each_row
@@ -28,18 +27,11 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield made
 
 
-def handlers(bench: Bench) -> ConversationHandlers:
-    parts: dict[str, Any] = dict.fromkeys(Parts.__dataclass_fields__)
-    return ConversationHandlers(
-        Parts(**parts | {"receipts_path": bench.log, "memory": bench.memory})
-    )
-
-
 async def read_all(bench: Bench, between: Callable[[], Any] | None = None) -> bytes:
     data = b""
     at = ReadReceiptLog()
     while True:
-        chunk = await handlers(bench).read_receipt_log(at, CALL)
+        chunk = await receipts.read_receipt_log(daemon_of(bench), at, CALL)
         data += chunk.data
         if chunk.is_end:
             return data
@@ -65,7 +57,7 @@ def on_disk(bench: Bench) -> bytes:
 async def test_the_log_comes_whole_whatever_the_size_of_a_piece(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(conversations, "CHUNK_BYTES", size)
+    monkeypatch.setattr(receipts, "CHUNK_BYTES", size)
     await rotated(bench, 7)
     assert len(rotated_files(bench.log)) == 6
     assert await read_all(bench) == on_disk(bench)
@@ -74,7 +66,7 @@ async def test_the_log_comes_whole_whatever_the_size_of_a_piece(
 async def test_a_log_that_is_rotated_meanwhile_has_no_gap(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversations, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(receipts, "CHUNK_BYTES", 1000)
     chain = await rotated(bench, 2)
     left = [3]
 
@@ -99,7 +91,7 @@ async def test_a_line_that_is_being_written_is_left_out(bench: Bench) -> None:
 async def test_a_damaged_log_is_handed_out_as_it_is(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversations, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(receipts, "CHUNK_BYTES", 100)
     await bench.chain.close()
     bench.log.with_name(bench.log.name + ".000001").write_bytes(b"x" * 250)
     bench.log.write_bytes(b"y" * 150 + b"\n")
@@ -109,10 +101,10 @@ async def test_a_damaged_log_is_handed_out_as_it_is(
 async def test_no_log_and_no_such_place_are_told(bench: Bench) -> None:
     for at in (ReadReceiptLog(file=-1), ReadReceiptLog(offset=-1), ReadReceiptLog(offset=1 << 63)):
         with pytest.raises(InvalidRequestError):
-            await handlers(bench).read_receipt_log(at, CALL)
+            await receipts.read_receipt_log(daemon_of(bench), at, CALL)
     bench.log.unlink()
     with pytest.raises(ReceiptError, match="cannot read the receipts"):
-        await handlers(bench).read_receipt_log(ReadReceiptLog(), CALL)
+        await receipts.read_receipt_log(daemon_of(bench), ReadReceiptLog(), CALL)
 
 
 async def stored(bench: Bench, *contents: bytes) -> list[str]:
@@ -125,7 +117,7 @@ async def stored(bench: Bench, *contents: bytes) -> list[str]:
 async def test_contents_come_in_the_order_asked_for(bench: Bench) -> None:
     hashes = await stored(bench, b"", b"\xff\0", b"text")
     asked = (hashes[2], "0" * 64, hashes[0], hashes[1], hashes[2])
-    found = (await handlers(bench).load_contents(LoadContents(hashes=asked), CALL)).items
+    found = (await receipts.load_contents(daemon_of(bench), LoadContents(hashes=asked), CALL)).items
     assert [(each.hash, each.size, each.data) for each in found] == [
         (hashes[2], 4, b"text"),
         ("0" * 64, None, b""),
@@ -138,13 +130,16 @@ async def test_contents_come_in_the_order_asked_for(bench: Bench) -> None:
 async def test_an_answer_holds_what_fits_and_a_long_content_comes_in_parts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversations, "CHUNK_BYTES", 10)
-    monkeypatch.setattr(conversations, "PIECE_BYTES", 20)
+    monkeypatch.setattr(receipts, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(receipts, "PIECE_BYTES", 20)
     hashes = await stored(bench, b"a" * 6, b"b" * 15, b"c" * 50)
 
     async def ask(*wanted: str, offset: int = 0) -> list[bytes]:
         params = LoadContents(hashes=wanted, offset=offset)
-        return [each.data for each in (await handlers(bench).load_contents(params, CALL)).items]
+        return [
+            each.data
+            for each in (await receipts.load_contents(daemon_of(bench), params, CALL)).items
+        ]
 
     assert await ask(*hashes) == [b"a" * 6]
     assert await ask(*hashes[1:]) == [b"b" * 15]
@@ -152,7 +147,7 @@ async def test_an_answer_holds_what_fits_and_a_long_content_comes_in_parts(
     assert await ask(hashes[2], offset=40) == [b"c" * 10]
     for wrong in (LoadContents(hashes=(), offset=-1), LoadContents(hashes=("a",) * 1001)):
         with pytest.raises(InvalidRequestError):
-            await handlers(bench).load_contents(wrong, CALL)
+            await receipts.load_contents(daemon_of(bench), wrong, CALL)
 
 
 async def test_reading_does_not_hinder_writing(bench: Bench) -> None:

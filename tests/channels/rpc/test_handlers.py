@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
-from clawd.channels.rpc.handlers.all import Handlers
-from clawd.channels.rpc.handlers.parts import Parts
 from clawd.channels.rpc.server import RpcServer
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.runtime.calls import Calls
@@ -19,6 +18,8 @@ from clawd.security.estop import EmergencyStop
 from clawd.security.file_content import FileChange, FileState
 from clawd.security.taint import TaintBook
 from clawd.service.control_socket import listen
+from clawd.service.handlers import policy
+from clawd.service.handlers.table import handlers_of
 from clawd.tools.changes import CallFacts
 from clawd.tools.external import ManifestProblem
 from clawd.wire.codec import unpack, unpack_event
@@ -48,6 +49,7 @@ from clawd.wire.policy import (
 from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
 from clawd.wire.tools import ChangeLine, ListChanges, ListTools, RunTool
 from clawd.wire.turns import CancelTurn, FollowConversation, SamplingWishes, SendMessage
+from tests.channels.rpc.daemons import daemon_of
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door, RawClient, request
 from tests.runtime.inboxes import House
 from tests.runtime.models import Pause, calls, says
@@ -81,54 +83,46 @@ class Front(Door):
         self.house = house
         self.changes: Changes
 
-    def parts(self) -> Parts:
+    def daemon(self) -> Any:
+        """Return a daemon of the components that these handlers need."""
         house, bench = self.house, self.house.bench
         dispatcher = bench.dispatcher(house.tools)
-        fields: dict[str, Any] = {
-            "inbox": house.inbox,
-            "calls": Calls(dispatcher, house.person, lambda: house.settings),
-            "memory": bench.memory,
-            "changes": self.changes,
-            "erase_soon": lambda: None,
-            "redactor": bench.redactor,
-            "receipts_path": bench.log,
-            "first_public_key_path": bench.log.with_name("checkpoint.pub"),
-            "registry": dispatcher.registry,
-            "approvals": bench.approvals,
-            "late": LateAnswers(
-                bench.memory,
-                house.inbox,
-                estop=bench.stop,
-                redactor=bench.redactor,
-                receipt_of=_no_receipt,
-                is_key_in_force=lambda _key: True,
-            ),
-            "rules": bench.rules,
-            "questions": house.person.questions,
-            "housekeeping": house.housekeeping,
-            "estop": EmergencyStop(bench.workspace),
-            "engine": None,
-            "tool_problems": lambda: PROBLEMS,
-            "provider_at": lambda url: url,
-        }
-        # what these tests have no use for
-        names = ["providers", "provider_lines", "effective_config", "status", "reload", "shutdown"]
-        names += ["overridden", "jobs", "caches", "cache_bytes"]
-        names += ["models", "find_model", "policy_cases", "accept_receipts"]
-        names += ["plugins", "reload_tools", "keys", "metrics", "turns", "tool_clients", "mcp"]
-        names += ["plugins", "reload_tools", "keys", "metrics", "log", "tool_clients", "mcp"]
-        fields["judge_of"] = lambda change: judge_of(house, change)
-        return Parts(**fields | dict.fromkeys(names))
+        late = LateAnswers(
+            bench.memory,
+            house.inbox,
+            estop=bench.stop,
+            redactor=bench.redactor,
+            receipt_of=_no_receipt,
+            is_key_in_force=lambda _key: True,
+        )
+        return daemon_of(
+            bench,
+            inbox=house.inbox,
+            calls=Calls(dispatcher, house.person, lambda: house.settings),
+            changes=self.changes,
+            redactor=bench.redactor,
+            registry=dispatcher.registry,
+            approvals=bench.approvals,
+            late=late,
+            rules=bench.rules,
+            person=house.person,
+            housekeeping=house.housekeeping,
+            estop=EmergencyStop(bench.workspace),
+            keeper=SimpleNamespace(erase_soon=lambda: None),
+            toolset=SimpleNamespace(problems=PROBLEMS),
+            state=SimpleNamespace(provider_at=lambda url: url),
+        )
 
 
 @pytest.fixture
-async def front(tmp_path: Path) -> AsyncIterator[Front]:
+async def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Front]:
     async with bench_in(tmp_path) as bench:
         house = House(bench, says("hello"))
+        monkeypatch.setattr(policy, "judge_of", lambda _daemon, change: judge_of(house, change))
         made = Front(house, tmp_path / "run" / "clawd.sock")
         made.changes = await bench.memory.changes(tmp_path / "undo", ChangeLimits)
         server = RpcServer(
-            Handlers(made.parts()), identify=lambda _peer: made.principal, identity=IDENTITY
+            handlers_of(made.daemon()), identify=lambda _peer: made.principal, identity=IDENTITY
         )
         await server.start(listen(made.path))
         yield made

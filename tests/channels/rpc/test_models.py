@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from clawd.channels.rpc.connection import Call
-from clawd.channels.rpc.handlers.models import ModelHandlers
-from clawd.channels.rpc.handlers.parts import Parts
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.protocol import ModelConfig
 from clawd.engine.supervisor import Engine
 from clawd.errors import CancelledByUserError, ModelLoadError, ModelNotFoundError, NotFoundError
 from clawd.providers.local import LocalModel
+from clawd.service.handlers import models
 from clawd.wire.models import (
     ListLoadedModels,
     ListModels,
@@ -38,9 +38,7 @@ class Desk:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.names = list(NAMES)
-        parts: dict[str, Any] = dict.fromkeys(Parts.__dataclass_fields__)
-        told = {"engine": engine, "models": self.listed, "find_model": self.find}
-        self.handlers = ModelHandlers(Parts(**parts | told))
+        self.daemon: Any = SimpleNamespace(engine=engine, models=self)
 
     def listed(self) -> ModelList:
         return ModelList(
@@ -58,17 +56,17 @@ class Desk:
         return LocalModel(config=ModelConfig(path=f"/models/{alias}.gguf", alias=alias))
 
     async def load(self, name: str) -> LoadedModel:
-        return await self.handlers.load_model(LoadModel(name=name), CALL)
+        return await models.load_model(self.daemon, LoadModel(name=name), CALL)
 
     async def unload(self, name: str) -> str:
-        return (await self.handlers.unload_model(UnloadModel(name=name), CALL)).message
+        return (await models.unload_model(self.daemon, UnloadModel(name=name), CALL)).message
 
     async def states(self) -> dict[str, str]:
-        listed = await self.handlers.list_models(ListModels(), CALL)
+        listed = await models.list_models(self.daemon, ListModels(), CALL)
         return {line.name: line.state for line in listed.items}
 
     async def loaded(self) -> list[LoadedModel]:
-        return list((await self.handlers.list_loaded_models(ListLoadedModels(), CALL)).items)
+        return list((await models.list_loaded_models(self.daemon, ListLoadedModels(), CALL)).items)
 
 
 @pytest.fixture
@@ -131,10 +129,9 @@ async def test_a_model_that_cannot_be_loaded_is_an_error(desk: Desk) -> None:
 async def test_show_tells_what_a_file_says_of_itself_and_loads_nothing(desk: Desk) -> None:
     path = embedded_model_path()
     config = ModelConfig(path=str(path), alias="embedded")
-    parts: dict[str, Any] = dict.fromkeys(Parts.__dataclass_fields__)
-    told = {"engine": desk.engine, "models": desk.listed}
-    shelf = Parts(**parts | told | {"find_model": lambda _: LocalModel(config=config)})
-    shown = await ModelHandlers(shelf).show_model(ShowModel(name="embedded"), CALL)
+    shelf = SimpleNamespace(listed=desk.listed, find=lambda _: LocalModel(config=config))
+    daemon: Any = SimpleNamespace(engine=desk.engine, models=shelf)
+    shown = await models.show_model(daemon, ShowModel(name="embedded"), CALL)
     assert (shown.architecture, shown.quantization, shown.context_size) == ("llama", "Q8_0", 1024)
     assert (shown.template_family, shown.tools, shown.reasoning) == ("hermes", True, False)
     assert (shown.size_bytes, shown.pin) == (path.stat().st_size, "none")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from clawd.channels.rpc.handlers.parts import Parts
-from clawd.channels.rpc.handlers.records import SHOWN_CONTENT_BYTES, RecordHandlers
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.receipts.record import Receipt, sha256_hex
 from clawd.security.principal import Principal
+from clawd.service.handlers.receipts import SHOWN_CONTENT_BYTES, list_receipts, show_receipt
 from clawd.wire.receipts import ListReceipts, ShowReceipt
+from tests.channels.rpc.daemons import daemon_of
 from tests.receipts.samples import draft
 from tests.security.fakes import ADA, BOB, ROOT
 from tests.support.dispatching import Bench, bench_in
@@ -31,18 +31,16 @@ class Desk:
 
     def __init__(self, bench: Bench, receipts: list[Receipt]) -> None:
         self.bench, self.receipts = bench, receipts
-        parts: dict[str, Any] = dict.fromkeys(Parts.__dataclass_fields__)
-        told = {"receipts_path": bench.log, "memory": bench.memory}
-        self.handlers = RecordHandlers(Parts(**parts | told))
+        self.daemon = daemon_of(bench)
 
     async def listed(self, who: Principal = ADA, **wanted: Any) -> list[int]:
         call: Any = SimpleNamespace(principal=who)
-        page = await self.handlers.list_receipts(ListReceipts(**wanted), call)
+        page = await list_receipts(self.daemon, ListReceipts(**wanted), call)
         return [line.seq for line in page.items]
 
     async def shown(self, key: str, who: Principal = ADA) -> Any:
         call: Any = SimpleNamespace(principal=who)
-        return await self.handlers.show_receipt(ShowReceipt(receipt_id=key), call)
+        return await show_receipt(self.daemon, ShowReceipt(receipt_id=key), call)
 
 
 @pytest.fixture

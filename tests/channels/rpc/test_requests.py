@@ -268,7 +268,7 @@ async def test_clients_that_are_there_stay_when_listening_ends(rig: Rig) -> None
 
 async def test_a_server_without_all_handlers_does_not_start() -> None:
     with pytest.raises(TypeError, match=r"no handler for: .*send_message"):
-        RpcServer(object(), identify=lambda _peer: ROOT, identity=IDENTITY)
+        RpcServer({}, identify=lambda _peer: ROOT, identity=IDENTITY)
 
 
 async def test_a_peer_that_may_not_speak_is_told_why(

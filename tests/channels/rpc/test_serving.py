@@ -8,6 +8,7 @@ import pytest
 
 from clawd.channels.rpc.connection import Call
 from clawd.security.principal import Principal
+from clawd.service.handlers.mcp import serve_mcp
 from clawd.wire.frames import Answer
 from clawd.wire.mcp import LINE, ServeMcp
 from tests.support.inprocess import OWNER, daemon_in
@@ -39,4 +40,4 @@ class Gone:
 async def test_a_client_that_goes_before_its_answer_is_no_defect(tmp_path: Path) -> None:
     async with daemon_in(tmp_path) as inside:
         with pytest.raises(ConnectionError):
-            await inside.daemon.handlers.serve_mcp(ServeMcp(), cast("Call", Gone()))
+            await serve_mcp(inside.daemon, ServeMcp(), cast("Call", Gone()))

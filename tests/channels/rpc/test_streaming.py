@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from clawd.channels.rpc.connection import Call, Connection, Identity
-from clawd.channels.rpc.handlers.parts import streaming
 from clawd.errors import NotFoundError
 from clawd.runtime.hub import Subscription
+from clawd.service.handlers.shared import streaming
 from clawd.wire.events import Event, TextDelta
 from tests.channels.rpc.rig import LIMIT_S
 from tests.security.fakes import ADA
