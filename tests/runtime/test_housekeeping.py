@@ -11,7 +11,7 @@ from clawd.errors import ClawError, InvalidRequestError, NotFoundError, Provider
 from clawd.memory.checkpoints import FORKED_FROM, Checkpoint
 from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Capabilities, ChatRequest, Message, ToolCall
-from clawd.runtime.export import checkpoint_text, head_text, message_text
+from clawd.runtime.housekeeping import checkpoint_text, head_text, message_text
 from clawd.security.principal import Principal
 from clawd.tools.plans import Plan, PlanItem, PlanKey
 from tests.runtime.counting_model import CountingModel, is_whole

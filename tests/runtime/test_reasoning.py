@@ -4,7 +4,7 @@ import msgspec
 
 from clawd.memory.rows import StoredMessage
 from clawd.providers.base import Finished, Message, Sampling, Text, Usage
-from clawd.runtime.export import message_text
+from clawd.runtime.housekeeping import message_text
 from clawd.runtime.message_rows import unreadable
 from clawd.wire.events import Notice, ReasoningDelta
 from tests.runtime.inboxes import House, events_of
