@@ -1,6 +1,7 @@
 """Everything that happens in the daemon, for those who follow all that they may see."""
 
 import asyncio
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -10,6 +11,7 @@ import msgspec
 
 from clawd.security.principal import Principal
 from clawd.wire.events import (
+    ApprovalRequested,
     EstopChanged,
     Event,
     ModelLoading,
@@ -17,7 +19,11 @@ from clawd.wire.events import (
     ReasoningDelta,
     TextDelta,
     ToolDraft,
+    ToolFinished,
     ToolProgress,
+    ToolRequested,
+    ToolStarted,
+    TurnFinished,
 )
 
 # Events of a turn to many readers, each at its own speed; nobody's slowness stops the turn.
@@ -27,6 +33,9 @@ from clawd.wire.events import (
 
 QUEUE_LIMIT = 1000
 STALL_S = 30.0
+KEPT_EVENTS = 2000
+KEPT_CHARS = 4 << 20
+_EVENT_CHARS = 200
 
 
 _T = TypeVar("_T")
@@ -177,12 +186,14 @@ class DaemonEvent(msgspec.Struct, frozen=True, kw_only=True):
         owner: uid of whose conversation or call it is; None for what is everybody's.
         conversation_id: empty for a call outside of conversations.
         made_by: id of the key of the HTTP gateway that it was made with; empty for none.
+        number: its place among all of this daemon; 0 before it has one.
     """
 
     event: Event | EstopChanged
     owner: int | None = None
     conversation_id: str = ""
     made_by: str = ""
+    number: int = 0
 
 
 class HubSubscription(EventQueue[DaemonEvent]):
@@ -198,9 +209,20 @@ class HubSubscription(EventQueue[DaemonEvent]):
 
 
 class Hub:
-    """Tells what happens to everybody who follows it, and to listeners of the daemon's own."""
+    """Tells what happens to everybody who follows it, and to listeners of the daemon's own.
+
+    The last events are kept, `KEPT_EVENTS` and `KEPT_CHARS` at most, for followers whose connection
+    broke.
+
+    Attributes:
+        epoch: names this hub: numbers of events of another one mean nothing here.
+    """
 
     def __init__(self) -> None:
+        self.epoch = secrets.token_hex(4)
+        self._number = 0
+        self._kept: deque[tuple[DaemonEvent, int]] = deque()
+        self._kept_chars = 0
         self._subscriptions: set[HubSubscription] = set()
         self._listeners: list[Callable[[DaemonEvent], None]] = []
 
@@ -226,8 +248,36 @@ class Hub:
         for subscription in tuple(self._subscriptions):
             self.unsubscribe(subscription)
 
+    def replay(self, subscription: HubSubscription, *, behind: str) -> bool:
+        """Give a new subscription what came after an event, named `EPOCH-NUMBER`.
+
+        Return whether that is all of it: False, and nothing is given, where some is kept no longer
+        or the event is not one of this hub.
+        """
+        epoch, _, text = behind.partition("-")
+        if epoch != self.epoch or not (text.isascii() and text.isdigit()):
+            return False
+        number = int(text)
+        oldest = self._kept[0][0].number if self._kept else self._number + 1
+        if not oldest - 1 <= number <= self._number:
+            return False
+        for told, _ in self._kept:
+            if told.number > number and subscription.may_see(told):
+                subscription.put(told)
+        return True
+
+    def _keep(self, told: DaemonEvent) -> None:
+        size = _chars_of(told.event)
+        self._kept.append((told, size))
+        self._kept_chars += size
+        while len(self._kept) > KEPT_EVENTS or self._kept_chars > KEPT_CHARS:
+            self._kept_chars -= self._kept.popleft()[1]
+
     def emit(self, told: DaemonEvent) -> None:
         """Tell an event to all that it is for."""
+        self._number += 1
+        told = msgspec.structs.replace(told, number=self._number)
+        self._keep(told)
         for listener in self._listeners:
             listener(told)
         for subscription in tuple(self._subscriptions):
@@ -258,4 +308,21 @@ def _merge(first: DaemonEvent, second: DaemonEvent) -> DaemonEvent | None:
     if isinstance(second.event, EstopChanged):
         return None
     merged = merge(first.event, second.event)
-    return None if merged is None else msgspec.structs.replace(first, event=merged)
+    if merged is None:
+        return None
+    return msgspec.structs.replace(first, event=merged, number=second.number)
+
+
+def _chars_of(event: Event | EstopChanged) -> int:
+    """Return about how much memory an event holds, in characters."""
+    match event:
+        case TextDelta() | ReasoningDelta() | ToolDraft() | ToolProgress() | TurnFinished():
+            return _EVENT_CHARS + len(event.text)
+        case ToolFinished():
+            return _EVENT_CHARS + len(event.output)
+        case ToolRequested():
+            return _EVENT_CHARS + len(event.arguments)
+        case ApprovalRequested() | ToolStarted():
+            return _EVENT_CHARS + len(msgspec.json.encode(event))
+        case _:
+            return _EVENT_CHARS

@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from clawd.runtime import hub as hubs
 from clawd.runtime.hub import Broadcast, DaemonEvent, Hub, HubSubscription, Subscription, merge
 from clawd.security.principal import Principal
 from clawd.wire.events import (
@@ -218,3 +221,38 @@ async def test_closing_the_hub_ends_all_who_follow() -> None:
     await asyncio.sleep(0)
     hub.close()
     assert await asyncio.gather(*waiting) == [None] * 3
+
+
+async def texts_of(subscription: HubSubscription) -> list[str]:
+    subscription.close()
+    async with asyncio.timeout(60):
+        return [each.event.text async for each in subscription if isinstance(each.event, TextDelta)]
+
+
+async def test_a_new_reader_gets_what_came_behind_an_event_and_only_what_is_its() -> None:
+    hub, owner = Hub(), Principal(uid=1000, gid=1000, pid=1)
+    for number in range(6):
+        hub.emit(DaemonEvent(event=text(str(number)), owner=1000 + number % 2))
+    reader = hub.subscribe(owner)
+    assert hub.replay(reader, behind=f"{hub.epoch}-2")
+    assert await texts_of(reader) == ["2", "4"]
+    reader = hub.subscribe(owner)
+    assert hub.replay(reader, behind=f"{hub.epoch}-6")
+    assert await texts_of(reader) == []
+
+
+async def test_what_is_kept_no_longer_is_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hubs, "KEPT_EVENTS", 3)
+    hub, owner = Hub(), Principal(uid=1000, gid=1000, pid=1)
+    for number in range(5):
+        hub.emit(DaemonEvent(event=text(str(number)), owner=1000))
+    for behind, is_whole in (("1", False), ("2", True), ("5", True), ("6", False), ("x", False)):
+        assert hub.replay(hub.subscribe(owner), behind=f"{hub.epoch}-{behind}") is is_whole
+    assert not hub.replay(hub.subscribe(owner), behind="other-3")
+    monkeypatch.setattr(hubs, "KEPT_CHARS", 1000)
+    hub.emit(DaemonEvent(event=text("x" * 700), owner=1000))
+    reader = hub.subscribe(owner)
+    assert hub.replay(reader, behind=f"{hub.epoch}-5")
+    assert not hub.replay(reader, behind=f"{hub.epoch}-4")
