@@ -1,6 +1,6 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-ci test-all lint check bench bench-engine bench-security bench-agent bench-http train dist deb clean
+.PHONY: help run setup test test-ci test-all lint check bench bench-engine bench-security bench-agent bench-http train page dist deb clean
 
 export ARGS JSON PYTHONS
 
@@ -23,6 +23,7 @@ help:
 	@echo 'make bench-http  what each dialect over HTTP costs, many streams at once, llama-server beside it'
 	@echo 'make train    train the adapter of the packaged assistant, or go on where that was stopped;'
 	@echo '              ARGS="--workers 2 --install", training/README.md'
+	@echo 'make page     the page of the gateway, from web (setup and run do it as well)'
 	@echo 'make dist     the sdist and the wheel, in dist'
 	@echo 'make deb      the package for Debian 12, in build/deb (needs Debian 12; docs/install.md)'
 	@echo 'make clean    remove what make made here (never ~/.clawd)'
@@ -65,6 +66,9 @@ bench-http:
 
 train:
 	@sh packaging/bootstrap.sh train
+
+page:
+	@sh packaging/bootstrap.sh page
 
 dist:
 	@sh packaging/bootstrap.sh dist

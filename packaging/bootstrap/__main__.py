@@ -19,6 +19,7 @@ from bootstrap.debian import build_package, update_lock
 from bootstrap.dist import build_distributions
 from bootstrap.environment import ROOT, built_wheels, prepare
 from bootstrap.models import SHA256, prepare_embedder, prepare_model, prepare_models
+from bootstrap.page import prepare_page
 from bootstrap.peer import CHAT_CASES, build_peer, fetch_chat_cases
 from bootstrap.rootfs import prepare_rootfs
 from bootstrap.steps import SetupError, announce, stop_group
@@ -110,6 +111,7 @@ def main(argv: Sequence[str]) -> int:
         "train": run_training,
         "dist": build_distributions,
         "deb": build_package,
+        "page": make_page,
         "deb-lock": update_lock,
         "clean": clean,
     }
@@ -130,15 +132,22 @@ def main(argv: Sequence[str]) -> int:
 def setup() -> int:
     """Makes `.venv` ready to run clawd on its local engine, and fetches its small model."""
     python = prepare(RUN_PARTS)
+    prepare_page(python)
     if is_assistant_default():
         prepare_model(python, is_patient=False)
     print("Ready. Talk to clawd with:  make run")
     return 0
 
 
+def make_page() -> int:
+    """Builds the page of the gateway, if its sources are others than those it was built of."""
+    return 0 if prepare_page(prepare(("project",))) else 1
+
+
 def run_agent() -> int:
     """Sets up, writes a first config where there is none, and becomes the REPL."""
     python = prepare(RUN_PARTS)
+    prepare_page(python)
     clawctl = [str(python), str(python.with_name("clawctl"))]
     path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     environ = {**os.environ, "PATH": path}
@@ -232,7 +241,9 @@ def run_all_tests() -> int:
 
 def set_up_beside() -> int:
     """Makes what `make test-ci` needs and mostly waits for: CI runs this while it compiles."""
-    prepare_clients(prepare(("project",)), with_clis=True)
+    python = prepare(("project",))
+    prepare_clients(python, with_clis=True)
+    prepare_page(python)
     prepare_rootfs()
     return 0
 
@@ -242,6 +253,7 @@ def set_up_for_ci(python: Path, engine: Path | None = None) -> None:
     prepare_models(python)
     fetch_chat_cases(python)
     prepare_clients(python, with_clis=True)
+    prepare_page(python)
     if "package" in os.environ.get("CLAWD_TEST_REQUIRE", ""):
         build_package(engine)
     prepare_rootfs()

@@ -53,20 +53,39 @@ def prepare_clients(python: Path, *, with_clis: bool) -> None:
         "schemas": make_schema_suite,
     }
     with setup_lock("clients.lock"):
-        CLIENTS.mkdir(exist_ok=True)
-        notes = CLIENTS / "notes.json"
-        done = read_notes(notes)
         for name, make in makers.items():
-            key = key_of(name, python)
-            if done.get(name) == key or (name == "clis" and not with_clis):
+            if name == "clis" and not with_clis:
                 continue
             try:
-                make(python, name)
+                _make_once(python, name, make)
             except SetupError as error:
                 print(f"{error}\nGoing on without; tests that need it say so.", file=sys.stderr)
-                continue
-            done[name] = key
-            notes.write_text(json.dumps(done, indent=1), encoding="utf-8")
+
+
+def prepare_node(python: Path) -> Path:
+    """Makes the environment that holds Node.js and returns its program.
+
+    Raises:
+        SetupError: it cannot be fetched.
+    """
+    with setup_lock("clients.lock"):
+        _make_once(python, "node", make_by_pip)
+    return CLIENTS / "node" / "bin" / "node"
+
+
+def _make_once(python: Path, name: str, make: Callable[[Path, str], None]) -> None:
+    """Makes one environment, if what is asked for is not there.
+
+    Raises:
+        SetupError: it cannot be made.
+    """
+    CLIENTS.mkdir(exist_ok=True)
+    notes = CLIENTS / "notes.json"
+    done = read_notes(notes)
+    key = key_of(name, python)
+    if done.get(name) != key:
+        make(python, name)
+        notes.write_text(json.dumps(done | {name: key}, indent=1), encoding="utf-8")
 
 
 def key_of(name: str, python: Path) -> str:

@@ -16,6 +16,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from pathlib import Path
 from bootstrap.environment import ENGINE, ROOT, SETUP, pip, setup_lock
 from bootstrap.lock import LOCK, entries, write_lock
 from bootstrap.models import check_model, prepare_model
+from bootstrap.page import prepare_page
 from bootstrap.portable import portable_wheel
 from bootstrap.steps import SetupError, announce, run_step
 from bootstrap.system import Need, ensure_needs, has_compilers, has_programs
@@ -91,6 +93,7 @@ def build_package(engine: Path | None = None) -> int:
     """
     check_system()
     ensure_needs(build_needs(), notes=FOLDER)
+    prepare_page(Path(sys.executable))
     key, note = package_key(engine), OUTPUT / "built-from"
     packages = built_packages()
     if packages and note.exists() and note.read_text(encoding="utf-8") == key:

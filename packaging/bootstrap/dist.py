@@ -9,12 +9,14 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from bootstrap.environment import ROOT, SETUP, make_environment, pip, read_project, setup_lock
+from bootstrap.page import prepare_page
 from bootstrap.peer import unpack
 from bootstrap.steps import run_step
 
@@ -30,6 +32,7 @@ def build_distributions() -> int:
     Raises:
         SetupError: a step failed.
     """
+    prepare_page(Path(sys.executable))
     with setup_lock():
         venv = SETUP / "dist" / "venv"
         python = venv / "bin" / "python"

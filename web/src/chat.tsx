@@ -1,0 +1,550 @@
+// The conversation: messages, calls, plan, questions, and the field to write in.
+
+import { useComputed, useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { post } from "./api";
+import { Code, CopyButton, Markdown } from "./markdown";
+import { attempt, choices, fork, machine, models, place, select, selected, send, stopTurn, tell } from "./state";
+import { bytes, number, t, visible } from "./text";
+import type { Conversation, Item, Said, ToolCall } from "./turn";
+import type { FileDiff } from "./wire";
+
+const NEAR_END = 80;
+const MAX_FILE = 8 << 20;
+const SHOWN = 200;
+
+function Claims({ said }: { said: Said }): JSX.Element | null {
+  const wrong = said.claims.filter((claim) => claim.verdict !== "supported");
+  if (!wrong.length) return null;
+  return (
+    <ul class="wrong" role="note">
+      {wrong.map((claim) => (
+        <li>
+          <b>{t.notDone}:</b> {visible(claim.text)} {claim.receipt_id ? <ReceiptLink id={claim.receipt_id} /> : null}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+export function ReceiptLink({ id }: { id: string }): JSX.Element {
+  const go = () => {
+    place.value = "proof";
+    location.hash = `receipt=${encodeURIComponent(id)}`;
+  };
+  return (
+    <button type="button" class="quiet mono" onClick={go} title={id}>
+      {t.receipt} …{id.slice(-6)}
+    </button>
+  );
+}
+
+export function Diff({ file }: { file: FileDiff }): JSX.Element {
+  const lines = file.lines ?? [];
+  return (
+    <figure class="diff">
+      <figcaption>
+        <span class="mono" dir="ltr">
+          {visible(file.path)}
+        </span>
+        <span class="plus">+{file.added ?? 0}</span> <span class="minus">−{file.removed ?? 0}</span>
+        {file.note ? <span class="faint"> {visible(file.note)}</span> : null}
+      </figcaption>
+      <div class="lines scroll" tabIndex={0}>
+        {lines.slice(0, 2_000).map((line) => (
+          <div class={line.mark === "+" ? "line plus" : line.mark === "-" ? "line minus" : line.mark === "@" ? "line gap" : "line"}>
+            <span class="number">{line.number || ""}</span>
+            <span class="mark">{line.mark === "@" ? "⋯" : line.mark}</span>
+            <span class="content">{visible(line.text ?? "")}</span>
+          </div>
+        ))}
+      </div>
+    </figure>
+  );
+}
+
+/** The arguments of a call, as a person reads them. */
+export function Arguments({ text }: { text: string }): JSX.Element {
+  let shown = text;
+  try {
+    shown = JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    // still being written, or no JSON: as it is
+  }
+  return <Code text={shown} language="json" />;
+}
+
+function gist(text: string): string {
+  try {
+    const values = Object.values(JSON.parse(text) as Record<string, unknown>);
+    return values.map((value) => (typeof value === "string" ? value : JSON.stringify(value))).join(" ");
+  } catch {
+    return text;
+  }
+}
+
+function ToolRow({ item }: { item: ToolCall }): JSX.Element {
+  const status = item.status.value;
+  return (
+    <details class={`call ${status}`}>
+      <summary>
+        <span class="dot" aria-hidden="true" />
+        <b>{visible(item.tool)}</b>
+        <span class="gist mono">{visible(gist(item.args.value).slice(0, 160))}</span>
+        <span class="faint">
+          {t[status]}
+          {item.tookMs.value ? ` · ${number.format(item.tookMs.value)} ms` : ""}
+        </span>
+      </summary>
+      <h4>{t.arguments}</h4>
+      <Arguments text={item.args.value} />
+      {item.changes.value.length ? <h4>{t.changes}</h4> : null}
+      {item.changes.value.map((file) => (
+        <Diff file={file} />
+      ))}
+      {item.output.value ? (
+        <>
+          <h4>{t.output}</h4>
+          <pre class="plain" tabIndex={0}>
+            {visible(item.output.value.slice(0, 100_000))}
+          </pre>
+        </>
+      ) : null}
+      {item.receipt.value ? <ReceiptLink id={item.receipt.value} /> : null}
+    </details>
+  );
+}
+
+function Reasoning({ said }: { said: Said }): JSX.Element | null {
+  const text = said.reasoning.value;
+  if (!text) return null;
+  const words = number.format(text.trim().split(/\s+/).length);
+  return (
+    <details class="reasoning">
+      <summary>
+        {t.reasoning} · {words}
+      </summary>
+      <div class="plain" dir="auto">
+        {visible(text.slice(0, 200_000))}
+      </div>
+    </details>
+  );
+}
+
+function Answer({ said }: { said: Said }): JSX.Element {
+  const text = useThrottled(said);
+  const usage = said.usage;
+  return (
+    <article class="message assistant" aria-label={t.agent}>
+      <Reasoning said={said} />
+      <Markdown text={text} />
+      {said.unreadable.map((each) => (
+        <pre class="plain wrong">{visible(each.slice(0, 200))}</pre>
+      ))}
+      <Claims said={said} />
+      {said.isLive.value ? (
+        <span class="caret" aria-hidden="true" />
+      ) : (
+        <footer>
+          <CopyButton text={said.text.value} />
+          {said.id ? <ForkButton id={said.id} /> : null}
+          {usage ? (
+            <span class="faint">
+              {number.format(usage.completion_tokens)} tok · {usage.tokens_per_s.toFixed(1)} t/s · ctx {number.format(usage.context_used)}
+            </span>
+          ) : null}
+          {said.model ? <span class="faint">{visible(said.model)}</span> : null}
+        </footer>
+      )}
+    </article>
+  );
+}
+
+// Text that streams is drawn at most every so often, however many pieces it comes in.
+const DRAW_MS = 60;
+
+function useThrottled(said: Said): string {
+  const shown = useSignal(said.text.peek());
+  useEffect(() => {
+    let timer = 0;
+    const stop = said.text.subscribe((text) => {
+      if (!said.isLive.peek()) shown.value = text;
+      else if (!timer) {
+        timer = setTimeout(() => {
+          timer = 0;
+          shown.value = said.text.peek();
+        }, DRAW_MS) as unknown as number;
+      }
+    });
+    return () => {
+      clearTimeout(timer);
+      stop();
+    };
+  }, [said]);
+  return said.isLive.value ? shown.value : said.text.value;
+}
+
+function ForkButton({ id }: { id: number }): JSX.Element {
+  return (
+    <button type="button" class="quiet" onClick={() => void fork(id)}>
+      {t.fork}
+    </button>
+  );
+}
+
+/** The stored message before an item, to go on from; 0 where there is none. */
+function before(items: Item[], item: Item): number {
+  const at = items.indexOf(item);
+  const found = items.slice(0, at).findLast((each) => each.kind !== "notice" && "id" in each && each.id > 0);
+  return found && "id" in found ? found.id : 0;
+}
+
+// A message is sent anew in a copy that ends before it: what was said stays as it was.
+async function sendAnew(item: Said, text: string): Promise<void> {
+  const at = before(selected.value.items.value, item);
+  if (at) await fork(at);
+  else await select("");
+  await send(text);
+}
+
+function Question({ item }: { item: Said }): JSX.Element {
+  const editing = useSignal(false);
+  const draft = useRef<HTMLTextAreaElement>(null);
+  const isIdle = selected.value.doing.value === "";
+  if (editing.value) {
+    const go = () => {
+      editing.value = false;
+      void attempt(sendAnew(item, draft.current?.value ?? ""));
+    };
+    return (
+      <article class="message user">
+        <textarea ref={draft} aria-label={t.editAgain} rows={4}>
+          {item.text.value}
+        </textarea>
+        <footer>
+          <button type="button" onClick={go}>
+            {t.send}
+          </button>
+          <button type="button" class="quiet" onClick={() => (editing.value = false)}>
+            {t.cancel}
+          </button>
+        </footer>
+      </article>
+    );
+  }
+  return (
+    <article class="message user" aria-label={t.you}>
+      <div class="plain" dir="auto">
+        {visible(item.text.value.slice(0, 200_000))}
+      </div>
+      {item.id && isIdle ? (
+        <footer>
+          <button type="button" class="quiet" onClick={() => (editing.value = true)}>
+            {t.editAgain}
+          </button>
+          <button type="button" class="quiet" onClick={() => void attempt(sendAnew(item, item.text.value))}>
+            {t.regenerate}
+          </button>
+        </footer>
+      ) : null}
+    </article>
+  );
+}
+
+function Row({ item }: { item: Item }): JSX.Element {
+  switch (item.kind) {
+    case "user":
+      return <Question item={item} />;
+    case "assistant":
+      return <Answer said={item} />;
+    case "tool":
+      return <ToolRow item={item} />;
+    case "notice":
+      return (
+        <p class={`notice ${item.level}`} role={item.level === "error" ? "alert" : "status"}>
+          {visible(item.text)}
+        </p>
+      );
+  }
+}
+
+function Messages({ of }: { of: Conversation }): JSX.Element {
+  const items = of.items.value;
+  const shown = useSignal(SHOWN);
+  const place = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  useEffect(() => {
+    shown.value = SHOWN;
+    isAtEnd.current = true;
+  }, [of]);
+  const stick = () => {
+    const element = place.current;
+    if (element && isAtEnd.current) element.scrollTop = element.scrollHeight;
+  };
+  useLayoutEffect(stick);
+  useEffect(() => {
+    const content = place.current?.firstElementChild;
+    if (!content) return undefined;
+    const observer = new ResizeObserver(stick);
+    observer.observe(content);
+    return () => observer.disconnect();
+  }, []);
+  const noteScroll = () => {
+    const element = place.current!;
+    isAtEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
+  };
+  const more = () => {
+    const element = place.current!;
+    const fromEnd = element.scrollHeight - element.scrollTop;
+    isAtEnd.current = false;
+    shown.value += SHOWN;
+    requestAnimationFrame(() => (element.scrollTop = element.scrollHeight - fromEnd));
+  };
+  return (
+    <div class="messages" ref={place} onScroll={noteScroll} role="log" aria-label={t.chat} tabIndex={0}>
+      <div class="column">
+        {items.length > shown.value ? (
+          <button type="button" class="quiet" onClick={more}>
+            {t.more} ({number.format(items.length - shown.value)})
+          </button>
+        ) : null}
+        {items.length === 0 ? <Welcome /> : null}
+        {items.slice(-shown.value).map((item) => (
+          <Row key={item.key} item={item} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function Welcome(): JSX.Element {
+  return (
+    <div class="welcome">
+      <h2>{t.welcome}</h2>
+      <p>{t.welcomeHint}</p>
+      {machine.value.model_note ? <p class="faint">{String(machine.value.model_note)}</p> : null}
+    </div>
+  );
+}
+
+function Asked({ of }: { of: Conversation }): JSX.Element | null {
+  const question = of.question.value;
+  const field = useRef<HTMLInputElement>(null);
+  if (!question) return null;
+  const reply = (value: string) => {
+    of.question.value = null;
+    void attempt(post(`/questions/${question.id}`, { value }));
+  };
+  return (
+    <form
+      class="asked"
+      onSubmit={(event) => {
+        event.preventDefault();
+        reply(field.current?.value || question.fallback);
+      }}
+    >
+      <b>{t.question}:</b> {visible(question.text)}
+      <div class="choices">
+        {question.options.map((option) => (
+          <button type="button" onClick={() => reply(option)}>
+            {visible(option)}
+          </button>
+        ))}
+        {question.options.length ? null : <input ref={field} aria-label={t.answer} placeholder={question.fallback} />}
+        {question.options.length ? null : <button type="submit">{t.answer}</button>}
+      </div>
+    </form>
+  );
+}
+
+interface Attached {
+  name: string;
+  size: number;
+  text: string;
+}
+
+const DRAFT = "clawd-draft";
+
+function Composer({ of }: { of: Conversation }): JSX.Element {
+  const field = useRef<HTMLTextAreaElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  const files = useSignal<Attached[]>([]);
+  const dropping = useSignal(false);
+  const key = `${DRAFT}:${of.id}`;
+  useEffect(() => {
+    const element = field.current!;
+    element.value = sessionStorage.getItem(key) ?? "";
+    grow(element);
+    element.focus();
+  }, [key]);
+  const note = () => {
+    sessionStorage.setItem(key, field.current!.value);
+    grow(field.current!);
+  };
+  const attach = async (list: FileList | null | undefined) => {
+    for (const file of list ?? []) {
+      if (file.size > MAX_FILE) tell(new Error(`${file.name} ${t.tooBig}`));
+      else files.value = [...files.value, { name: file.name, size: file.size, text: await file.text() }];
+    }
+  };
+  const go = () => {
+    const text = field.current!.value.trim();
+    if (!text && !files.value.length) return;
+    const whole = [text, ...files.value.map((file) => fenced(file))].filter(Boolean).join("\n\n");
+    field.current!.value = "";
+    files.value = [];
+    note();
+    send(whole).catch((error: unknown) => {
+      field.current!.value = text;
+      note();
+      tell(error);
+    });
+  };
+  const onKey = (event: KeyboardEvent) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      go();
+    } else if (event.key === "Escape" && of.isRunning) void stopTurn();
+  };
+  return (
+    <form
+      class={dropping.value ? "composer dropping" : "composer"}
+      onSubmit={(event) => {
+        event.preventDefault();
+        go();
+      }}
+      onDragOver={(event) => {
+        event.preventDefault();
+        dropping.value = true;
+      }}
+      onDragLeave={() => (dropping.value = false)}
+      onDrop={(event) => {
+        event.preventDefault();
+        dropping.value = false;
+        void attempt(attach(event.dataTransfer?.files));
+      }}
+    >
+      <Choices />
+      {files.value.length ? (
+        <ul class="files">
+          {files.value.map((file) => (
+            <li>
+              {visible(file.name)} <span class="faint">{bytes(file.size)}</span>
+              <button type="button" class="quiet" aria-label={`${t.remove} ${file.name}`} onClick={() => (files.value = files.value.filter((each) => each !== file))}>
+                ×
+              </button>
+            </li>
+          ))}
+        </ul>
+      ) : null}
+      <div class="field">
+        <button type="button" class="quiet" aria-label={t.attach} title={t.attach} onClick={() => picker.current!.click()}>
+          <svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true">
+            <path d="M5 8.5V5a3 3 0 0 1 6 0v5.5a1.75 1.75 0 0 1-3.5 0V5.5" fill="none" stroke="currentColor" stroke-width="1.4" stroke-linecap="round" />
+          </svg>
+        </button>
+        <input ref={picker} type="file" multiple hidden onChange={() => void attempt(attach(picker.current!.files))} />
+        <textarea
+          id="field"
+          ref={field}
+          rows={1}
+          placeholder={dropping.value ? t.dropHere : t.placeholder}
+          aria-label={t.placeholder}
+          onInput={note}
+          onKeyDown={onKey}
+          onPaste={(event) => {
+            if (!event.clipboardData?.files.length) return;
+            event.preventDefault();
+            void attempt(attach(event.clipboardData.files));
+          }}
+        />
+        {of.doing.value ? (
+          <button type="button" class="stop" onClick={() => void stopTurn()}>
+            {t.stop}
+          </button>
+        ) : (
+          <button type="submit">{t.send}</button>
+        )}
+      </div>
+    </form>
+  );
+}
+
+function grow(element: HTMLTextAreaElement): void {
+  element.style.height = "auto";
+  element.style.height = `${Math.min(element.scrollHeight, window.innerHeight * 0.4)}px`;
+}
+
+// A fence longer than any in the text, so that the file's end is where it ends.
+function fenced(file: Attached): string {
+  const longest = Math.max(2, ...Array.from(file.text.matchAll(/`+/g), (match) => match[0].length));
+  const fence = "`".repeat(longest + 1);
+  return `${file.name}:\n${fence}\n${file.text}\n${fence}`;
+}
+
+const TONES = ["deterministic", "precise", "balanced", "creative", "wild"];
+const MODES = ["readonly", "supervised", "edits", "full"];
+
+function Choices(): JSX.Element {
+  const set = (name: string) => (event: Event) => {
+    choices.value = { ...choices.value, [name]: (event.currentTarget as HTMLInputElement).value };
+  };
+  const pick = (label: string, name: "model" | "preset" | "mode", options: string[]) => (
+    <label>
+      <span>{label}</span>
+      <select value={choices.value[name]} onChange={set(name)}>
+        <option value="">{t.asConfigured}</option>
+        {options.map((option) => (
+          <option value={option}>{option}</option>
+        ))}
+      </select>
+    </label>
+  );
+  return (
+    <div class="choices-row">
+      {pick(t.model, "model", models.value.items.map((each) => each.name))}
+      {pick(t.tone, "preset", TONES)}
+      {pick(t.mode, "mode", MODES)}
+      <label>
+        <span>{t.temperature}</span>
+        <input type="number" min="0" max="5" step="0.1" value={choices.value.temperature} placeholder="–" onChange={set("temperature")} />
+      </label>
+    </div>
+  );
+}
+
+function Metrics({ of }: { of: Conversation }): JSX.Element | null {
+  const usage = of.usage.value;
+  const text = useComputed(() => {
+    if (!usage) return "";
+    const context = usage.context_size ? `ctx ${number.format(usage.context_used)}/${number.format(usage.context_size)} · ` : "";
+    const seconds = (of.tookMs.value / 1000).toFixed(1);
+    return `${context}last ${number.format(usage.completion_tokens)} tok · ${seconds} s · ${usage.tokens_per_s.toFixed(1)} t/s`;
+  });
+  return usage ? <p class="metrics mono">{text.value}</p> : null;
+}
+
+export function Chat(): JSX.Element {
+  const of = selected.value;
+  const sources = of.line.value?.untrusted_sources ?? [];
+  return (
+    <section class="chat" aria-label={t.chat}>
+      {of.plan.value ? (
+        <details class="plan" open>
+          <summary>{t.plan}</summary>
+          <Markdown text={of.plan.value} />
+        </details>
+      ) : null}
+      {sources.length ? (
+        <p class="notice warning">
+          {t.untrusted} {visible(sources.slice(0, 4).join(", "))}
+        </p>
+      ) : null}
+      <Messages of={of} key={of.id} />
+      <Asked of={of} />
+      <Metrics of={of} />
+      <Composer of={of} />
+    </section>
+  );
+}

@@ -1,0 +1,260 @@
+// The page: conversations at the side, one of them in the middle, and what stands above all.
+
+import { signal } from "@preact/signals";
+import { render, type JSX } from "preact";
+import { useRef } from "preact/hooks";
+import { call, link, post, setKey } from "./api";
+import { isOpen, Tray } from "./approvals";
+import { Chat } from "./chat";
+import { Machine } from "./machine";
+import { asked } from "./markdown";
+import { Proof } from "./proof";
+import { attempt, begin, estop, lines, linesCursor, loadLines, loadMachine, place, problem, select, selected, waiting, type Place } from "./state";
+import { t, visible, when } from "./text";
+import type { ConversationLine } from "./wire";
+import "./style.css";
+
+const found = signal<{ conversation_id: string; title: string; snippet: string }[] | null>(null);
+const isSideOpen = signal(false);
+
+function Sidebar(): JSX.Element {
+  const search = async (words: string) => {
+    found.value = words.trim() ? (await call<{ items: typeof found.value & object }>("search_memory", { query: words })).items : null;
+  };
+  const go = (id: string) => {
+    isSideOpen.value = false;
+    void select(id);
+  };
+  return (
+    <nav class={isSideOpen.value ? "side open" : "side"} aria-label={t.chat}>
+      <button type="button" class="wide" onClick={() => go("")}>
+        + {t.newChat}
+      </button>
+      <input type="search" placeholder={t.search} aria-label={t.search} onInput={(event) => void attempt(search(event.currentTarget.value))} />
+      <ul>
+        {found.value
+          ? found.value.map((hit) => (
+              <li>
+                <button type="button" class="line" onClick={() => go(hit.conversation_id)}>
+                  <span class="title">{visible(hit.title)}</span>
+                  <span class="faint">{visible(hit.snippet)}</span>
+                </button>
+              </li>
+            ))
+          : lines.value.map((line) => <Line key={line.id} line={line} go={go} />)}
+      </ul>
+      {!found.value && linesCursor.value ? (
+        <button type="button" class="quiet wide" onClick={() => void attempt(loadLines(true))}>
+          {t.more}
+        </button>
+      ) : null}
+    </nav>
+  );
+}
+
+function Line({ line, go }: { line: ConversationLine; go: (id: string) => void }): JSX.Element {
+  const isHere = selected.value.id === line.id;
+  const folder = line.workspace.split("/").at(-1) ?? "";
+  const rename = async () => {
+    const title = prompt(t.rename, line.title);
+    if (title) await call("rename_conversation", { conversation_id: line.id, title });
+    await loadLines();
+  };
+  const remove = async () => {
+    if (!confirm(t.removeConfirm)) return;
+    await call("delete_conversation", { conversation_id: line.id });
+    if (isHere) await select("");
+    await loadLines();
+  };
+  return (
+    <li class={isHere ? "here" : ""}>
+      <button type="button" class="line" aria-current={isHere ? "page" : undefined} onClick={() => go(line.id)}>
+        <span class="title">{visible(line.title || "…")}</span>
+        <span class="faint">
+          {visible(folder)} · {when(line.updated_at)}
+        </span>
+      </button>
+      {isHere ? (
+        <div class="tools">
+          <button type="button" class="quiet" onClick={() => void attempt(rename())}>
+            {t.rename}
+          </button>
+          <button type="button" class="quiet" onClick={() => void attempt(exported(line))}>
+            {t.exportIt}
+          </button>
+          <button type="button" class="quiet" onClick={() => void attempt(remove())}>
+            {t.remove}
+          </button>
+        </div>
+      ) : null}
+    </li>
+  );
+}
+
+async function exported(line: ConversationLine): Promise<void> {
+  let text = "";
+  let cursor = "";
+  do {
+    const chunk = await call<{ text: string; cursor: string }>("export_conversation", {
+      conversation_id: line.id,
+      format: "markdown",
+      cursor,
+    });
+    text += chunk.text;
+    cursor = chunk.cursor;
+  } while (cursor);
+  const anchor = document.createElement("a");
+  anchor.href = URL.createObjectURL(new Blob([text], { type: "text/markdown" }));
+  anchor.download = `${line.id}.md`;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(anchor.href), 10_000);
+}
+
+function Pill(): JSX.Element {
+  const doing = selected.value.doing.value;
+  const detail = selected.value.detail.value;
+  return (
+    <span class={`pill ${doing || "idle"}`} role="status">
+      {t[doing || "idle"]} {visible(detail)}
+    </span>
+  );
+}
+
+function Header(): JSX.Element {
+  const tab = (name: Place) => (
+    <button type="button" class="tab" aria-pressed={place.value === name} onClick={() => (place.value = name)}>
+      {t[name]}
+    </button>
+  );
+  const stop = () => {
+    if (confirm(t.estopConfirm)) void attempt(post("/estop", { reason: "from the page" }));
+  };
+  const ask = () => {
+    isOpen.value = !isOpen.value;
+    if ("Notification" in window && Notification.permission === "default") void Notification.requestPermission();
+  };
+  return (
+    <header class="top">
+      <button type="button" class="quiet menu" aria-label={t.chat} aria-expanded={isSideOpen.value} onClick={() => (isSideOpen.value = !isSideOpen.value)}>
+        ☰
+      </button>
+      <img src="/page/icon.svg" alt="" width="24" height="24" />
+      <h1>{visible(selected.value.line.value?.title || "clawd")}</h1>
+      <Pill />
+      <div class="tabs">
+        {tab("chat")}
+        {tab("proof")}
+        {tab("machine")}
+      </div>
+      <button type="button" class={waiting.value.length ? "badge some" : "badge"} aria-pressed={isOpen.value} onClick={ask}>
+        {t.approvals} {waiting.value.length || ""}
+      </button>
+      <button type="button" class="estop" onClick={stop}>
+        {t.estop}
+      </button>
+    </header>
+  );
+}
+
+function Lock(): JSX.Element {
+  const field = useRef<HTMLInputElement>(null);
+  return (
+    <main class="lock">
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          setKey(field.current!.value.trim());
+          link.value = "connecting";
+        }}
+      >
+        <h1>clawd</h1>
+        <p>{t.locked}</p>
+        <p class="mono faint">{t.lockedHint}</p>
+        <label>
+          {t.key} <input ref={field} type="password" autocomplete="current-password" />
+        </label>
+        <button type="submit">{t.unlock}</button>
+      </form>
+    </main>
+  );
+}
+
+function Followed(): JSX.Element | null {
+  const href = asked.value;
+  if (!href) return null;
+  const close = () => (asked.value = "");
+  const go = () => {
+    close();
+    window.open(href, "_blank", "noopener,noreferrer");
+  };
+  return (
+    <div class="shade" onKeyDown={(event) => event.key === "Escape" && close()}>
+      <div class="dialog" role="dialog" aria-modal="true" aria-label={t.openLink}>
+        <p>{t.openLink}</p>
+        <p class="mono break" dir="ltr">
+          {visible(href)}
+        </p>
+        <button type="button" onClick={go}>
+          {t.open}
+        </button>
+        <button type="button" class="quiet" ref={(element) => element?.focus()} onClick={close}>
+          {t.cancel}
+        </button>
+      </div>
+    </div>
+  );
+}
+
+function Bars(): JSX.Element {
+  const clear = async () => {
+    await post("/estop", { set: false });
+    await loadMachine();
+  };
+  return (
+    <>
+      {link.value === "lost" || link.value === "connecting" ? (
+        <p class="bar" role="status">
+          {t[link.value]}
+        </p>
+      ) : null}
+      {estop.value ? (
+        <p class="bar red" role="alert">
+          {t.estopSet}{" "}
+          <button type="button" onClick={() => void attempt(clear())}>
+            {t.estopClear}
+          </button>
+        </p>
+      ) : null}
+      {problem.value ? (
+        <p class="bar red" role="alert">
+          {visible(problem.value)}{" "}
+          <button type="button" class="quiet" aria-label={t.close} onClick={() => (problem.value = "")}>
+            ×
+          </button>
+        </p>
+      ) : null}
+    </>
+  );
+}
+
+function App(): JSX.Element {
+  if (link.value === "locked") return <Lock />;
+  return (
+    <div class="app">
+      <a class="skip" href="#field" onClick={(event) => (event.preventDefault(), document.getElementById("field")?.focus())}>
+        {t.skip}
+      </a>
+      <Header />
+      <Bars />
+      <div class="body">
+        <Sidebar />
+        <main>{place.value === "chat" ? <Chat /> : place.value === "proof" ? <Proof /> : <Machine />}</main>
+        <Tray />
+      </div>
+      <Followed />
+    </div>
+  );
+}
+
+begin();
+render(<App />, document.getElementById("app")!);
