@@ -93,6 +93,11 @@ class HttpSection(Section):
         "first key is made, on at all times, off never.",
     )
     mcp: bool = Field(default=True, description="Whether /mcp offers the tools to MCP clients.")
+    page: bool = Field(
+        default=True,
+        description="Whether a browser gets the page at /. Until the first key is made, it acts as "
+        "the owner without one.",
+    )
     cors_origins: Origins = Field(
         default=(),
         description='Web pages that may ask, by origin, as "http://localhost:3000"; no others may. '

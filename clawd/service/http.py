@@ -11,7 +11,7 @@ from aiohttp import web
 
 from clawd import __version__
 from clawd.channels.http import anthropic as anthropic_routes
-from clawd.channels.http import embeddings, gateway, llama_server, mcp, metrics
+from clawd.channels.http import embeddings, gateway, llama_server, mcp, metrics, page
 from clawd.channels.http.app import (
     Gateway,
     GatewayHealth,
@@ -261,6 +261,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         ping_s=lambda: daemon.loaded.config.channels.http.ping_interval_s,
         is_stopped=daemon.estop.is_set,
         mcp=_mcp_served(daemon),
+        has_page=daemon.loaded.config.channels.http.page,
         version=__version__,
     )
 
@@ -313,5 +314,6 @@ def routes_of() -> list[web.RouteDef]:
         *ollama_models.ROUTES,
         *mcp.ROUTES,
         *gateway.ROUTES,
+        *page.ROUTES,
         *metrics.ROUTES,
     ]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -166,6 +167,41 @@ def test_a_tool_with_network_does_not_get_in_without_a_key(keyless: Home) -> Non
     assert (status, "PID namespace" in told) == (401, True)
     assert ask(keyless, "/health", *sandboxed)[0] != 401
     assert ask(keyless, NOWHERE)[0] == 404
+
+
+OWN_PAGE = {"X_Clawd_Page": "1", "Sec_Fetch_Site": "same-origin"}
+
+
+def as_page(home: Home, *before: str, **headers: str) -> tuple[int, str]:
+    """Read the log as the page does, or almost."""
+    named: dict[str, Any] = OWN_PAGE | headers
+    return ask(home, "/methods/tail_log", *before, method="POST", **named)
+
+
+def test_the_gateways_own_page_may_what_a_terminal_may_and_nothing_else_may(
+    keyless: Home,
+) -> None:
+    assert as_page(keyless)[0] == 200
+    for headers in ({"X_Clawd_Page": "0"}, {"Sec_Fetch_Site": "none"}):
+        status, told = as_page(keyless, **headers)
+        assert (status, "scope admin" in told) == (403, True), headers
+    for site in ("same-site", "cross-site"):
+        assert as_page(keyless, Sec_Fetch_Site=site)[0] == 403
+
+
+@pytest.mark.sandbox
+def test_a_sandboxed_program_that_calls_itself_the_page_does_not_get_in(keyless: Home) -> None:
+    sandboxed = ("bwrap", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc")
+    status, told = as_page(keyless, *sandboxed)
+    assert (status, "PID namespace" in told) == (401, True)
+
+
+def test_a_page_that_is_switched_off_is_none(home: Home) -> None:
+    home.configure(tables=over_http("page = false"))
+    home.start()
+    assert as_page(home)[0] == 403
+    assert ask(home, "/", Accept="text/html") == (200, "Ollama is running")
+    assert ask(home, "/page/icon.svg")[0] == 404
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")

@@ -45,6 +45,9 @@ def caller_of(request: web.Request) -> Caller:
     return caller
 
 
+PAGE_PATH = "/page/"
+"""Where the files of the page are: public, as it holds nothing of anybody's."""
+
 # What a caller's key must allow for a route. Decided by the table of routes alone.
 
 _MODELS_SCOPE, _CHAT_SCOPE = "models", "chat"
@@ -228,6 +231,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
         ping_s: returns after how much silence a stream gets a sign of life.
         is_stopped: returns whether the emergency stop is set.
         mcp: serves MCP clients; None where that is switched off.
+        has_page: whether a browser gets the page.
         version: of clawd.
     """
 
@@ -246,12 +250,15 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     ping_s: Callable[[], float] = lambda: 1.0
     is_stopped: Callable[[], bool] = lambda: False
     mcp: McpServed | None = None
+    has_page: bool = True
     version: str = ""
 
 
 GATEWAY: web.AppKey[Gateway] = web.AppKey("gateway", Gateway)
 KEEPING: web.AppKey[asyncio.Lock] = web.AppKey("keeping", asyncio.Lock)
 """Held while a model is pulled or removed."""
+GOING_ON: web.AppKey[set[asyncio.Task[Any]]] = web.AppKey("going_on", set)
+"""Turns that go on after the request that began them was answered."""
 DRAINING: web.AppKey[asyncio.Event] = web.AppKey("draining", asyncio.Event)
 """Set when the daemon ends: streams that have no end of their own end then."""
 
@@ -339,6 +346,7 @@ def make_app(
     app.on_cleanup.append(_end)
     app[DRAINING] = asyncio.Event()
     app[KEEPING] = asyncio.Lock()
+    app[GOING_ON] = set()
     for route in routes:
         kept = {**route.kwargs, "expect_handler": _expect}
         app.router.add_routes([web.route(route.method, route.path, route.handler, **kept)])

@@ -10,9 +10,10 @@ import logging
 import time
 from typing import Any, Literal
 
+import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import CALLER, IS_STREAM, Handler
+from clawd.channels.http.app import CALLER, GATEWAY, IS_STREAM, PAGE_PATH, Handler
 from clawd.channels.http.connections import TimedProtocol, connection_of
 from clawd.channels.http.model_api import Caller
 from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
@@ -24,6 +25,8 @@ Keyless = Literal["auto", "on", "off"]
 
 PUBLIC = frozenset({"/", "/health", "/v1/health"})
 KEYLESS_SCOPES = frozenset({"chat", "tools"})
+PAGE_SCOPES = KEYLESS_SCOPES | {"admin"}
+PAGE_HEADER = "X-Clawd-Page"
 PRINCIPAL_S = 30.0
 
 _log = logging.getLogger(__name__)
@@ -71,7 +74,11 @@ class Doorman:
             raise UnauthenticatedError(
                 what, hint="Send one as Authorization: Bearer; clawctl key create makes one."
             )
-        return Caller(principal=await self._peer(request), scopes=KEYLESS_SCOPES)
+        principal = await self._peer(request)
+        if request.app[GATEWAY].has_page and is_own_page(request):
+            whole = msgspec.structs.replace(principal, role="admin")
+            return Caller(principal=whole, scopes=PAGE_SCOPES)
+        return Caller(principal=principal, scopes=KEYLESS_SCOPES)
 
     async def while_in_force(
         self, request: web.Request, caller: Caller, handler: Handler
@@ -189,12 +196,23 @@ def shown_keys(request: web.Request) -> list[str]:
     return shown[:2]
 
 
+def is_own_page(request: web.Request) -> bool:
+    """Return whether a request comes from the gateway's own page, as a browser of the owner says.
+
+    Pages of other sites cannot: a browser writes `Sec-Fetch-Site` itself. A program of the owner
+    can write it too, and gains nothing: the control socket gives it the same.
+    """
+    headers = request.headers
+    return headers.get("Sec-Fetch-Site") == "same-origin" and headers.get(PAGE_HEADER) == "1"
+
+
 def vouching(doorman: Doorman) -> Any:
     """Return the middleware that says to handlers who asks; public paths ask nobody."""
 
     @web.middleware
     async def vouch(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not (request.path in PUBLIC and request.method in {"GET", "HEAD"}):
+        is_public = request.path in PUBLIC or request.path.startswith(PAGE_PATH)
+        if not (is_public and request.method in {"GET", "HEAD"}):
             request[CALLER] = caller = await doorman.caller(request)
             return await doorman.while_in_force(request, caller, handler)
         return await handler(request)

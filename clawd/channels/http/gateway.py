@@ -238,23 +238,24 @@ class EventStream:
             if not self._response.prepared:
                 await self._response.prepare(self._request)
 
-    async def send(self, name: str, value: Any) -> None:
-        """Send an event; waits while the client is slow.
+    async def send(self, name: str, value: Any, *, event_id: str = "") -> None:
+        """Send an event, with the id to go on behind; waits while the client is slow.
 
         Raises:
             ConnectionError: the client left, or takes nothing.
         """
         data = msgspec.json.encode(value)
-        await self._write(b"event: %b\ndata: %b\n\n" % (name.encode(), data))
+        mark = b"id: %b\n" % event_id.encode() if event_id else b""
+        await self._write(b"%bevent: %b\ndata: %b\n\n" % (mark, name.encode(), data))
 
-    async def send_wire(self, event: Any, **more: str) -> None:
+    async def send_wire(self, event: Any, *, event_id: str = "", **more: str) -> None:
         """Send a wire event by its tag, with further fields beside its own.
 
         Raises:
             ConnectionError: the client left.
         """
         value = msgspec.to_builtins(event)
-        await self.send(value["type"], value | more)
+        await self.send(value["type"], value | more, event_id=event_id)
 
     async def _write(self, data: bytes) -> None:
         await self.start()
@@ -359,21 +360,30 @@ async def _cancel(request: web.Request) -> web.Response:
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
-    """Follow everything that the caller may see, until it leaves or is too slow."""
+    """Follow everything that the caller may see, until it leaves or is too slow.
+
+    With `Last-Event-ID` it goes on behind that event; where what came in between is no longer
+    kept, or is of a daemon before this one, the first event is `resync`.
+    """
     hub, principal = request.app[GATEWAY].inbox.book.hub, caller_of(request).principal
+    last = request.headers.get("Last-Event-ID", "")
     subscription = hub.subscribe(principal)
+    is_whole = not last or hub.replay(subscription, behind=last)
     try:
         async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
             await stream.start()
-            await _until_drained(request, _tell(subscription, stream))
+            if not is_whole:
+                await stream.send("resync", {"type": "resync"})
+            await _until_drained(request, _tell(subscription, stream, hub.epoch))
     finally:
         hub.unsubscribe(subscription)
     return stream.response
 
 
-async def _tell(subscription: HubSubscription, stream: EventStream) -> None:
+async def _tell(subscription: HubSubscription, stream: EventStream, epoch: str) -> None:
     async for each in subscription:
-        await stream.send_wire(each.event, conversation_id=each.conversation_id)
+        event_id = f"{epoch}-{each.number}"
+        await stream.send_wire(each.event, event_id=event_id, conversation_id=each.conversation_id)
 
 
 async def _answer(request: web.Request) -> web.Response:
@@ -437,18 +447,7 @@ def _compat(found: GatewayHealth, version: str) -> dict[str, Any]:
     return {"server": "clawd", "version": version, **facts}
 
 
-# GET / for clients that look whether somebody is there, in the words they look for.
-
-_TEXT = "Ollama is running"
-
-
-async def _get_root(_request: web.Request) -> web.Response:
-    """Answer GET and HEAD /."""
-    return web.Response(text=_TEXT)
-
-
 ROUTES = [
-    web.get("/", _get_root),
     web.get("/status", status),
     web.get("/models/local", _models),
     web.get("/tools", tools),

@@ -80,6 +80,12 @@ _PAGE = ("cursor", "limit")
 _RECEIPTS = (*_PAGE, "conversation_id", "tool", "status", "since", "until")
 
 _OWN = (
+    _get("/page/{name}", PUBLIC, "A file of the page."),
+    _post(
+        "/methods/{name}",
+        ADMIN,
+        "Run a method of the control socket: its parameters and its report as JSON.",
+    ),
     _get("/health", PUBLIC, "Say whether requests can be answered."),
     _get("/v1/health", PUBLIC, "Say whether requests can be answered."),
     _get("/openapi.json", ANY, "This document."),

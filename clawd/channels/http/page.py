@@ -1,0 +1,193 @@
+"""The page at `/`: its files, and what it needs beside the routes that every client has.
+
+The files are built from `web/` into the folder `page` beside this module: one document, one script,
+one style sheet, an icon. The document's Content-Security-Policy names the two by their addresses;
+nothing else may run, and nothing is fetched from anywhere else. Where the files were not built,
+`/` says so, and everything else is served.
+
+The page calls the methods of the control socket by their names (`POST /methods/{name}`), for those
+with scope `admin`. It has no cookies: a browser tells with each request where it comes from
+(`guard.py`), and a key, where one is needed, is a header that the page itself adds.
+"""
+
+import asyncio
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from clawd.channels.http.app import GATEWAY, GOING_ON, PAGE_PATH, caller_of
+from clawd.channels.http.body import as_struct, read_object
+from clawd.errors import ClawError, NotFoundError
+from clawd.wire.events import Event, TurnStarted
+from clawd.wire.methods import METHODS
+from clawd.wire.turns import SendMessage
+
+_FOLDER = "page"
+_DOCUMENT = "index.html"
+_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+_ALIVE = "Ollama is running"
+"""What clients of Ollama look for at `/`."""
+
+_NOT_BUILT = """<!doctype html><meta charset="utf-8"><title>clawd</title>
+<p>clawd is running. Its page was not built here: <code>make page</code> in the checkout builds it.
+Everything else is served: <code>clawctl agent</code> in a terminal.</p>"""
+
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the page: `name` has a hash of its content where it may be kept for ever."""
+
+    name: str
+    data: bytes
+    media_type: str
+
+    @property
+    def tag(self) -> str:
+        """Its entity tag."""
+        return f'"{hashlib.sha256(self.data).hexdigest()[:32]}"'
+
+
+@cache
+def page_files() -> dict[str, File]:
+    """Return the files of the page by name; none where it was not built."""
+    folder = resources.files(__package__) / _FOLDER
+    if not folder.is_dir():
+        return {}
+    found = {}
+    for each in folder.iterdir():
+        media_type = _TYPES.get(f".{each.name.rpartition('.')[2]}", "")
+        if media_type and each.is_file():
+            found[each.name] = File(name=each.name, data=each.read_bytes(), media_type=media_type)
+    return found
+
+
+def content_security_policy(host: str, names: list[str]) -> str:
+    """Return the policy of the document: these files of this host, and no other, may run."""
+    scripts = [f"{host}{PAGE_PATH}{name}" for name in names if name.endswith(".js")]
+    styles = [f"{host}{PAGE_PATH}{name}" for name in names if name.endswith(".css")]
+    rules = {
+        "default-src": "'none'",
+        "script-src": " ".join(scripts),
+        "style-src": " ".join(styles),
+        "img-src": "'self'",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+async def _root(request: web.Request) -> web.Response:
+    """Answer a browser with the page, and every other client with the words it looks for."""
+    is_browser = "text/html" in request.headers.get("Accept", "")
+    if not (is_browser and request.app[GATEWAY].has_page):
+        return web.Response(text=_ALIVE)
+    files = page_files()
+    document = files.get(_DOCUMENT)
+    headers = {
+        "Content-Security-Policy": content_security_policy(request.host, sorted(files)),
+        "Cache-Control": "no-cache",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+        "Referrer-Policy": "no-referrer",
+        "X-Frame-Options": "DENY",
+    }
+    body = _NOT_BUILT.encode() if document is None else document.data
+    return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
+
+
+async def _file(request: web.Request) -> web.Response:
+    """Serve a file of the page."""
+    found = page_files().get(request.match_info["name"])
+    if not request.app[GATEWAY].has_page or found is None or found.name == _DOCUMENT:
+        raise NotFoundError(f"there is nothing at {request.path}")
+    is_named_by_content = "-" in found.name
+    headers = {
+        "ETag": found.tag,
+        "Cache-Control": _FOR_EVER if is_named_by_content else "no-cache",
+    }
+    if found.tag in request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers=headers)
+    response = web.Response(
+        body=found.data, content_type=found.media_type, charset="utf-8", headers=headers
+    )
+    response.enable_compression()
+    return response
+
+
+class _Started(msgspec.Struct, frozen=True, kw_only=True):
+    """The turn that a message began."""
+
+    conversation_id: str
+    turn_id: str
+
+
+async def _method(request: web.Request) -> web.Response:
+    """Run a method of the control socket and return its report.
+
+    A message that is detached is answered when its turn begins: what happens then, the stream of
+    events tells.
+    """
+    gateway, principal = request.app[GATEWAY], caller_of(request).principal
+    name = request.match_info["name"]
+    kind = METHODS.get(name)
+    if kind is None:
+        raise NotFoundError(f"there is no method {name[:64]!r}")
+    params = as_struct(await read_object(request), kind)
+    if isinstance(params, SendMessage) and params.detach:
+        result: Any = await _started(request, params)
+    else:
+        result = await gateway.invoke(params, principal)
+    body = msgspec.json.encode(result)
+    return web.Response(body=body, content_type="application/json")
+
+
+async def _started(request: web.Request, params: SendMessage) -> _Started:
+    """Send a message, and return when its turn has begun.
+
+    Raises:
+        ClawError: it did not begin.
+    """
+    gateway, principal = request.app[GATEWAY], caller_of(request).principal
+    began: asyncio.Future[_Started] = asyncio.get_running_loop().create_future()
+
+    async def take(event: Event) -> None:
+        if isinstance(event, TurnStarted) and not began.done():
+            began.set_result(_Started(conversation_id=event.conversation_id, turn_id=event.turn_id))
+
+    async def run() -> None:
+        try:
+            await gateway.stream(params, principal, take)
+        except ClawError:
+            if not began.done():  # else an event has told it
+                raise
+
+    turn = asyncio.create_task(run())
+    going_on = request.app[GOING_ON]
+    going_on.add(turn)
+    turn.add_done_callback(going_on.discard)
+    first: set[asyncio.Future[Any]] = {turn, began}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if not began.done():
+        await turn
+    return await began
+
+
+ROUTES = [
+    web.get("/", _root),
+    web.get(PAGE_PATH + "{name}", _file),
+    web.post("/methods/{name}", _method),
+]

@@ -1,0 +1,181 @@
+"""The page at `/`: what a browser gets, what others get, and the methods that it calls."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clawd.channels.http import page
+from clawd.channels.http.model_api import Caller
+from tests.channels.http.door import guarded
+from tests.channels.http.rig import Served, served
+from tests.support.inprocess import OWNER
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+FILES = {
+    "index.html": ("text/html", b"<!doctype html><title>clawd</title>"),
+    "page-AbC.js": ("text/javascript", b"console.log(1)"),
+    "page-DeF.css": ("text/css", b"body{}"),
+    "icon.svg": ("image/svg+xml", b"<svg/>"),
+}
+
+
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let these be the files that were built."""
+    files = {
+        name: page.File(name=name, data=data, media_type=kind)
+        for name, (kind, data) in FILES.items()
+    }
+    monkeypatch.setattr(page, "page_files", lambda: files)
+
+
+async def test_a_browser_gets_the_page_and_other_clients_the_words_they_look_for(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as door:
+        async with door.session.get(door.url + "/", headers=BROWSER) as response:
+            assert (await response.read()) == FILES["index.html"][1]
+            rules = dict(
+                rule.split(" ", 1)
+                for rule in response.headers["Content-Security-Policy"].split("; ")
+            )
+            host = door.url.removeprefix("http://")
+            assert rules["default-src"] == "'none'"
+            assert rules["script-src"] == f"{host}/page/page-AbC.js"
+            assert rules["style-src"] == f"{host}/page/page-DeF.css"
+            assert rules["connect-src"] == rules["img-src"] == "'self'"
+            assert rules["require-trusted-types-for"] == "'script'"
+            assert rules["trusted-types"] == rules["frame-ancestors"] == "'none'"
+            assert "unsafe" not in str(rules)
+            assert response.headers["X-Frame-Options"] == "DENY"
+        for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
+            async with door.session.get(door.url + "/", headers=headers) as response:
+                assert await response.text() == "Ollama is running"
+        async with door.session.head(door.url + "/") as response:
+            assert response.status == 200
+
+
+async def test_files_are_served_by_name_and_nothing_else_is(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        for name, (kind, data) in FILES.items():
+            async with door.session.get(f"{door.url}/page/{name}") as response:
+                if name == "index.html":
+                    assert response.status == 404  # it has no policy there
+                    continue
+                assert (response.status, await response.read()) == (200, data)
+                assert response.headers["Content-Type"].startswith(kind)
+                assert ("immutable" in response.headers["Cache-Control"]) is ("-" in name)
+                tag = response.headers["ETag"]
+            again = {"If-None-Match": tag}
+            async with door.session.get(f"{door.url}/page/{name}", headers=again) as response:
+                assert (response.status, await response.read()) == (304, b"")
+        for name in ("nothing.js", "..%2fapp.py", "%2e%2e/app.py", "page-AbC.js/x", ""):
+            async with door.session.get(f"{door.url}/page/{name}") as response:
+                assert response.status == 404, name
+
+
+async def test_where_it_was_not_built_the_page_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "page_files", dict)
+    async with served(tmp_path) as door:
+        async with door.session.get(door.url + "/", headers=BROWSER) as response:
+            assert (response.status, "make page" in await response.text()) == (200, True)
+        assert (await door.get("/health"))[0] == 200
+
+
+async def test_a_method_gives_its_report_and_what_is_wrong_is_said(tmp_path: Path) -> None:
+    async with served(tmp_path, {"text": "Hello."}) as door:
+        status, told = await door.post("/methods/status", {})
+        assert (status, told["conversations"]) == (200, 0)
+        for path, body, wanted, words in (
+            ("no_such", {}, 404, "there is no method 'no_such'"),
+            ("show_conversation", {}, 400, "conversation_id"),
+            ("show_conversation", {"conversation_id": "none"}, 404, "none"),
+            ("list_receipts", {"limit": "many"}, 400, "limit"),
+        ):
+            status, told = await door.post(f"/methods/{path}", body)
+            assert (status, words in told["error"]["message"]) == (wanted, True), told
+        door.caller = Caller(principal=OWNER, scopes=frozenset({"chat", "tools"}), key_id="k1")
+        status, told = await door.post("/methods/status", {})
+        assert (status, "scope admin" in told["error"]["message"]) == (403, True)
+
+
+async def test_a_detached_message_is_answered_when_its_turn_begins(tmp_path: Path) -> None:
+    async with served(tmp_path, {"text": "Hello.", "delay_s": 0.2}) as door:
+        opened = (await door.post("/methods/open_conversation", {}))[1]
+        following = door.session.get(door.url + "/events")
+        async with following as events:
+            message = {"text": "Hi", "conversation_id": opened["id"], "detach": True}
+            status, began = await door.post("/methods/send_message", message)
+            assert (status, began["conversation_id"]) == (200, opened["id"])
+            found = await until(events, "turn_finished")
+        assert found[-1][1]["turn_id"] == began["turn_id"]
+        assert "".join(each["text"] for _, each in found if each["type"] == "text") == "Hello."
+        status, told = await door.post("/methods/send_message", message | {"provider": "none"})
+        assert (status, "none" in told["error"]["message"]) == (404, True), told
+
+
+async def until(response: Any, name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the events of a stream, each with its id, as far as one of that name."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    mark = ""
+    async with asyncio.timeout(60):
+        async for line in response.content:
+            text = line.decode().rstrip("\n")
+            if text.startswith("id: "):
+                mark = text.removeprefix("id: ")
+            elif text.startswith("data: "):
+                found.append((mark, json.loads(text.removeprefix("data: "))))
+                mark = ""
+                if found[-1][1]["type"] == name:
+                    return found
+    raise AssertionError(f"the stream ended before {name}")
+
+
+async def test_a_follower_goes_on_behind_the_last_event_it_saw(tmp_path: Path) -> None:
+    async with served(tmp_path, {"text": "Hello."}) as door:
+        async with door.session.get(door.url + "/events") as events:
+            await say(door, "first")
+            seen = await until(events, "turn_finished")
+        ids = [mark for mark, _ in seen]
+        assert all(ids) and len(set(ids)) == len(ids)
+        await say(door, "second")
+        headers = {"Last-Event-ID": ids[-1]}
+        async with door.session.get(door.url + "/events", headers=headers) as events:
+            missed = await until(events, "turn_finished")
+        assert missed[-1][1]["turn_id"] != seen[-1][1]["turn_id"]
+        assert not {mark for mark, _ in missed} & set(ids)
+        for lost in ("0badcafe-1", ids[-1].partition("-")[0] + "-999999", "rubbish", "-"):
+            headers = {"Last-Event-ID": lost}
+            async with door.session.get(door.url + "/events", headers=headers) as events:
+                assert (await until(events, "resync"))[0][1] == {"type": "resync"}, lost
+
+
+async def say(door: Served, text: str) -> None:
+    status, _ = await door.post("/chat", {"message": text})
+    assert status == 200
+
+
+async def test_without_a_key_only_the_gateways_own_page_is_an_admin(tmp_path: Path) -> None:
+    # The test's process is the daemon's own, which is refused when it is looked at: so what is
+    # told apart here is who is looked at, and by a key, what the header alone is worth.
+    own = {"X_Clawd_Page": "1", "Sec_Fetch_Site": "same-origin"}
+    async with guarded(tmp_path, own_routes=True) as door:
+        plain = await door.make_key(OWNER, "chat", "tools")
+        reply = await door.ask("POST", "/methods/status", body=b"{}", key=plain, **own)
+        assert (reply.status, b"scope admin" in reply.body) == (403, True)
+        admin = await door.make_key(OWNER, "admin")
+        reply = await door.ask("POST", "/methods/status", body=b"{}", key=admin)
+        assert reply.status == 200
+        for site in ("cross-site", "same-site"):
+            reply = await door.ask(
+                "POST", "/methods/status", body=b"{}", key=admin, Sec_Fetch_Site=site
+            )
+            assert reply.status == 403, site
+        for key in ("none", "clawd_x_y"):  # once there is a key, the page needs one too
+            reply = await door.ask("POST", "/methods/status", body=b"{}", key=key, **own)
+            assert reply.status == 401, key
