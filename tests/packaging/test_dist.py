@@ -54,7 +54,7 @@ TOP_LEVEL = {
     ".ci", ".editorconfig", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
     "MANIFEST.in", "Makefile", "PKG-INFO", "README.md", "SECURITY.md", "clawctl", "clawd",
     "clawd.egg-info", "docs", "etc", "packaging", "pyproject.toml", "setup.cfg", "systemd",
-    "tests", "training",
+    "tests", "training", "web",
 }  # fmt: skip
 
 

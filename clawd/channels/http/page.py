@@ -21,9 +21,12 @@ from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, GOING_ON, PAGE_PATH, caller_of
 from clawd.channels.http.body import as_struct, read_object
+from clawd.channels.http.errors import nothing_starts
 from clawd.errors import ClawError, NotFoundError
+from clawd.wire.conversations import CompressConversation
 from clawd.wire.events import Event, TurnStarted
 from clawd.wire.methods import METHODS
+from clawd.wire.models import LoadModel
 from clawd.wire.turns import SendMessage
 
 _FOLDER = "page"
@@ -40,6 +43,9 @@ _ALIVE = "Ollama is running"
 _NOT_BUILT = """<!doctype html><meta charset="utf-8"><title>clawd</title>
 <p>clawd is running. Its page was not built here: <code>make page</code> in the checkout builds it.
 Everything else is served: <code>clawctl agent</code> in a terminal.</p>"""
+
+_STARTING = (SendMessage, CompressConversation, LoadModel)
+"""What sets a model to work, which nothing may over HTTP under the emergency stop."""
 
 _FOR_EVER = "public, max-age=31536000, immutable"
 
@@ -147,6 +153,8 @@ async def _method(request: web.Request) -> web.Response:
     if kind is None:
         raise NotFoundError(f"there is no method {name[:64]!r}")
     params = as_struct(await read_object(request), kind)
+    if isinstance(params, _STARTING) and gateway.is_stopped():
+        raise nothing_starts()
     if isinstance(params, SendMessage) and params.detach:
         result: Any = await _started(request, params)
     else:

@@ -119,6 +119,22 @@ async def test_a_detached_message_is_answered_when_its_turn_begins(tmp_path: Pat
         assert (status, "none" in told["error"]["message"]) == (404, True), told
 
 
+async def test_under_the_emergency_stop_no_method_sets_a_model_to_work(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        opened = (await door.post("/methods/open_conversation", {}))[1]
+        assert (await door.post("/estop", {"reason": "enough"}))[0] == 200
+        named = {"conversation_id": opened["id"]}
+        for method, body in (
+            ("send_message", named | {"text": "Hi"}),
+            ("send_message", named | {"text": "Hi", "detach": True}),
+            ("compress_conversation", named),
+            ("load_model", {"name": "embedded"}),
+        ):
+            status, told = await door.post(f"/methods/{method}", body)
+            assert (status, "emergency stop" in told["error"]["message"]) == (403, True), method
+        assert (await door.post("/methods/list_conversations", {}))[0] == 200
+
+
 async def until(response: Any, name: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the events of a stream, each with its id, as far as one of that name."""
     found: list[tuple[str, dict[str, Any]]] = []

@@ -42,6 +42,7 @@ IDLE = {
     "/questions/{id}", "/estop", "/v1/chat/completions/input_tokens",
     "/chat/completions/input_tokens", "/v1/responses/input_tokens", "/responses/input_tokens",
     "/tokenize", "/detokenize", "/apply-template", "/v1/messages/count_tokens", "/api/show", "/mcp",
+    "/methods/{name}",  # page.py refuses those that do: test_page.py
 }  # fmt: skip
 
 
