@@ -17,9 +17,9 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 394,
     "files of clawctl": 123,
-    "code lines of clawd": 76_500,
+    "code lines of clawd": 76_600,
     "code lines of clawctl": 20_300,
-    "modules with one importer": 122,
+    "modules with one importer": 123,
     "modules with one importer, under 60 code lines": 5,
     "import lines, percent of code": 8.3,
     "modules in a circle of imports": 0,
