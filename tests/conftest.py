@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib.util
 import os
 import platform
 import shutil
@@ -92,6 +93,15 @@ def _no_browser() -> str:
 
 
 @functools.cache
+def _no_page() -> str:
+    if importlib.util.find_spec("playwright") is None:
+        return "Playwright is not installed"
+    if not (Path(__file__).parents[1] / "clawd/channels/http/page/index.html").exists():
+        return "the page was not built; `make page` builds it"
+    return _no_browser()
+
+
+@functools.cache
 def _no_package() -> str:
     lacking_programs = [
         name for name in ("dpkg-buildpackage", "dh", "lintian") if shutil.which(name) is None
@@ -110,6 +120,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "smollm2": lacking_smollm2,
     "minilm": lacking_minilm,
     "browser": _no_browser,
+    "page": _no_page,
     "sdks": lambda: lacking("sdks"),
     "litellm": lambda: lacking("litellm"),
     "schema_suite": lambda: lacking("schemas"),

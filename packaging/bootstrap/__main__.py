@@ -31,7 +31,7 @@ CARD = ROOT / "clawd/engine/embedded/assistant-card.toml"
 # What needs programs that only CI sets up: third-party clients and servers, a browser, the package,
 # a Debian root to boot.
 SET_UP_BY_CI = (
-    "sdks or litellm or mcp_servers or conformance or clis or browser or package or booted "
+    "sdks or litellm or mcp_servers or conformance or clis or browser or page or package or booted "
     "or llama_sources or schema_suite"
 )
 ONLY_CI = f"{SET_UP_BY_CI} or fault or long"
@@ -51,6 +51,7 @@ CI_FOLDERS = (
     "mcp_real",
     "packaging",
     "providers/toolcalls",
+    "web",
 )
 # What stands on asyncio, sockets, threads, files, typing and text of Python. The rest reckons
 # with values, which comes out alike everywhere.

@@ -200,8 +200,10 @@ function before(items: Item[], item: Item): number {
   return found && "id" in found ? found.id : 0;
 }
 
-// A message is sent anew in a copy that ends before it: what was said stays as it was.
+// A message is sent anew in a copy that ends before it: what was said stays as it was. One that is
+// not stored, as its turn was stopped, is sent again where it was.
 async function sendAnew(item: Said, text: string): Promise<void> {
+  if (!item.id) return send(text);
   const at = before(selected.value.items.value, item);
   if (at) await fork(at);
   else await select("");
@@ -238,7 +240,7 @@ function Question({ item }: { item: Said }): JSX.Element {
       <div class="plain" dir="auto">
         {visible(item.text.value.slice(0, 200_000))}
       </div>
-      {item.id && isIdle ? (
+      {isIdle ? (
         <footer>
           <button type="button" class="quiet" onClick={() => (editing.value = true)}>
             {t.editAgain}
@@ -374,7 +376,11 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
   const key = `${DRAFT}:${of.id}`;
   useEffect(() => {
     const element = field.current!;
-    element.value = sessionStorage.getItem(key) ?? "";
+    if (of.isFromField) {
+      of.isFromField = false;
+      sessionStorage.removeItem(`${DRAFT}:`);
+      sessionStorage.setItem(key, element.value);
+    } else element.value = sessionStorage.getItem(key) ?? "";
     grow(element);
     element.focus();
   }, [key]);

@@ -116,6 +116,7 @@ export async function send(text: string, workspace = ""): Promise<void> {
     if (!opened) throw new Error(problem.value);
     target = conversation(opened.id);
     target.line.value = opened;
+    target.isFromField = true;
     selected.value = target;
     history.replaceState(null, "", `#${opened.id}`);
   }

@@ -98,6 +98,8 @@ export class Conversation {
   readonly earlier = signal("");
   readonly tookMs = signal(0);
   turnId = "";
+  /** Opened by a message that was typed in the empty field: what is typed since then stays in it. */
+  isFromField = false;
   private answer: Said | null = null;
   private began = 0;
 

@@ -164,6 +164,7 @@ export async function verify(
   let signed = 0;
   let nextKey = known.key ?? "";
   let firstKey = "";
+  const seen = new Set<string>();
   const bad = (firstBad: number, receipts = seq): Verdict => ({ ok: false, receipts, signed, firstBad, head, firstKey });
   for (let at = 0; at < lines.length; at += 1) {
     if (at % 500 === 0) progress(at);
@@ -175,8 +176,9 @@ export async function verify(
       const isTorn = at === lines.length - 1 && lines[at] !== null && !lines[at]!.endsWith("\n");
       if (isTorn) return bad(seq + 1);
       const later = await Promise.all(lines.slice(at + 1).map(read));
-      return bad(brokenAt(entry, later, [seq, head, mark]));
+      return bad(brokenAt(entry, later, [seq, head, mark], seen.has(entry.hash)));
     }
+    seen.add(entry.hash);
     if (entry.keys) {
       mark = entry.hash;
       nextKey = entry.keys[1];
@@ -195,14 +197,14 @@ export async function verify(
 
 // Which receipt is named as the first bad one: the one that is due, but where that one itself
 // stands there changed, the one before it.
-function brokenAt(entry: Entry, later: Entry[], end: [number, string, string]): number {
+function brokenAt(entry: Entry, later: Entry[], end: Entry["before"], isCopy: boolean): number {
   const [seq, head, mark] = end;
   const due = seq + 1;
   const receipts = later.filter((each) => each.kind === "receipt");
   const namesIt = receipts.length > 0 && receipts[0].before[1] === entry.hash;
   if (!entry.isSound || entry.before[0] > seq) return due;
   if (entry.before[0] < seq || (entry.keys && mark)) {
-    return due - Number(namesIt && entry.before[0] === seq - 1);
+    return due - Number(namesIt && entry.before[0] === seq - 1 && !isCopy);
   }
   if (entry.keys || same(entry.before, end)) return seq;
   if (entry.before[1] !== head) return due - Number(seq > 0 && (namesIt || receipts.length === 0));

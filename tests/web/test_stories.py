@@ -1,0 +1,282 @@
+"""What a person does on the page, in a real browser against a real daemon."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import FilePayload, Page, expect
+
+from tests.support.home import Home
+from tests.web.conftest import Shown, conversation_of, gateway
+
+pytestmark = [pytest.mark.daemon, pytest.mark.page]
+
+WRITE = {
+    "when": "write",
+    "tool_calls": [
+        {"name": "file_write", "arguments": {"path": "hello.txt", "content": "one\ntwo\n"}}
+    ],
+}
+ANSWER = (
+    "## A heading\n\nSome **bold** text, `code` and $x^2$.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+)
+LONG = {"when": "slowly", "text": "It took a while.", "delay_s": 600}
+AXE = Path(__file__).resolve().parents[2] / "web/node_modules/axe-core/axe.min.js"
+
+
+def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown: Shown) -> None:
+    home.configure(
+        WRITE,
+        {"when": "write", "after": "tool", "text": "I wrote hello.txt."},
+        {"text": ANSWER, "reasoning": "They want a heading."},
+        tables=gateway(),
+    )
+    home.start()
+    page = shown.visit()
+    shown.say("Show me something")
+    answer = page.locator(".message.assistant")
+    expect(answer.locator("h4")).to_have_text("A heading")
+    expect(answer.locator("strong")).to_have_text("bold")
+    expect(answer.locator("td")).to_have_text(["1", "2"])
+    expect(answer.locator("math")).to_have_count(1)
+    expect(answer.locator(".reasoning")).not_to_have_attribute("open", "")
+    answer.locator(".reasoning summary").click()
+    expect(answer.locator(".reasoning")).to_contain_text("They want a heading.")
+    assert not (home.workspace / "hello.txt").exists()
+    shown.say("Now write a file")
+    card = page.locator(".card")
+    expect(card.locator(".diff .line.plus")).to_have_text(["1+one", "2+two"])
+    expect(page).to_have_title("(1) clawd")
+    page.keyboard.press("o")
+    expect(page.locator(".call.allowed summary")).to_contain_text("file_write")
+    expect(page.locator(".message.assistant").last).to_contain_text("I wrote hello.txt.")
+    assert (home.workspace / "hello.txt").read_text() == "one\ntwo\n"
+    expect(page).to_have_title("clawd")
+    expect(page.locator(".metrics")).to_contain_text("tok")
+    page.locator(".call summary").click()
+    page.locator(".call button", has_text="Receipt").click()
+    expect(page.locator(".timeline > li.allowed")).to_contain_text("file_write")
+    expect(page.locator(".opened")).to_contain_text("hello.txt")
+    page.get_by_text("Verify in this browser").click()
+    expect(page.locator(".chain .good")).to_contain_text("The chain is whole")
+    assert all(url.startswith((shown.url, "blob:")) for url in shown.requests)
+
+
+def test_a_denied_call_runs_nothing(home: Home, shown: Shown) -> None:
+    after = {"when": "write", "after": "tool", "text": "Then not."}
+    home.configure(WRITE, after, tables=gateway())
+    home.start()
+    page = shown.visit()
+    shown.say("write it")
+    page.locator(".card").wait_for()
+    page.keyboard.press("n")
+    expect(page.locator(".call.denied")).to_have_count(1)
+    expect(page.locator(".message.assistant")).to_contain_text("Then not.")
+    assert not (home.workspace / "hello.txt").exists()
+
+
+def test_keys_of_the_tray_are_letters_while_somebody_writes(home: Home, shown: Shown) -> None:
+    home.configure(WRITE, tables=gateway())
+    home.start()
+    page = shown.visit()
+    shown.say("write it")
+    page.fill("#field", "x")
+    page.locator(".card").wait_for()
+    page.locator("#field").press("End")
+    page.keyboard.type("oncp")
+    expect(page.locator("#field")).to_have_value("xoncp")
+    expect(page.locator(".card")).to_have_count(1)
+
+
+def test_a_turn_is_stopped_and_a_reload_keeps_what_was_typed(home: Home, shown: Shown) -> None:
+    home.configure(LONG, {"text": "Hello."}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    shown.say("hi")
+    expect(page.locator(".message.assistant")).to_contain_text("Hello.")
+    shown.say("slowly please")
+    page.fill("#field", "half a thought")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator(".pill")).to_contain_text("ready")
+    expect(page.locator(".notice.error")).to_contain_text("cancelled")
+    page.locator(".message.user", has_text="slowly").get_by_text("Edit and send again").click()
+    page.locator(".message.user textarea").fill("hi again")
+    page.locator(".message.user").get_by_text("Send", exact=True).click()
+    expect(page.locator(".message.assistant")).to_have_count(2)
+    page.reload()
+    expect(page.locator("#field")).to_have_value("half a thought")
+    expect(page.locator(".message.user")).to_have_count(2)
+
+
+def test_going_on_from_an_answer_and_asking_otherwise_make_copies(home: Home, shown: Shown) -> None:
+    home.configure({"text": "You said: {{last_user}}"}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    shown.say("first")
+    expect(page.locator(".message.assistant")).to_contain_text("You said: first")
+    shown.say("second")
+    expect(page.locator(".message.assistant").last).to_contain_text("You said: second")
+    whole = conversation_of(page)
+    page.locator(".message.user").last.get_by_text("Edit and send again").click()
+    page.locator(".message.user textarea").fill("third")
+    page.locator(".message.user").get_by_text("Send", exact=True).click()
+    expect(page.locator(".message.assistant").last).to_contain_text("You said: third")
+    expect(page.locator(".message.user")).to_have_count(2)
+    assert conversation_of(page) != whole
+    page.locator(".message.assistant").first.get_by_text("Continue from here in a copy").click()
+    expect(page.locator(".message.user")).to_have_count(1)
+    expect(page.locator("nav .line")).to_have_count(3)
+
+
+def test_files_are_attached_and_their_text_arrives(home: Home, shown: Shown) -> None:
+    home.configure({"text": "{{last_user}}"}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    files: list[FilePayload] = [
+        {"name": "a.md", "mimeType": "text/markdown", "buffer": b"```\nfenced\n```\n"}
+    ]
+    page.set_input_files("input[type=file]", files)
+    expect(page.locator(".files li")).to_contain_text("a.md")
+    shown.say("what is in it?")
+    expect(page.locator(".message.user")).to_contain_text("a.md:\n````\n```\nfenced")
+
+
+def test_the_emergency_stop_is_set_and_cleared(home: Home, shown: Shown) -> None:
+    home.configure(LONG, {"text": "Hello."}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    page.on("dialog", lambda dialog: dialog.accept())
+    shown.say("slowly please")
+    page.get_by_role("button", name="Emergency stop").click()
+    expect(page.locator(".bar.red")).to_contain_text("The emergency stop is set")
+    assert home.json("estop", "--status")["is_set"]
+    page.get_by_text("Clear it").click()
+    expect(page.locator(".bar.red", has_text="emergency")).to_have_count(0)
+    assert not home.json("estop", "--status")["is_set"]
+
+
+def test_two_tabs_and_a_terminal_share_a_conversation(home: Home, shown: Shown) -> None:
+    home.configure({"text": "You said: {{last_user}}"}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    shown.say("from the first tab")
+    expect(page.locator(".message.assistant")).to_have_count(1)
+    other = shown.open()
+    other.goto(page.url)
+    expect(other.locator(".message.assistant")).to_contain_text("from the first tab")
+    done = home.ctl("agent", "-m", "from a terminal", "--conversation", conversation_of(page))
+    assert done.returncode == 0, done.stderr
+    for tab in (page, other):
+        expect(tab.locator(".message.user").last).to_contain_text("from a terminal")
+        expect(tab.locator(".message.assistant").last).to_contain_text("You said: from a terminal")
+    shown.say("from the second tab", other)
+    expect(page.locator(".message.assistant").last).to_contain_text("from the second tab")
+    expect(page.locator(".message.user")).to_have_count(3)
+
+
+def test_the_page_goes_on_after_a_restart_of_the_daemon(home: Home, shown: Shown) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    tables = gateway().replace("port = 0", f"port = {port}")
+    home.configure(LONG, {"text": "You said: {{last_user}}"}, tables=tables)
+    home.start()
+    page = shown.visit()
+    shown.say("hello")
+    expect(page.locator(".message.assistant")).to_contain_text("You said: hello")
+    shown.say("slowly please")
+    expect(page.locator(".pill")).not_to_contain_text("ready")
+    home.kill()
+    expect(page.locator(".bar")).to_contain_text("does not answer")
+    home.start()
+    expect(page.locator(".bar")).to_have_count(0)
+    expect(page.locator(".pill")).to_contain_text("ready")
+    shown.say("hello again")
+    expect(page.locator(".message.assistant").last).to_contain_text("You said: hello again")
+    expect(page.locator(".message.user").first).to_contain_text("hello")
+
+
+def test_once_there_is_a_key_the_page_asks_for_one(home: Home, shown: Shown) -> None:
+    home.configure({"text": "Hello."}, tables=gateway())
+    home.start()
+    key = home.ctl("key", "create", "--scope", "chat,tools,admin").stdout.strip()
+    page = shown.visit()
+    page.fill(".lock input", "clawd_wrong_key")
+    page.press(".lock input", "Enter")
+    page.locator(".lock input:not([value])").wait_for()
+    page.fill(".lock input", key)
+    page.press(".lock input", "Enter")
+    page.locator("#field").wait_for()
+    shown.say("hi")
+    expect(page.locator(".message.assistant")).to_contain_text("Hello.")
+    page.reload()
+    expect(page.locator(".message.assistant")).to_contain_text("Hello.")
+
+
+@pytest.mark.parametrize("width", [360, 1200, 2560])
+def test_it_fits_and_nothing_stands_in_the_way_of_anybody(
+    home: Home, shown: Shown, width: int
+) -> None:
+    home.configure(
+        WRITE,
+        {"when": "write", "after": "tool", "text": "Done."},
+        {"text": ANSWER},
+        tables=gateway(),
+    )
+    home.start()
+    page = shown.visit()
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme="dark" if width == 1200 else "light")
+    shown.say("Show me something")
+    page.locator(".message.assistant footer").wait_for()
+    shown.say("write")
+    page.locator(".card").wait_for()
+    found = serious(page)
+    page.keyboard.press("o")
+    expect(page.locator(".tray")).to_have_count(0)
+    for tab in ("Chat", "Receipts", "Machine"):
+        page.locator(".tab", has_text=tab).click()
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert page.evaluate(overflow) <= 0, tab
+        found += serious(page)
+    assert not found, found
+
+
+def serious(page: Page) -> list[str]:
+    """Return what axe finds serious or critical; its script runs beside the page's policy."""
+    source = AXE.read_text(encoding="utf-8")
+    session = page.context.new_cdp_session(page)
+    session.send("Runtime.evaluate", {"expression": source})
+    script = (
+        "axe.run().then(found => JSON.stringify(found.violations"
+        ".filter(each => ['serious', 'critical'].includes(each.impact))"
+        ".map(each => each.id + ': ' + each.nodes.map(node => node.html).join(' | '))))"
+    )
+    wanted = {"expression": script, "awaitPromise": True, "returnByValue": True}
+    told = session.send("Runtime.evaluate", wanted)
+    session.detach()
+    return list(json.loads(told["result"]["value"]))
+
+
+def test_the_keyboard_alone_is_enough(home: Home, shown: Shown) -> None:
+    home.configure(WRITE, {"when": "write", "after": "tool", "text": "Done."}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    page.keyboard.type("write")  # the field has the focus
+    page.keyboard.press("Enter")
+    page.locator(".card").wait_for()
+    page.keyboard.press("o")
+    expect(page.locator(".message.assistant")).to_contain_text("Done.")
+    page.evaluate("document.body.focus()")
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate(
+                "String(document.activeElement.textContent || document.activeElement.ariaLabel)"
+                ".trim()"
+            )
+        )
+    for name in ("Receipts", "Machine", "Emergency stop", "Send", "+ New conversation"):
+        assert name in reached, name
