@@ -1,6 +1,5 @@
 """What commands and REPL print alike: status, conversations, receipts, the emergency stop."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,9 +8,8 @@ from clawctl.client import Client
 from clawctl.render import say, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.conversations import CompressionReport, ConversationLine, SessionFileList
-from clawd.wire.daemon import EstopReport, ServerLine, StatusReport
+from clawd.wire.daemon import EstopReport
 from clawd.wire.events import ContextCompressed
-from clawd.wire.mcp import McpServerLine
 from clawd.wire.memory import KnowledgeEntry, KnowledgeOutcome, MemoryHits
 from clawd.wire.models import LoadedModel
 from clawd.wire.policy import PolicyBoundary, PolicyExplanation
@@ -29,20 +27,6 @@ def warm_told(model: LoadedModel) -> str:
     if model.warm_ready == model.warm_tokens:
         return str(model.warm_tokens)
     return f"{model.warm_ready}/{model.warm_tokens}"
-
-
-def show_status(
-    report: StatusReport, servers: Sequence[McpServerLine], *, folder: str, mode: str
-) -> None:
-    """Print a report for people, how MCP servers stand, and where and how tools act here."""
-    from clawctl import status_view
-
-    lines = tuple(
-        ServerLine(alias=each.alias, link=each.link, tools=each.tools, problem=each.problem)
-        for each in servers
-    )
-    report = msgspec.structs.replace(report, servers=lines)
-    status_view.show_status(report, here=(("folder", folder), ("mode", mode)))
 
 
 def estop_line(report: EstopReport) -> str:

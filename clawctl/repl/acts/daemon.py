@@ -10,6 +10,7 @@ import msgspec
 from clawctl.agent_options import Mode
 from clawctl.render import note, say, show_error, show_fields, show_table
 from clawctl.repl.host import Host
+from clawctl.status_view import show_status
 from clawctl.views import (
     check_arguments,
     estop_line,
@@ -17,13 +18,11 @@ from clawctl.views import (
     show_boundary,
     show_explanation,
     show_receipts,
-    show_status,
 )
 from clawctl.workspace_trust import real_folder
 from clawd.errors import ClawError, NotFoundError
 from clawd.wire.conversations import ShowConversation
 from clawd.wire.daemon import ClearEstop, EstopState, SetEstop, Status, StatusReport
-from clawd.wire.mcp import ListMcpServers
 from clawd.wire.policy import ExplainPolicy, ListRules, ShowPolicy
 from clawd.wire.receipts import ListReceipts
 
@@ -32,7 +31,7 @@ def status(host: Host, _rest: str) -> None:
     """Show what the daemon is and does, and where and in which mode tools act here."""
     report = host.call(Status())
     folder, mode = standing_of(host, report)
-    show_status(report, host.call(ListMcpServers()).items, folder=folder, mode=mode)
+    show_status(report, here=(("folder", folder), ("mode", mode)))
 
 
 def standing_of(host: Host, report: StatusReport) -> tuple[str, str]:
