@@ -1,6 +1,5 @@
 """Handlers about memory and knowledge."""
 
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,9 @@ from clawd.channels.rpc.connection import Call
 from clawd.errors import NotFoundError
 from clawd.memory.rows import visible_to
 from clawd.runtime.calls import ClientCall, new_call_id
-from clawd.runtime.hub import Subscription
 from clawd.service.build import Daemon
-from clawd.service.handlers.shared import attending, forget_conversation, streaming, take_answer
+from clawd.service.handlers.shared import call_tool, forget_conversation, outcome_report
 from clawd.tools.outcome import CallRequest
-from clawd.wire.events import Event
 from clawd.wire.memory import (
     AppendKnowledge,
     BackUpMemory,
@@ -35,7 +32,6 @@ from clawd.wire.memory import (
     SearchMemory,
 )
 from clawd.wire.method import Done, Method
-from clawd.wire.tools import ToolOutcome
 
 
 async def search_memory(daemon: Daemon, params: SearchMemory, call: Call) -> MemoryHits:
@@ -140,37 +136,18 @@ async def _knowledge(
     """
     arguments: dict[str, Any] = msgspec.structs.asdict(params)
     interactive = bool(arguments.pop("interactive", False))
-    events, visit = Subscription(), ClientCall(interactive=interactive)
-    async with AsyncExitStack() as stack:
-        if params.streams:
-            call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
-            stack.enter_context(attending(visit.attendance, call, interactive=interactive))
-            await stack.enter_async_context(streaming(events, call))
-        outcome = await daemon.calls.visit(
-            CallRequest(
-                id=new_call_id(),
-                tool=tool,
-                arguments=msgspec.json.encode(arguments).decode(),
-            ),
-            call.principal,
-            visit,
-            events.put if params.streams else _unseen,
-        )
+    request = CallRequest(
+        id=new_call_id(), tool=tool, arguments=msgspec.json.encode(arguments).decode()
+    )
+    visit = ClientCall(interactive=interactive)
+    outcome = await call_tool(daemon, request, visit, call, streams=params.streams)
     if outcome.kind == "unknown_tool":
         raise NotFoundError(
             "knowledge is switched off", hint="Set enabled = true in [knowledge] of the config."
         )
     facts = msgspec.convert(outcome.metadata, _Facts)
     return KnowledgeOutcome(
-        call=ToolOutcome(
-            status=outcome.status,
-            kind=outcome.kind,
-            output=outcome.text,
-            receipt_id=outcome.receipt_id,
-            risk=outcome.risk,
-            duration_ms=outcome.duration_ms,
-            unanswered=outcome.kind == "unanswered",
-        ),
+        call=outcome_report(outcome),
         entries=facts.entries,
         keywords=facts.keywords,
         total=facts.total,
@@ -183,7 +160,3 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[KnowledgeEntry, ...] = ()
     keywords: tuple[KeywordCount, ...] = ()
     total: int = 0
-
-
-def _unseen(_event: Event) -> None:
-    """Take an event of a call that nobody follows."""

@@ -8,13 +8,17 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from clawd.channels.rpc.connection import Call
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.memory.rows import check_shown, visible_to
+from clawd.runtime.calls import ClientCall
 from clawd.runtime.hub import Subscription
 from clawd.security.approvals import Answer as ApprovalWord
 from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
+from clawd.tools.outcome import CallOutcome, CallRequest
+from clawd.wire.events import Event
 from clawd.wire.frames import Answer
 from clawd.wire.method import Done
+from clawd.wire.tools import ToolOutcome
 
 CHUNK_BYTES = 4 << 20
 MAX_CURSOR_DIGITS = 18
@@ -118,3 +122,35 @@ async def streaming(events: Subscription, call: Call) -> AsyncIterator[None]:
         raise cause from group
     if failure is not None:
         raise failure
+
+
+async def call_tool(
+    daemon: Daemon, request: CallRequest, visit: ClientCall, call: Call, *, streams: bool = True
+) -> CallOutcome:
+    """Make a call of a tool through the gate; `streams` sends its events and asks the caller."""
+    if not streams:
+        return await daemon.calls.visit(request, call.principal, visit, _ignore)
+    call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
+    events = Subscription()
+    with attending(visit.attendance, call, interactive=visit.interactive):
+        async with streaming(events, call):
+            return await daemon.calls.visit(request, call.principal, visit, events.put)
+
+
+def outcome_report(outcome: CallOutcome) -> ToolOutcome:
+    """Return what came of a call, as a client sees it."""
+    exit_code = outcome.metadata.get("exit_code")
+    return ToolOutcome(
+        status=outcome.status,
+        kind=outcome.kind,
+        output=outcome.text,
+        receipt_id=outcome.receipt_id,
+        risk=outcome.risk,
+        duration_ms=outcome.duration_ms,
+        exit_code=exit_code if isinstance(exit_code, int) else None,
+        unanswered=outcome.kind == "unanswered",
+    )
+
+
+def _ignore(_event: Event) -> None:
+    """Take an event of a call that nobody follows."""

@@ -19,13 +19,14 @@ from clawd.service.handlers import (
 )
 from clawd.wire.methods import METHODS
 
-RESOURCES = (conversations, daemon, mcp, memory, models, policy, receipts, tools, turns)
+RESOURCES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (conversations, daemon, mcp, memory, models, policy, receipts, tools, turns)
+}
 
 HANDLERS: dict[str, Callable[[Daemon, Any, Call], Awaitable[Any]]] = {
-    name: vars(resource)[name]
-    for name in METHODS
-    for resource in RESOURCES
-    if name in vars(resource)
+    name: vars(RESOURCES[kind.__module__.rpartition(".")[2]])[name]
+    for name, kind in METHODS.items()
 }
 """Functions of the daemon, a method's parameters and the request, which return its report."""
 

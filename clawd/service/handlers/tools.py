@@ -13,10 +13,9 @@ from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.rows import visible_to
 from clawd.plugins.loader import InstalledPlugin, Review
 from clawd.runtime.calls import ClientCall, new_call_id
-from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import Door
 from clawd.service.build import Daemon
-from clawd.service.handlers.shared import attending, own_conversation, streaming, take_answer
+from clawd.service.handlers.shared import call_tool, outcome_report, own_conversation
 from clawd.tools.base import Tool, first_line, in_thread
 from clawd.tools.changes import Change, ChangeScope
 from clawd.tools.jobs import Job
@@ -81,7 +80,6 @@ async def list_tools(daemon: Daemon, _params: ListTools, call: Call) -> ToolList
 async def run_tool(daemon: Daemon, params: RunTool, call: Call) -> ToolOutcome:
     """Run one tool through the gate."""
     workspace, conversation_id = params.workspace, ""
-    events = Subscription()
     async with AsyncExitStack() as stack:
         if params.conversation_id:
             workspace, conversation_id = await own_conversation(
@@ -90,29 +88,14 @@ async def run_tool(daemon: Daemon, params: RunTool, call: Call) -> ToolOutcome:
             # The untrusted text that it holds counts for the call, to its end.
             held = daemon.inbox.book.in_use(conversation_id, call.principal)
             await stack.enter_async_context(held)
-        call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
         visit = ClientCall(
             conversation_id=conversation_id,
             workspace=workspace,
             interactive=params.interactive,
             offered=_offered_at(daemon, call.door),
         )
-        there = attending(visit.attendance, call, interactive=params.interactive)
-        stack.enter_context(there)
-        await stack.enter_async_context(streaming(events, call))
         request = CallRequest(id=new_call_id(), tool=params.name, arguments=params.arguments)
-        outcome = await daemon.calls.visit(request, call.principal, visit, events.put)
-    exit_code = outcome.metadata.get("exit_code")
-    return ToolOutcome(
-        status=outcome.status,
-        kind=outcome.kind,
-        output=outcome.text,
-        receipt_id=outcome.receipt_id,
-        risk=outcome.risk,
-        duration_ms=outcome.duration_ms,
-        exit_code=exit_code if isinstance(exit_code, int) else None,
-        unanswered=outcome.kind == "unanswered",
-    )
+        return outcome_report(await call_tool(daemon, request, visit, call))
 
 
 async def list_changes(daemon: Daemon, params: ListChanges, call: Call) -> ChangeList:
