@@ -13,8 +13,8 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.logfiles import rotated_files
 from clawd.service.handlers import receipts
 from clawd.wire.receipts import LoadContents, ReadReceiptLog
-from tests.channels.rpc.daemons import daemon_of
 from tests.receipts.samples import draft
+from tests.service.handlers.daemons import daemon_of
 from tests.support.dispatching import Bench, bench_in
 from tests.support.rows import each_row
 

@@ -49,11 +49,11 @@ from clawd.wire.policy import (
 from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
 from clawd.wire.tools import ChangeLine, ListChanges, ListTools, RunTool
 from clawd.wire.turns import CancelTurn, FollowConversation, SamplingWishes, SendMessage
-from tests.channels.rpc.daemons import daemon_of
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door, RawClient, request
 from tests.runtime.inboxes import House
 from tests.runtime.models import Pause, calls, says
 from tests.security.fakes import ADA, BOB, ROOT
+from tests.service.handlers.daemons import daemon_of
 from tests.support.dispatching import Bench, Probe, bench_in
 
 CALL = calls(("probe", '{"text":"a"}'))

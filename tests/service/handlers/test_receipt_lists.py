@@ -12,9 +12,9 @@ from clawd.receipts.record import Receipt, sha256_hex
 from clawd.security.principal import Principal
 from clawd.service.handlers.receipts import SHOWN_CONTENT_BYTES, list_receipts, show_receipt
 from clawd.wire.receipts import ListReceipts, ShowReceipt
-from tests.channels.rpc.daemons import daemon_of
 from tests.receipts.samples import draft
 from tests.security.fakes import ADA, BOB, ROOT
+from tests.service.handlers.daemons import daemon_of
 from tests.support.dispatching import Bench, bench_in
 from tests.support.rows import each_row
 
