@@ -15,17 +15,17 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 394,
+    "files of clawd": 388,
     "files of clawctl": 123,
     "code lines of clawd": 76_600,
     "code lines of clawctl": 20_300,
     "modules with one importer": 123,
-    "modules with one importer, under 60 code lines": 5,
+    "modules with one importer, under 60 code lines": 4,
     "import lines, percent of code": 8.3,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
-    "parameters that are a Callable": 250,
-    "classes with more than 12 fields": 54,
+    "parameters that are a Callable": 246,
+    "classes with more than 12 fields": 52,
     "public class names that stand in two files or more": 2,
 }
 # Written so that this file does not contain what it looks for.
