@@ -18,7 +18,7 @@ from tests.security.test_sandbox_process import Registry
 
 PROGRAM = (Path(__file__).parent / "stdio_program.py").read_text(encoding="utf-8")
 FAST = Timing(first_s=0.05, most_s=0.2, wait_s=2.0, held_s=5.0, list_every_s=0.1)
-LIMIT_S = 60.0
+LIMIT_S = 200.0
 
 PATIENT = msgspec.structs.replace(FAST, wait_s=LIMIT_S)
 """For calls that are to come through, however slowly a server comes up."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.daemon.test_gateway import gateway as gateway_of
 from tests.support.home import Home
@@ -14,6 +14,7 @@ from tests.support.home import Home
 # Of Debian's Chromium, as root may start it; nothing of its own goes to any network.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 LIMIT_MS = 60_000
+expect.set_options(timeout=LIMIT_MS)
 
 
 @pytest.fixture

@@ -46,7 +46,14 @@ function Card({ each }: { each: ApprovalLine }): JSX.Element {
       <p class="mono faint" dir="ltr">
         {visible(each.workspace)}
       </p>
-      <Arguments text={each.arguments} />
+      {each.changes.length ? (
+        <details>
+          <summary>{t.arguments}</summary>
+          <Arguments text={each.arguments} />
+        </details>
+      ) : (
+        <Arguments text={each.arguments} />
+      )}
       {environment.length ? <pre class="plain">{visible(environment.map(([name, value]) => `${name}=${value}`).join("\n"))}</pre> : null}
       {each.changes.map((file) => (
         <Diff file={file} />
