@@ -9,13 +9,14 @@ stopped.
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from tests.support.home import Home
 from tests.web.conftest import OPTIONS, Shown, gateway
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
-SIZE, NARROW = {"width": 1100, "height": 700}, {"width": 360, "height": 640}
+SIZE: ViewportSize = {"width": 1100, "height": 700}
+NARROW: ViewportSize = {"width": 360, "height": 640}
 REPORT = """The tests fail at one place: `total()` adds the tax **twice**.
 
 ```python
