@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,7 +20,7 @@ from clawd.memory.blobs import Blobs
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.snapshots import Snapshots
-from clawd.memory.store import Memory, MemoryOrigins
+from clawd.memory.store import Memory
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import find_receipt
@@ -56,7 +56,7 @@ from clawd.runtime.turn_hooks import Care, Titler, TurnHooks
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.egress import Egress
-from clawd.security.estop import EmergencyStop, Listener
+from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
 from clawd.security.paths import path_rules
@@ -105,41 +105,7 @@ from clawd.wire.events import EstopChanged
 if TYPE_CHECKING:
     from clawd.service.embedding import MeaningIndex
 
-# What follows when the emergency stop is set or cleared, beside the processes that it kills.
-
 _log = logging.getLogger(__name__)
-
-
-class _StopsCalls(Protocol):
-    """Whoever runs calls."""
-
-    def stop_all(self) -> int:
-        """End all of them; return how many there were."""
-        ...
-
-
-def _on_estop(approvals: Approvals, calls: _StopsCalls, jobs: Jobs, inbox: Inbox) -> Listener:
-    """Return what ends questions, calls, jobs and answers when the stop is set."""
-
-    def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
-        if not is_set:
-            _log.warning("emergency stop cleared")
-            return
-        denied = approvals.deny_all()
-        stopped = calls.stop_all() + jobs.stop_all("the emergency stop")
-        inbox.stop_generations()
-        _log.warning("emergency stop set", extra={"stopped": stopped, "denied": denied})
-
-    return changed
-
-
-def _tell_estop(hub: Hub) -> Listener:
-    """Return what tells everybody who follows the daemon."""
-
-    def changed(is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
-        hub.emit(DaemonEvent(event=EstopChanged(is_set=is_set)))
-
-    return changed
 
 
 async def _load_rules(rules: RuleBook) -> None:
@@ -150,72 +116,7 @@ async def _load_rules(rules: RuleBook) -> None:
         _log.warning("standing approvals are not in force: %s", error.message)
 
 
-def _care_for(
-    book: ConversationBook,
-    memory: Memory,
-    state: State,
-    redactor: Redactor,
-    models: ModelBook,
-) -> Care:
-    """Return what is done around turns, by the settings in force."""
-    summariser = Summariser(redactor.text)
-    compressor = Compressor(
-        memory.checkpoints,
-        memory.conversations,
-        summariser=summariser,
-        settings=lambda: state.runtime.compression,
-        models=models,
-    )
-    titler = Titler(
-        memory.conversations, book, summariser=summariser, titles=lambda: state.runtime.loop.titles
-    )
-    summaries = FileSummaries(
-        memory.session_files,
-        book,
-        summariser=summariser,
-        is_wanted=lambda: state.loaded.config.session_files.summaries == "model",
-    )
-    memory.session_files.tell = teller_of_files(book)
-    return Care(compressor, titler, summaries)
-
-
-def _housekeeping_of(inbox: Inbox, memory: Memory) -> Housekeeping:
-    """Return what people do with conversations, in an inbox that is cared for."""
-    assert inbox.care is not None
-    return Housekeeping(inbox, memory, inbox.care.compressor)
-
-
 _READING_NOTES = frozenset({"knowledge_search", "knowledge_load", "knowledge_list"})
-
-
-def _fact_sources(
-    state: State, taint: TaintBook, knowledge: Knowledge, memory: Memory
-) -> tuple[FactSource, ...]:
-    """Return the sources in the order in which the block tells them."""
-    return (
-        Participants(),
-        SaidOf("memory_vocabulary", knowledge.vocabulary, tools=_READING_NOTES),
-        SessionFilesFact(memory.session_files),
-        WorkspaceMessage(lambda: state.runtime.prompt.parts.workspace_message),
-        AgentsMd(taint.files, lambda workspace: _agents_md(state, workspace)),
-    )
-
-
-async def _taint_of(marks: MemoryOrigins, state: State) -> TaintBook:
-    """Return where untrusted text is known to be, with what memory knows of files."""
-    files = FileOrigins(marks, patterns=lambda: state.loaded.config.security.untrusted_paths)
-    await files.load()
-    return TaintBook(files)
-
-
-def _agents_md(state: State, workspace: Path) -> AgentsMdSettings:
-    runtime = state.runtime
-    roots = (runtime.workspace, *runtime.workspace_roots)
-    return AgentsMdSettings(
-        is_on=runtime.prompt.parts.agents_md,
-        rules=path_rules(state.policy, workspace=workspace, home=runtime.home),
-        roots=tuple(root.resolve() for root in roots),
-    )
 
 
 class Daemon:
@@ -361,16 +262,35 @@ class Daemon:
         # Whoever gets here holds the home's lock: what carries its mark has lost its daemon.
         await asyncio.to_thread(end_orphans, layout.home)
         await self.sandbox.probe()
-        await self._connect(redactor)
+        await self._connect()
+
+    def _stop_work(self, is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
+        """End questions, calls, jobs and answers when the emergency stop is set."""
+        if not is_set:
+            _log.warning("emergency stop cleared")
+            return
+        denied = self.approvals.deny_all()
+        stopped = self._dispatcher.stop_all() + self.jobs.stop_all("the emergency stop")
+        self.inbox.stop_generations()
+        _log.warning("emergency stop set", extra={"stopped": stopped, "denied": denied})
+
+    def _report_estop(self, is_set: bool) -> None:  # noqa: FBT001 - the listener's signature
+        """Report the emergency stop to all that follow the daemon."""
+        self.hub.emit(DaemonEvent(event=EstopChanged(is_set=is_set)))
 
     def _policy(self) -> PolicySettings:
         """Return the policy in force."""
         return self.state.policy
 
-    async def _connect(self, redactor: Redactor) -> None:
+    async def _connect(self) -> None:
         config = self.loaded.config
-        taint = await _taint_of(self.memory.origins, self.state)
-        self.journal = Journal(self.chain, self.memory.ledger, redactor)
+        files = FileOrigins(
+            self.memory.origins,
+            patterns=lambda: self.state.loaded.config.security.untrusted_paths,
+        )
+        await files.load()
+        taint = TaintBook(files)
+        self.journal = Journal(self.chain, self.memory.ledger, self.redactor)
         store = JsonRuleStore(self.loaded.layout.approval_rules)
         self.rules = rules = RuleBook(store, record=self.journal.record_rule)
         await _load_rules(rules)
@@ -383,7 +303,7 @@ class Daemon:
         modes = ModeBook(self._policy, record=self.journal.record_mode)
         self.registry = registry = await self._tools(taint)
         self.hooks = self._hooks(taint)
-        dispatcher = Dispatcher(
+        self._dispatcher = dispatcher = Dispatcher(
             registry,
             gate=Gate(self._policy, estop=self.estop, taint=taint, rules=rules, modes=modes),
             approvals=self.approvals,
@@ -394,39 +314,88 @@ class Daemon:
         self.person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
         book = ConversationBook(self.memory, taint, self.hub, modes)
         models = ModelBook()
-        preparation = Preparation(
-            registry,
+        turn_hooks = TurnHooks(self.hooks, book)
+        self.hub.add_listener(turn_hooks.note)
+        self._stack.push_async_callback(turn_hooks.close)
+        care = self._care(book, models)
+        self.inbox = Inbox(
+            book,
+            turns=Turns(dispatcher),
+            preparation=self._preparation(taint, models),
+            settings=lambda: self.state.runtime,
+            care=care,
+            hooks=turn_hooks,
+        )
+        self.housekeeping = Housekeeping(self.inbox, self.memory, care.compressor)
+        self.late = self._late_answers()
+        self._begin_upkeep(book, rules)
+        await self._begin_index()
+        await self._begin_notices()
+        self.estop.add_listener(self._stop_work)
+        self.estop.add_listener(self._report_estop)
+        self.hub.add_listener(self.activity.note)
+        self._open_to_clients()
+        await self.mcp.open(self.state.loaded, self._offer_tools)
+        await asyncio.to_thread(self.last_run.begin)
+
+    def _preparation(self, taint: TaintBook, models: ModelBook) -> Preparation:
+        """Return what settles the provider, the tools and the prompt of a turn."""
+        return Preparation(
+            self.registry,
             providers=lambda: self.state.providers,
             settings=lambda: self.state.runtime,
             person=self.person,
             facts=Facts(
                 taint,
-                _fact_sources(self.state, taint, self.knowledge, self.memory),
+                self._fact_sources(taint),
                 tells_date=lambda: self.state.loaded.config.prompt.date,
             ),
             long_messages=LongMessages(self.memory.session_files, models),
         )
-        turn_hooks = TurnHooks(self.hooks, book)
-        self.hub.add_listener(turn_hooks.note)
-        self._stack.push_async_callback(turn_hooks.close)
-        self.inbox = Inbox(
-            book,
-            turns=Turns(dispatcher),
-            preparation=preparation,
-            settings=lambda: self.state.runtime,
-            care=_care_for(book, self.memory, self.state, redactor, models),
-            hooks=turn_hooks,
+
+    def _care(self, book: ConversationBook, models: ModelBook) -> Care:
+        """Return what is done around turns, by the settings in force."""
+        summariser = Summariser(self.redactor.text)
+        compressor = Compressor(
+            self.memory.checkpoints,
+            self.memory.conversations,
+            summariser=summariser,
+            settings=lambda: self.state.runtime.compression,
+            models=models,
         )
-        self.late = self._late_answers(redactor)
-        self._begin_upkeep(book, rules)
-        await self._begin_index(redactor)
-        await self._begin_notices(redactor)
-        self.estop.add_listener(_on_estop(self.approvals, dispatcher, self.jobs, self.inbox))
-        self.estop.add_listener(_tell_estop(self.hub))
-        self.hub.add_listener(self.activity.note)
-        self._open_to_clients(dispatcher)
-        await self.mcp.open(self.state.loaded, self._offer_tools)
-        await asyncio.to_thread(self.last_run.begin)
+        titler = Titler(
+            self.memory.conversations,
+            book,
+            summariser=summariser,
+            titles=lambda: self.state.runtime.loop.titles,
+        )
+        summaries = FileSummaries(
+            self.memory.session_files,
+            book,
+            summariser=summariser,
+            is_wanted=lambda: self.state.loaded.config.session_files.summaries == "model",
+        )
+        self.memory.session_files.tell = teller_of_files(book)
+        return Care(compressor, titler, summaries)
+
+    def _fact_sources(self, taint: TaintBook) -> tuple[FactSource, ...]:
+        """Return the sources in the order in which the block states them."""
+        return (
+            Participants(),
+            SaidOf("memory_vocabulary", self.knowledge.vocabulary, tools=_READING_NOTES),
+            SessionFilesFact(self.memory.session_files),
+            WorkspaceMessage(lambda: self.state.runtime.prompt.parts.workspace_message),
+            AgentsMd(taint.files, self._agents_md),
+        )
+
+    def _agents_md(self, workspace: Path) -> AgentsMdSettings:
+        runtime = self.state.runtime
+        roots = (runtime.workspace, *runtime.workspace_roots)
+        return AgentsMdSettings(
+            is_on=runtime.prompt.parts.agents_md,
+            rules=path_rules(self.state.policy, workspace=workspace, home=runtime.home),
+            roots=tuple(root.resolve() for root in roots),
+        )
 
     def _hooks(self, taint: TaintBook) -> Hooks:
         # Not isolated, but bounded, and killed by the emergency stop like everything else.
@@ -466,7 +435,7 @@ class Daemon:
         preloader.start(self.background.watch)
         self._stack.push_async_callback(preloader.close)
 
-    async def _begin_notices(self, redactor: Redactor) -> None:
+    async def _begin_notices(self) -> None:
         """Begin to tell people who look elsewhere, where the config says how."""
         notify, security = self.loaded.config.notify, self.loaded.config.security
         if not (notify.desktop or notify.command or notify.webhook or notify.webhook_env):
@@ -479,7 +448,7 @@ class Daemon:
             _log.warning("no notifications by webhook: %s", error.message)
             address = ""
         channels = channels_of(notify, address, security.allowed_addresses, self._environ)
-        notifier = Notifier(channels, redact=redactor.text, after_s=notify.after_s)
+        notifier = Notifier(channels, redact=self.redactor.text, after_s=notify.after_s)
         await notifier.start(self.background.watch)
         self._stack.push_async_callback(notifier.close)
         self.hub.add_listener(notifier.note)
@@ -495,12 +464,20 @@ class Daemon:
         )
         self.keeper.start(self.background.watch)
         self._stack.push_async_callback(self.keeper.close)
-        self.metrics = self._metrics()
+        self.metrics = DaemonMetrics(
+            activity=self.activity,
+            engine=self.engine,
+            inbox=self.inbox,
+            approvals=self.approvals,
+            estop=self.estop,
+            chain=check_of(self.chain, self.anchor, self.memory.ledger, self._stack),
+            mcp_servers=self.mcp.health,
+        )
         log = MetricsLog(self.metrics.report)
         log.start(self.background.watch)
         self._stack.push_async_callback(log.close)
 
-    async def _begin_index(self, redactor: Redactor) -> None:
+    async def _begin_index(self) -> None:
         """Begin to search by meaning, too, where the config names a model; or end what was."""
         named = self.loaded.config.memory.embedding
         if not named:
@@ -511,7 +488,7 @@ class Daemon:
         embedder = NamedEmbedder(
             named,
             providers=lambda: self.state.providers,
-            redact=redactor.text,
+            redact=self.redactor.text,
             is_stopped=self.estop.is_set,
         )
         self.meaning = index = MeaningIndex(
@@ -553,23 +530,22 @@ class Daemon:
         registry.elsewhere = self.mcp.directory
         return registry
 
-    def _open_to_clients(self, dispatcher: Dispatcher) -> None:
+    def _open_to_clients(self) -> None:
         """Make what clients call beside turns."""
-        self.calls = Calls(dispatcher, self.person, lambda: self.state.runtime, self.hub)
+        self.calls = Calls(self._dispatcher, self.person, lambda: self.state.runtime, self.hub)
         self.tool_clients = ToolClients(
             self.registry,
             calls=self.calls,
             book=self.inbox.book,
             settings=lambda: self.state.runtime,
         )
-        self.housekeeping = _housekeeping_of(self.inbox, self.memory)
 
-    def _late_answers(self, redactor: Redactor) -> LateAnswers:
+    def _late_answers(self) -> LateAnswers:
         return LateAnswers(
             self.memory,
             self.inbox,
             estop=self.estop,
-            redactor=redactor,
+            redactor=self.redactor,
             receipt_of=self._receipt,
             is_key_in_force=lambda key: self.keys.left_s(key) != 0.0,
         )
@@ -584,17 +560,6 @@ class Daemon:
         mode = self.loaded.config.security.sandbox  # another one takes a restart
         settings = sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
         return msgspec.structs.replace(settings, umask=self._umask, devices=self._devices)
-
-    def _metrics(self) -> DaemonMetrics:
-        return DaemonMetrics(
-            activity=self.activity,
-            engine=self.engine,
-            inbox=self.inbox,
-            approvals=self.approvals,
-            estop=self.estop,
-            chain=check_of(self.chain, self.anchor, self.memory.ledger, self._stack),
-            mcp_servers=self.mcp.health,
-        )
 
     @property
     def sandbox_level(self) -> str:
