@@ -17,14 +17,14 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 388,
     "files of clawctl": 123,
-    "code lines of clawd": 76_600,
+    "code lines of clawd": 76_300,
     "code lines of clawctl": 20_300,
-    "modules with one importer": 123,
+    "modules with one importer": 122,
     "modules with one importer, under 60 code lines": 4,
     "import lines, percent of code": 8.3,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
-    "parameters that are a Callable": 246,
+    "parameters that are a Callable": 245,
     "classes with more than 12 fields": 52,
     "public class names that stand in two files or more": 2,
 }

@@ -18,7 +18,7 @@ from clawctl.model_catalogue import (
     read_rate,
 )
 from clawctl.modelfile import is_remote
-from clawd.providers.toolcalls.detect import FAMILIES
+from clawd.providers.toolcalls.families import FAMILIES
 from tests.support.model_server import hub_document, model_bytes, model_server
 
 pytestmark = pytest.mark.usefixtures("own_home")

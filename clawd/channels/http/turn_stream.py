@@ -15,7 +15,8 @@ import msgspec
 from clawd.channels.http.model_api import GatewayEvent, SideEvent
 from clawd.errors import BusyError, ClawError
 from clawd.providers.base import Delta, Evaluated, Failed, Finished, Text, Usage
-from clawd.providers.toolcalls.detect import CALL_MARKERS, looks_like_call
+from clawd.providers.toolcalls.detect import looks_like_call
+from clawd.providers.toolcalls.families import CALL_MARKERS
 from clawd.runtime.inbox import CANCEL_LIMIT_S, Ticket
 from clawd.wire.events import (
     ApprovalRequested,

@@ -1,8 +1,6 @@
 """Chooses the parser for a model by its chat template, and reads a call that is the whole answer.
 
-The table says which template belongs to which family, in the order in which it is asked; Hermes is
-for those that no family knows. Whatever its family's form is, a model may write bare JSON, or JSON
-in a fence, as its whole answer:
+Whatever its family's form is, a model may write bare JSON, or JSON in a fence, as its whole answer:
 
     {"name": "file_list", "arguments": {"path": "src"}}
 
@@ -18,233 +16,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from clawd.engine.call_frame import HERMES
 from clawd.providers.base import EFFORT, SWITCHES, CallDelta, Text
-from clawd.providers.toolcalls import (
-    dialect_families,
-    framed,
-    harmony,
-    json_families,
-    xml_calls,
-)
 from clawd.providers.toolcalls.base import (
-    Family,
     Frames,
     ParsedCall,
     ParsedDelta,
     ParserFactory,
     ParserOptions,
     ToolCallParser,
-    always,
     answer_calls,
 )
-
-_HERMES = "<tool_call>"
-
-
-def _is_harmony(template: str) -> bool:
-    return harmony.CHANNEL in template and "<|message|>" in template and "<|start|>" in template
-
-
-def _is_gemma4(template: str) -> bool:
-    return "<|tool_call>" in template and "<tool_call|>" in template
-
-
-def _is_function_gemma(template: str) -> bool:
-    return "<start_function_call>" in template
-
-
-def _is_gemma(template: str) -> bool:
-    return "<start_of_turn>" in template
-
-
-def _is_command_marked(template: str) -> bool:
-    return json_families.START_ACTION in template
-
-
-def _is_command_fenced(template: str) -> bool:
-    return "<|CHATBOT_TOKEN|>" in template
-
-
-def _is_lfm2(template: str) -> bool:
-    lists = ("<|tool_list_start|>", "List of tools: [")
-    return json_families.LFM2_OPEN in template or any(start in template for start in lists)
-
-
-def _is_functionary32(template: str) -> bool:
-    return ">>>all" in template and "recipient" in template
-
-
-def _is_functionary31(template: str) -> bool:
-    is_call = json_families.FUNCTIONARY_OPEN in template and "</function>" in template
-    return is_call and "<parameter=" not in template
-
-
-def _is_apertus(template: str) -> bool:
-    return json_families.APERTUS_OPEN in template
-
-
-def _is_minicpm(template: str) -> bool:
-    return "<function name=" in template and "<param name=" in template
-
-
-def _is_other(template: str) -> bool:
-    return bool(template) and _HERMES not in template
-
-
-FAMILIES: tuple[Family, ...] = (
-    *framed.FRAMED,
-    *json_families.EARLY,
-    Family(
-        "seed-oss",
-        xml_calls.matches_seed_oss,
-        xml_calls.make_seed_oss,
-        always(*xml_calls.SEED_OSS_FRAMES),
-        xml_calls.SEED_OSS_THOUGHTS,
-    ),
-    Family(
-        "minimax-m2",
-        xml_calls.matches_minimax_m2,
-        xml_calls.make_minimax_m2,
-        always(xml_calls.MINIMAX_M2_FRAME),
-    ),
-    Family(
-        "deepseek",
-        dialect_families.matches_deepseek,
-        dialect_families.make_deepseek,
-        dialect_families.deepseek_frames,
-    ),
-    Family(
-        "kimi-k2",
-        dialect_families.matches_kimi_k2,
-        dialect_families.make_kimi_k2,
-        always(*dialect_families.KIMI_K2_FRAMES),
-    ),
-    Family(
-        "hunyuan",
-        dialect_families.matches_hunyuan,
-        dialect_families.make_hunyuan,
-        always(dialect_families.HUNYUAN_FRAME),
-        dialect_families.HUNYUAN_THOUGHTS,
-    ),
-    Family(
-        "glm",
-        dialect_families.matches_glm,
-        dialect_families.make_glm,
-        always(dialect_families.GLM_FRAME),
-    ),
-    Family(
-        "qwen3-coder",
-        xml_calls.matches_qwen3_coder,
-        xml_calls.make_qwen3_coder,
-        always(*xml_calls.QWEN3_CODER_FRAMES),
-    ),
-    Family(
-        "mistral",
-        dialect_families.matches_mistral,
-        dialect_families.make_mistral,
-        dialect_families.mistral_frames,
-        dialect_families.MISTRAL_THOUGHTS,
-    ),
-    Family(
-        "llama3",
-        dialect_families.matches_llama3,
-        dialect_families.make_llama3,
-        always(*dialect_families.LLAMA3_FRAMES),
-    ),
-    Family("harmony", _is_harmony, harmony.make, always(*harmony.FRAMES), harmony.THOUGHTS),
-    Family(
-        "gemma 4",
-        _is_gemma4,
-        json_families.make_gemma4,
-        always(json_families.GEMMA4_FRAME),
-        json_families.GEMMA_THOUGHTS,
-    ),
-    Family(
-        "functiongemma",
-        _is_function_gemma,
-        json_families.make_function_gemma,
-        always(json_families.FUNCTION_GEMMA_FRAME),
-    ),
-    Family(
-        "gemma",
-        _is_gemma,
-        json_families.make_gemma_asked,
-        always(*json_families.GEMMA_ASKED_FRAMES),
-    ),
-    Family(
-        "command",
-        _is_command_marked,
-        json_families.make_command_marked,
-        always(json_families.COMMAND_MARKED_FRAME),
-        json_families.COMMAND_R_THOUGHTS,
-    ),
-    Family(
-        "command r+",
-        _is_command_fenced,
-        json_families.make_command_fenced,
-        always(json_families.COMMAND_FENCED_FRAME),
-    ),
-    Family("lfm2", _is_lfm2, json_families.make_lfm2, always(*json_families.LFM2_FRAMES)),
-    *json_families.LATE,
-    Family(
-        "apertus",
-        _is_apertus,
-        json_families.make_apertus,
-        always(json_families.APERTUS_FRAME),
-        json_families.APERTUS_THOUGHTS,
-        hides_calls=False,
-    ),
-    Family("minicpm", _is_minicpm, json_families.make_minicpm, always(json_families.MINICPM_FRAME)),
-    Family(
-        "functionary 3.2",
-        _is_functionary32,
-        json_families.make_functionary32,
-        always(*json_families.FUNCTIONARY32_FRAMES),
-    ),
-    Family(
-        "functionary 3.1",
-        _is_functionary31,
-        json_families.make_functionary31,
-        always(json_families.FUNCTIONARY31_FRAME),
-    ),
-    Family(
-        "generic",
-        _is_other,
-        json_families.make_generic_json,
-        always(*json_families.GENERIC_JSON_FRAMES),
-    ),
-    Family("hermes", lambda _template: True, json_families.make_hermes, always(HERMES)),
-)
-CALL_MARKERS: tuple[str, ...] = tuple(
-    dict.fromkeys(
-        (
-            json_families.HERMES_OPEN,
-            *xml_calls.SEED_OSS_OPENINGS,
-            *xml_calls.MINIMAX_M2_OPENINGS,
-            *dialect_families.DEEPSEEK_OPENINGS,
-            *dialect_families.KIMI_K2_OPENINGS,
-            *dialect_families.GLM_OPENINGS,
-            *xml_calls.QWEN3_CODER_OPENINGS,
-            *dialect_families.MISTRAL_OPENINGS,
-            *dialect_families.LLAMA3_OPENINGS,
-            *json_families.CALL_MARKERS,
-            *framed.CALL_MARKERS,
-            json_families.APERTUS_OPEN,
-            json_families.START_ACTION,
-            json_families.FUNCTIONARY_OPEN,
-            json_families.GEMMA_OPEN,
-            json_families.START_CALL,
-            json_families.TOOL_CODE,
-            json_families.GENERIC_OPENS[1],
-            json_families.LFM2_OPEN,
-            json_families.MINICPM_OPEN,
-            " to=functions.",
-        )
-    )
-)
-"""What opens a call in any of these formats: text that holds one and no call was to be one."""
-
+from clawd.providers.toolcalls.families import CALL_MARKERS, family_for
+from clawd.providers.toolcalls.forms import HERMES_FORM
+from clawd.providers.toolcalls.marked import marked_parser
 
 _MODELS = 16
 _ENDS_OF_MESSAGES = frozenset({"<|end|>", "<|eom|>", "<|close|>think<|sep|>"})
@@ -265,12 +49,8 @@ class Habits(NamedTuple):
 
 
 def detect(template: str) -> ParserFactory:
-    """Return what makes the parser for the answers of a model with this chat template.
-
-    A model without a template of its own is parsed as Hermes: that is what the built-in fallback
-    template asks for.
-    """
-    family = _family(template)
+    """Return what makes the parser for the answers of a model with this chat template."""
+    family = family_for(template)
     starts_in_reasoning = habits_of(template).starts_in_reasoning
 
     def make(options: ParserOptions) -> ToolCallParser:
@@ -286,10 +66,10 @@ def habits_of(template: str) -> Habits:
     """Return how a model with this chat template answers."""
     from clawd.providers.toolcalls.prompt_end import prompt_end  # a template engine, with a model
 
-    family = _family(template)
+    family = family_for(template)
     is_open = prompt_end(template).endswith(tuple(opening for opening, _ in family.thoughts))
     thoughts = family.thoughts if family.hides_calls else ()
-    return Habits(family.frames(template), thoughts, is_open)
+    return Habits(family.frames_of(template), thoughts, is_open)
 
 
 def habits_after(template: str, begun: str) -> Habits:
@@ -297,7 +77,7 @@ def habits_after(template: str, begun: str) -> Habits:
     habits = habits_of(template)
     if not begun:
         return habits
-    thoughts = _family(template).thoughts
+    thoughts = family_for(template).thoughts
     opened = max((begun.rfind(opening) for opening, _ in thoughts), default=-1)
     closed = max((begun.rfind(closing) for _, closing in thoughts), default=-1)
     return habits._replace(starts_in_reasoning=opened > closed)
@@ -305,7 +85,7 @@ def habits_after(template: str, begun: str) -> Habits:
 
 def habits_behind(template: str, end: str) -> Habits:
     """Return how a model answers a prompt that ends so, which its variables may have changed."""
-    openings = tuple(opening for opening, _ in _family(template).thoughts)
+    openings = tuple(opening for opening, _ in family_for(template).thoughts)
     return habits_of(template)._replace(starts_in_reasoning=end.rstrip().endswith(openings))
 
 
@@ -316,7 +96,7 @@ def out_of_reasoning(template: str, begun: str) -> str:
     """
     from clawd.providers.toolcalls.prompt_end import prompt_end
 
-    family = _family(template)
+    family = family_for(template)
     end = prompt_end(template) if begun and habits_of(template).starts_in_reasoning else ""
     for opening, closing in family.thoughts:
         if end.endswith(opening) and closing not in begun:
@@ -330,7 +110,7 @@ def parser_of(template: str, options: ParserOptions, habits: Habits) -> ToolCall
     In every family an answer that is a call of an offered tool and nothing else is that call.
     """
     starts = habits.starts_in_reasoning
-    parser = _family(template).make(msgspec.structs.replace(options, starts_in_reasoning=starts))
+    parser = family_for(template).make(msgspec.structs.replace(options, starts_in_reasoning=starts))
     return _WholeAnswer(parser, options) if options.calls and options.schemas else parser
 
 
@@ -339,7 +119,7 @@ def also_in_tags(parser: ToolCallParser, options: ParserOptions) -> ToolCallPars
 
     For prompts that ask for them because the chat template could not be used.
     """
-    return _Chained(parser, json_families.make_hermes(options))
+    return _Chained(parser, marked_parser(options, HERMES_FORM))
 
 
 class _Chained:
@@ -376,12 +156,12 @@ class _Chained:
 
 def family_of(template: str) -> str:
     """Return the name of the first family whose template this is; `hermes` for none of them."""
-    return _family(template).name
+    return family_for(template).name
 
 
 def thoughts_of(template: str) -> tuple[tuple[str, str], ...]:
     """Return the markers around reasoning in answers under a chat template."""
-    return _family(template).thoughts
+    return family_for(template).thoughts
 
 
 @lru_cache(maxsize=_MODELS)
@@ -408,10 +188,6 @@ def end_of_thought(template: str, prompt_end: str, written: str) -> str:
 def looks_like_call(text: str) -> bool:
     """Say whether an answer's text holds a call that could not be parsed."""
     return any(marker in text for marker in CALL_MARKERS)
-
-
-def _family(template: str) -> Family:
-    return next(family for family in FAMILIES if family.matches(template))
 
 
 _LANGUAGES = ("json", "tool_call", "tool_code", "")

@@ -20,19 +20,17 @@ import re
 from functools import partial
 from typing import Any
 
-from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm, json_call
+from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.base import (
     THINK,
-    Family,
     ParsedCall,
     ParserOptions,
     ToolCallParser,
-    always,
     json_calls,
     object_arguments,
 )
 from clawd.providers.toolcalls.literals import Arguments, accepted_by, typed
-from clawd.providers.toolcalls.marked import CallForm, Mark, marked_parser
+from clawd.providers.toolcalls.marked import CallForm, Mark
 from clawd.providers.toolcalls.pull_parser import (
     CallDialect,
     Markers,
@@ -46,7 +44,7 @@ from clawd.providers.toolcalls.xml_calls import Tags, XmlReader
 
 # --- Kimi K3
 
-_CALL, _CALL_END = '<|open|>call tool="', "<|close|>call<|sep|>"
+KIMI_CALL, KIMI_CALL_END = '<|open|>call tool="', "<|close|>call<|sep|>"
 _CALL_HEAD = re.compile(r'([^"]+)"[^<]*<\|sep\|>')
 _ARGUMENT = re.compile(
     r'\s*<\|open\|>argument key="([^"]*)"(?: type="(\w*)")?<\|sep\|>'
@@ -54,16 +52,16 @@ _ARGUMENT = re.compile(
     re.DOTALL,
 )
 _OBJECT = re.compile(r"\s*<\|open\|>json[^<]*<\|sep\|>(.*?)<\|close\|>json<\|sep\|>\s*", re.DOTALL)
-_K3_THOUGHTS = ("<|open|>think<|sep|>", "<|close|>think<|sep|>")
+KIMI_K3_THOUGHTS = ("<|open|>think<|sep|>", "<|close|>think<|sep|>")
 
 
 def _kimi_call(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     head = _CALL_HEAD.match(text)
     name = html.unescape(head[1]) if head else ""
     # Without its end a call may lack arguments: nothing else tells that it is whole.
-    if head is None or not is_name(name) or not text.endswith(_CALL_END):
+    if head is None or not is_name(name) or not text.endswith(KIMI_CALL_END):
         return None
-    body = text[head.end() :].removesuffix(_CALL_END)
+    body = text[head.end() :].removesuffix(KIMI_CALL_END)
     if whole := _OBJECT.fullmatch(body):
         written = object_arguments(whole[1].encode("utf-8", "surrogatepass"))
         return [ParsedCall(name, written)] if written is not None else None
@@ -79,7 +77,7 @@ def _kimi_call(text: str, options: ParserOptions) -> list[ParsedCall] | None:
 
 
 KIMI_K3 = CallForm(
-    marks=(Mark(_CALL, "", partial(XmlBody, _CALL_END), _kimi_call),),
+    marks=(Mark(KIMI_CALL, "", partial(XmlBody, KIMI_CALL_END), _kimi_call),),
     drops=(
         "<|open|>response<|sep|>",
         "<|close|>response<|sep|>",
@@ -88,13 +86,13 @@ KIMI_K3 = CallForm(
         "<|close|>message<|sep|>",
         "<|end_of_msg|>",
     ),
-    thoughts=_K3_THOUGHTS,
+    thoughts=KIMI_K3_THOUGHTS,
     endings=("<|open|>response<|sep|>", "<|open|>tools<|sep|>"),
 )
 
 # --- Muse
 
-_MUSE = Tags(
+MUSE = Tags(
     sections=("<atem:function_calls>",),
     section_ends=("</atem:function_calls>",),
     call="<atem:invoke",
@@ -107,12 +105,12 @@ _TURN = Markers("<|start|>assistant")
 _TO = Markers("to=")
 _MESSAGE = Markers("<|message|>")
 _ENDS = Markers("<|eom|>", "<|eot|>")
-_SECTION = Markers(*_MUSE.sections)
+_SECTION = Markers(*MUSE.sections)
 
 
 def make_muse(options: ParserOptions) -> ToolCallParser:
     """Return the parser of one answer of Muse."""
-    tagged = XmlReader(_MUSE, options.schemas)
+    tagged = XmlReader(MUSE, options.schemas)
 
     def read(source: Source, _marker: str) -> Reading[None]:
         """Read messages, each to a recipient; what has none is text."""
@@ -133,7 +131,7 @@ def make_muse(options: ParserOptions) -> ToolCallParser:
             if options.calls and not is_thought and recipient.strip() != "user":
                 section = yield from source.one_of(_SECTION)
                 yield from tagged.read(source, section)
-                source.drop_cut(*_MUSE.sections, _MUSE.call)
+                source.drop_cut(*MUSE.sections, MUSE.call)
             take = source.out.add_reasoning if is_thought else source.out.add_text
             take(source.unclaimed())
             end = yield from source.pour(_ENDS, take)
@@ -145,7 +143,7 @@ def make_muse(options: ParserOptions) -> ToolCallParser:
 
 _MUSE_KEY = '<atem:parameter name="%key%">'
 # What the model writes by itself names the tool before the text as well, which no frame can say.
-_MUSE_FRAME = CallFrame(
+MUSE_FRAME = CallFrame(
     call='<atem:invoke name="%name%">%ws%%arguments%%ws%</atem:invoke>',
     opening=" to=functions<|message|><atem:function_calls>%ws%",
     separator="%ws%",
@@ -159,11 +157,11 @@ _MUSE_FRAME = CallFrame(
 
 # --- MiniMax M3
 
-_N = "]<]minimax[>["
+NAMESPACE = "]<]minimax[>["
 _INVOKE = re.compile(r'invoke name="([^"]+)"')
 _ITEM = "item"
 _MAX_DEPTH = 32
-_M3_THOUGHTS = ("<mm:think>", "</mm:think>")
+MINIMAX_M3_THOUGHTS = ("<mm:think>", "</mm:think>")
 
 
 class _Tag:
@@ -214,7 +212,7 @@ def _minimax_tags(text: str) -> list[_Tag]:
     """Return the `invoke` tags of a section, none where any tag in it is malformed."""
     found: list[_Tag] = []
     top: list[_Tag] = []
-    for piece in text.split(_N)[1:]:
+    for piece in text.split(NAMESPACE)[1:]:
         name, is_tag, after = piece.removeprefix("<").partition(">")
         is_end = name.startswith("/")
         if not is_tag or not piece.startswith("<") or len(top) > _MAX_DEPTH:
@@ -246,39 +244,14 @@ def _minimax_call(tag: _Tag, options: ParserOptions) -> ParsedCall | None:
 
 MINIMAX_M3 = CallForm(
     marks=(
-        Mark(f"{_N}<tool_call>", "", partial(XmlBody, f"{_N}</tool_call>"), _minimax_calls),
+        Mark(
+            f"{NAMESPACE}<tool_call>",
+            "",
+            partial(XmlBody, f"{NAMESPACE}</tool_call>"),
+            _minimax_calls,
+        ),
         Mark("<tool_call>", "</tool_call>", JsonBody, json_calls),
     ),
     drops=("[e~[", "</mm:think>"),
-    leading=(_M3_THOUGHTS, THINK),
+    leading=(MINIMAX_M3_THOUGHTS, THINK),
 )
-
-
-FRAMED: tuple[Family, ...] = (
-    Family(
-        "kimi-k3",
-        lambda template: "<|open|>" in template and "'call'" in template,
-        partial(marked_parser, form=KIMI_K3),
-        # What the model writes by itself has a type beside each key, which no frame can say.
-        always(
-            CallFrame(
-                call=f'{_CALL}%name%" index="%digits%"<|sep|><|open|>json type="object"<|sep|>'
-                f"%arguments%<|close|>json<|sep|>{_CALL_END}",
-                opening="<|open|>tools<|sep|>",
-                separator="",
-                closing="<|close|>tools<|sep|>",
-            )
-        ),
-        (_K3_THOUGHTS,),
-    ),
-    Family("muse", lambda template: "<atem:invoke" in template, make_muse, always(_MUSE_FRAME)),
-    Family(
-        "minimax-m3",
-        lambda template: _N in template,
-        partial(marked_parser, form=MINIMAX_M3),
-        # A frame cannot close a tag by the name of its key.
-        always(CallFrame(call=f"<tool_call>%ws%{json_call()}%ws%</tool_call>", separator="%ws%")),
-        (_M3_THOUGHTS,),
-    ),
-)
-CALL_MARKERS = (_CALL, *_MUSE.sections, f"{_N}<tool_call>")

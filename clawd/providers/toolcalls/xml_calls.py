@@ -249,11 +249,6 @@ QWEN3_CODER_OPENINGS = (*QWEN3_CODER_TAGS.sections, QWEN3_CODER_TAGS.call)
 QWEN3_CODER_FRAMES = (tag_frame(QWEN3_CODER_TAGS), tag_frame(QWEN3_CODER_TAGS, None))
 
 
-def matches_qwen3_coder(template: str) -> bool:
-    """Say whether a chat template asks for this format."""
-    return all(tag in template for tag in ("<tool_call>", "<function=", "<parameter="))
-
-
 def make_qwen3_coder(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
@@ -280,11 +275,6 @@ SEED_OSS_OPENINGS = (*SEED_OSS_TAGS.sections, SEED_OSS_TAGS.call)
 SEED_OSS_FRAMES = (tag_frame(SEED_OSS_TAGS), tag_frame(SEED_OSS_TAGS, None))
 
 
-def matches_seed_oss(template: str) -> bool:
-    """Say whether a chat template asks for this format."""
-    return "<seed:tool_call>" in template
-
-
 def make_seed_oss(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
@@ -309,12 +299,6 @@ MINIMAX_M2_TAGS = Tags(
 )
 MINIMAX_M2_OPENINGS = MINIMAX_M2_TAGS.sections
 MINIMAX_M2_FRAME = tag_frame(MINIMAX_M2_TAGS)
-_NEXT_GENERATION = "]<]minimax[>["
-
-
-def matches_minimax_m2(template: str) -> bool:
-    """Say whether a chat template asks for this format."""
-    return "<minimax:tool_call>" in template and _NEXT_GENERATION not in template
 
 
 def make_minimax_m2(options: ParserOptions) -> ToolCallParser:

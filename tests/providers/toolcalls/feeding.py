@@ -12,7 +12,6 @@ import pytest
 from clawd.providers.base import CallAssembler, CallDelta, Text
 from clawd.providers.toolcalls import (
     harmony,
-    json_families,
 )
 from clawd.providers.toolcalls.base import (
     ParsedDelta,
@@ -20,7 +19,7 @@ from clawd.providers.toolcalls.base import (
     ParserOptions,
     ToolCallParser,
 )
-from clawd.providers.toolcalls.detect import FAMILIES
+from clawd.providers.toolcalls.families import FAMILIES
 from clawd.wire.events import ReasoningDelta
 from tests.support.rows import thorough
 
@@ -40,19 +39,19 @@ NEWER = (
 )
 # By transcript file and, where a family writes in several ways, the parser a transcript names.
 PARSERS: dict[tuple[str, str], ParserFactory] = {
-    ("apertus", ""): json_families.make_apertus,
-    ("command_r", "fenced"): json_families.make_command_fenced,
-    ("command_r", "marked"): json_families.make_command_marked,
-    ("functionary", "v31"): json_families.make_functionary31,
-    ("functionary", "v32"): json_families.make_functionary32,
-    ("gemma", "asked"): json_families.make_gemma_asked,
-    ("gemma", "function"): json_families.make_function_gemma,
-    ("gemma", "native"): json_families.make_gemma4,
-    ("generic", ""): json_families.make_generic_json,
+    ("apertus", ""): MAKE["apertus"],
+    ("command_r", "fenced"): MAKE["command r+"],
+    ("command_r", "marked"): MAKE["command"],
+    ("functionary", "v31"): MAKE["functionary 3.1"],
+    ("functionary", "v32"): MAKE["functionary 3.2"],
+    ("gemma", "asked"): MAKE["gemma"],
+    ("gemma", "function"): MAKE["functiongemma"],
+    ("gemma", "native"): MAKE["gemma 4"],
+    ("generic", ""): MAKE["generic"],
     ("granite", ""): MAKE["granite"],
     ("harmony", ""): harmony.make,
-    ("lfm2", ""): json_families.make_lfm2,
-    ("minicpm", ""): json_families.make_minicpm,
+    ("lfm2", ""): MAKE["lfm2"],
+    ("minicpm", ""): MAKE["minicpm"],
     ("nemotron", ""): MAKE["nemotron"],
     ("phi4", ""): MAKE["phi-4"],
     **{("newer", name): MAKE[name] for name in NEWER},

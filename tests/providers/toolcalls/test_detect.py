@@ -6,13 +6,13 @@ from clawd.engine.embedded import embedded_model_path
 from clawd.providers.base import Text
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import (
-    FAMILIES,
     detect,
     family_of,
     habits_of,
     looks_like_call,
     thinking_variables,
 )
+from clawd.providers.toolcalls.families import FAMILIES
 from clawd.providers.toolcalls.prompt_end import prompt_end
 from clawd.wire.events import ReasoningDelta
 from tests.providers.toolcalls.feeding import parse

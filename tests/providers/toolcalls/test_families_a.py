@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clawd.providers.base import CallDelta, Text
 from clawd.providers.toolcalls.base import ParsedDelta, ParserFactory, ParserOptions, ToolCallParser
-from clawd.providers.toolcalls.detect import CALL_MARKERS, FAMILIES
+from clawd.providers.toolcalls.families import CALL_MARKERS, FAMILIES
 from clawd.wire.events import ReasoningDelta
 from tests.providers.toolcalls.feeding import expect_linear
 from tests.support.rows import each_row, thorough

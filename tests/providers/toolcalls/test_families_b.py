@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 from clawd.providers.base import CallDelta, Text
-from clawd.providers.toolcalls import harmony, json_families
+from clawd.providers.toolcalls import harmony
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
-from clawd.providers.toolcalls.detect import CALL_MARKERS, FAMILIES
+from clawd.providers.toolcalls.detect import family_of
+from clawd.providers.toolcalls.families import CALL_MARKERS
 from clawd.wire.events import ReasoningDelta
 from tests.providers.toolcalls.feeding import EVERY_PARSER, FOLDER, MAKE, PARSERS, options, parse
 from tests.support.rows import each_row, thorough
@@ -69,10 +70,10 @@ def test_text_is_not_held_back_longer_than_a_marker_may_begin(make: ParserFactor
     [
         (MAKE["nemotron"], '<TOOLCALL>[{"name": "f"}]</TOOLCALL>'),
         (MAKE["granite"], '<|tool_call|>[{"name": "f"}]'),
-        (json_families.make_lfm2, "<|tool_call_start|>[f()]<|tool_call_end|>"),
-        (json_families.make_gemma4, "<|tool_call>call:f{}<tool_call|>"),
+        (MAKE["lfm2"], "<|tool_call_start|>[f()]<|tool_call_end|>"),
+        (MAKE["gemma 4"], "<|tool_call>call:f{}<tool_call|>"),
         (harmony.make, "<|channel|>commentary to=functions.f<|message|>{}<|call|>"),
-        (json_families.make_functionary32, "f\n{}"),
+        (MAKE["functionary 3.2"], "f\n{}"),
     ],
 )
 def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, whole: str) -> None:
@@ -137,4 +138,4 @@ def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, who
     ],
 )
 def test_a_template_tells_its_family(template: str, name: str) -> None:
-    assert next(family.name for family in FAMILIES if family.matches(template)) == name
+    assert family_of(template) == name

@@ -9,7 +9,8 @@ from clawd.engine.worker.grammar import GrammarPlan, GrammarPlanner, calls_rule
 from clawd.engine.worker.lark import Rules
 from clawd.engine.worker.plainchat import calls_in_frame
 from clawd.providers.toolcalls.base import ParserOptions
-from clawd.providers.toolcalls.detect import FAMILIES, detect, family_of, habits_of, parser_of
+from clawd.providers.toolcalls.detect import detect, family_of, habits_of, parser_of
+from clawd.providers.toolcalls.families import FAMILIES
 from tests.providers.toolcalls.feeding import Folded, parse
 from tests.support.grammar_text import GrammarText, compiled
 from tests.support.rows import each_row, thorough

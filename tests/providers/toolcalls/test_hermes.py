@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.providers.base import CallAssembler, CallDelta, Text
-from clawd.providers.toolcalls import json_families
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import detect, looks_like_call
 from clawd.wire.events import ReasoningDelta
-from tests.providers.toolcalls.feeding import expect_linear
+from tests.providers.toolcalls.feeding import MAKE, expect_linear
 from tests.support.rows import each_row, thorough
 
 TRANSCRIPTS: list[dict[str, Any]] = json.loads(
@@ -71,7 +70,7 @@ def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
 
 def parser_of(transcript: dict[str, Any]) -> ToolCallParser:
     starts = transcript.get("starts_in_reasoning", False)
-    return json_families.make_hermes(ParserOptions(starts_in_reasoning=starts))
+    return MAKE["hermes"](ParserOptions(starts_in_reasoning=starts))
 
 
 @each_row("transcript", TRANSCRIPTS, ids=lambda t: t["name"])
@@ -94,28 +93,28 @@ def test_any_text_in_any_pieces_adds_up_to_the_same(
 ) -> None:
     options = ParserOptions(calls=calls, starts_in_reasoning=starts)
     text = "".join(pieces)
-    whole = parse(json_families.make_hermes(options), [text])
-    assert parse(json_families.make_hermes(options), pieces) == whole
-    assert parse(json_families.make_hermes(options), list(text)) == whole
+    whole = parse(MAKE["hermes"](options), [text])
+    assert parse(MAKE["hermes"](options), pieces) == whole
+    assert parse(MAKE["hermes"](options), list(text)) == whole
 
 
 @given(pieces=PIECES)
 def test_a_text_without_calls_and_reasoning_is_left_as_it_is(pieces: list[str]) -> None:
     text = "".join(pieces)
-    content, reasoning, calls = parse(json_families.make_hermes(ParserOptions()), pieces)
+    content, reasoning, calls = parse(MAKE["hermes"](ParserOptions()), pieces)
     if not calls and "<think>" not in text:
         assert (content, reasoning) == (text, "")
 
 
 def test_text_is_not_held_back_longer_than_a_marker_may_begin() -> None:
-    parser = json_families.make_hermes(ParserOptions())
+    parser = MAKE["hermes"](ParserOptions())
     assert fold(parser.feed("Hello wor")) == ("Hello wor", "", [])
     assert fold(parser.feed("ld <")) == ("ld", "", [])
     assert fold(parser.feed("b> ")) == (" <b>", "", [])
 
 
 def test_a_call_comes_whole_and_as_soon_as_its_tag_is_closed() -> None:
-    parser = json_families.make_hermes(ParserOptions())
+    parser = MAKE["hermes"](ParserOptions())
     assert parser.feed('<tool_call>{"name": "f", "arguments": {"a": 1}}') == []
     assert parser.feed("</tool_call>") == [CallDelta(index=0, name="f", arguments='{"a": 1}')]
 
@@ -135,7 +134,7 @@ def test_a_call_comes_whole_and_as_soon_as_its_tag_is_closed() -> None:
     ids=["braces", "markers", "nesting", "angles", "blanks", "thoughts", "closing", "escapes"],
 )
 def test_hostile_text_takes_linear_time_and_raises_nothing(text: str) -> None:
-    expect_linear(lambda: json_families.make_hermes(ParserOptions()), text)
+    expect_linear(lambda: MAKE["hermes"](ParserOptions()), text)
 
 
 def test_without_tools_a_call_is_text_and_reasoning_is_still_split() -> None:

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 
 from clawd.providers.toolcalls import (
     harmony,
-    json_families,
 )
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
-from clawd.providers.toolcalls.detect import CALL_MARKERS
+from clawd.providers.toolcalls.families import CALL_MARKERS
 from tests.providers.toolcalls.feeding import EVERY_PARSER, MAKE, expect_linear, parse
 from tests.support.rows import each_row
 
@@ -92,40 +91,40 @@ def test_hostile_text_takes_linear_time_and_raises_nothing(make: ParserFactory, 
         (MAKE["nemotron"], "<TOOLCALL>[" + "{" * 50_000),
         (MAKE["nemotron"], '<TOOLCALL>[{"name": "f"}]' + " " * 50_000),
         (MAKE["granite"], '<|tool_call|>[{"name":"f","arguments":' + '{"a":' * 20_000),
-        (json_families.make_command_fenced, "Action:" * 15_000),
-        (json_families.make_command_fenced, "Action:```" + "a" * 50_000),
-        (json_families.make_functionary31, "<function=" * 5_000),
-        (json_families.make_functionary32, "a\n{}>>>" * 15_000),
-        (json_families.make_gemma4, '<|tool_call>call:f{a:<|"|>' + '<|"' * 15_000),
+        (MAKE["command r+"], "Action:" * 15_000),
+        (MAKE["command r+"], "Action:```" + "a" * 50_000),
+        (MAKE["functionary 3.1"], "<function=" * 5_000),
+        (MAKE["functionary 3.2"], "a\n{}>>>" * 15_000),
+        (MAKE["gemma 4"], '<|tool_call>call:f{a:<|"|>' + '<|"' * 15_000),
         (
-            json_families.make_gemma4,
+            MAKE["gemma 4"],
             "<|tool_call>call:f{" + "a:{" * 15_000 + "}" * 15_001 + "<tool_call|>",
         ),
         (
-            json_families.make_gemma4,
+            MAKE["gemma 4"],
             "<|tool_call>call:f{" + '<|"|>a<|"|>' * 5_000 + "}<tool_call|>",
         ),
-        (json_families.make_gemma_asked, "```tool_code\n" + "f(a=1)\n" * 15_000),
+        (MAKE["gemma"], "```tool_code\n" + "f(a=1)\n" * 15_000),
         (
-            json_families.make_lfm2,
+            MAKE["lfm2"],
             "<|tool_call_start|>[f(a=" + '"x" ' * 25_000 + ")]<|tool_call_end|>",
         ),
-        (json_families.make_lfm2, "<|tool_call_start|>[f(a=" + "[" * 50_000 + "]" * 50_000 + ")]"),
-        (json_families.make_lfm2, "<|tool_call_start|>[f(a=" + "-" * 50_000 + ")]"),
+        (MAKE["lfm2"], "<|tool_call_start|>[f(a=" + "[" * 50_000 + "]" * 50_000 + ")]"),
+        (MAKE["lfm2"], "<|tool_call_start|>[f(a=" + "-" * 50_000 + ")]"),
         (
-            json_families.make_minicpm,
+            MAKE["minicpm"],
             '<function name="f">' + '<param name="a"><![CDATA[x</param>' * 3_000,
         ),
         (
-            json_families.make_minicpm,
+            MAKE["minicpm"],
             '<function name="f">' + '<param name="a">x</param>' * 5_000 + "</function>",
         ),
         (harmony.make, "<|channel|>" * 5_000),
         (harmony.make, "<|start|>assistant" * 6_000),
         (harmony.make, "<|channel|>commentary to=f<|message|>" + "{" * 50_000),
         (harmony.make, "<|channel|>commentary to=f<|message|>" + " " * 50_000),
-        (json_families.make_generic_json, '{"name": "f", "arguments": {}}' * 4_000),
-        (json_families.make_generic_json, "```json" * 15_000),
+        (MAKE["generic"], '{"name": "f", "arguments": {}}' * 4_000),
+        (MAKE["generic"], "```json" * 15_000),
     ],
     ids=lambda value: repr(value[:30]) if isinstance(value, str) else value.__module__[24:],
 )

@@ -7,14 +7,14 @@ from clawd.engine.protocol import ChatCall
 from clawd.engine.worker.plainchat import calls_in_frame
 from clawd.providers.base import CallAssembler, CallDelta, Text, ToolCall
 from clawd.providers.toolcalls import (
-    dialect_families,
+    dialects,
     harmony,
-    json_families,
     xml_calls,
 )
 from clawd.providers.toolcalls.base import ParsedDelta, ParserFactory, ParserOptions
 from clawd.providers.toolcalls.detect import detect, habits_of
 from clawd.wire.events import ReasoningDelta, ToolDraft
+from tests.providers.toolcalls.feeding import MAKE
 from tests.providers.toolcalls.test_frames import SINGLE, TEMPLATES
 
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -26,18 +26,18 @@ OTHER = '{"name": "write", "arguments": {}}'
 
 # A family, what its model writes, and by which marks a leak is known.
 WRITTEN: dict[str, tuple[ParserFactory, str]] = {
-    "hermes": (json_families.make_hermes, f"Let me look.\n<tool_call>\n{CALL}\n</tool_call>"),
+    "hermes": (MAKE["hermes"], f"Let me look.\n<tool_call>\n{CALL}\n</tool_call>"),
     "hermes, two calls": (
-        json_families.make_hermes,
+        MAKE["hermes"],
         f"<think>so</think>\n<tool_call>\n{CALL}\n</tool_call>\n<tool_call>{OTHER}</tool_call>\nOk",
     ),
-    "generic, bare": (json_families.make_generic_json, CALL),
-    "generic, in a tag": (json_families.make_generic_json, f"I see. <tool_call>{CALL}</tool_call>"),
-    "llama": (dialect_families.make_llama3, BARE),
-    "llama, tagged": (dialect_families.make_llama3, f"<|python_tag|>{BARE}; {OTHER}<|eom_id|>"),
-    "mistral, a list": (dialect_families.make_mistral, f"[TOOL_CALLS][{CALL}, {OTHER}]</s>"),
+    "generic, bare": (MAKE["generic"], CALL),
+    "generic, in a tag": (MAKE["generic"], f"I see. <tool_call>{CALL}</tool_call>"),
+    "llama": (dialects.make_llama3, BARE),
+    "llama, tagged": (dialects.make_llama3, f"<|python_tag|>{BARE}; {OTHER}<|eom_id|>"),
+    "mistral, a list": (dialects.make_mistral, f"[TOOL_CALLS][{CALL}, {OTHER}]</s>"),
     "mistral, named": (
-        dialect_families.make_mistral,
+        dialects.make_mistral,
         f"Now: [TOOL_CALLS]look[CALL_ID]a1b2c3d4e[ARGS]{ARGUMENTS}",
     ),
 }
@@ -154,9 +154,7 @@ def test_h4_a_call_cut_at_any_character_is_never_run_with_less_and_is_no_text() 
 
 def test_h4_a_call_that_turns_out_broken_stays_one_whose_arguments_are_no_json() -> None:
     for body in ('{"name": "look", "arguments": {"path": src}}', '{"name": "look", "arguments": {'):
-        text, _, (call,) = folded(
-            told(json_families.make_hermes, ["<tool_call>", body, "</tool_call> after"])
-        )
+        text, _, (call,) = folded(told(MAKE["hermes"], ["<tool_call>", body, "</tool_call> after"]))
         assert "tool_call" not in text.replace("</tool_call> after", "")
         try:
             json.loads(call.arguments)
@@ -167,15 +165,15 @@ def test_h4_a_call_that_turns_out_broken_stays_one_whose_arguments_are_no_json()
 
 def test_h4_what_is_no_call_of_an_offered_tool_is_left_as_it_was() -> None:
     for make, text in (
-        (json_families.make_generic_json, '{"name": "Anna", "arguments": {"for": "peace"}}'),
-        (dialect_families.make_llama3, '{"name": "Anna", "parameters": {"for": "peace"}}'),
-        (json_families.make_generic_json, '{"answer": 42}'),
-        (json_families.make_hermes, "a < b and <tool"),
+        (MAKE["generic"], '{"name": "Anna", "arguments": {"for": "peace"}}'),
+        (dialects.make_llama3, '{"name": "Anna", "parameters": {"for": "peace"}}'),
+        (MAKE["generic"], '{"answer": 42}'),
+        (MAKE["hermes"], "a < b and <tool"),
     ):
         for pieces in ([text], list(text)):
             assert folded(told(make, pieces)) == (text, "", ())
     for text in ("I say <", "so [", '{"answer": 4', "x < y"):
-        assert folded(told(json_families.make_hermes, [text], is_cut=True)) == (text, "", ())
+        assert folded(told(MAKE["hermes"], [text], is_cut=True)) == (text, "", ())
     opened = "<|channel|>commentary to=functions.look <|constrain|>json<|message|>"
     addressed = " to=functions.look<|channel|>commentary json<|message|>"
     for head, start in ((opened, len(opened)), (addressed, len(" to="))):
@@ -241,7 +239,7 @@ IN_TAGS: dict[str, tuple[ParserFactory, str]] = {
         ),
     ),
     "deepseek v3.2": (
-        dialect_families.make_deepseek,
+        dialects.make_deepseek,
         tagged(
             '<｜DSML｜function_calls><｜DSML｜invoke name="|">@</｜DSML｜invoke>'
             "</｜DSML｜function_calls>",
@@ -250,7 +248,7 @@ IN_TAGS: dict[str, tuple[ParserFactory, str]] = {
         ),
     ),
     "glm": (
-        dialect_families.make_glm,
+        dialects.make_glm,
         f"<think>so</think><tool_call>look\n{GLM_PAIRS}</tool_call>",
     ),
 }
@@ -293,7 +291,7 @@ def told_of(make: ParserFactory, text: str, schemas: dict[str, Any]) -> list[Par
 def test_h4_drafts_show_what_is_written_and_change_nothing_of_what_comes_of_it() -> None:
     written = {**WRITTEN, **IN_TAGS}
     broken = '<tool_call>{"name": "look", "arguments": {"path": src}}</tool_call> after'
-    written["hermes, broken"] = (json_families.make_hermes, broken)
+    written["hermes, broken"] = (MAKE["hermes"], broken)
     schemas = {"look": TYPED, "write": SCHEMA}
     for name, (make, text) in written.items():
         for given in (text, text[: len(text) // 2]):

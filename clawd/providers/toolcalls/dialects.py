@@ -115,11 +115,6 @@ _FENCED, _PLAIN = (
 )
 
 
-def matches_deepseek(template: str) -> bool:
-    """Say whether a chat template asks for one of these formats."""
-    return any(mark in template for mark in ("<｜tool▁calls▁begin｜>", "｜DSML｜"))
-
-
 def deepseek_frames(template: str) -> tuple[CallFrame, ...]:
     """Return how calls are written: as tags, in a fence (R1), or plainly."""
     if "｜DSML｜" in template:
@@ -241,19 +236,9 @@ class _Tags:
 
 
 _GLM, _HUNYUAN = _Tags(), _Tags(":opensource")
-GLM_OPENINGS = (_GLM.call, *_HUNYUAN.sections)
+GLM_OPENINGS, HUNYUAN_OPENINGS = (_GLM.call,), _HUNYUAN.sections
 GLM_FRAME, HUNYUAN_FRAME = _GLM.frame(), _HUNYUAN.frame()
 HUNYUAN_THOUGHTS = (("<think:opensource>", "</think:opensource>"), THINK)
-
-
-def matches_glm(template: str) -> bool:
-    """Say whether a chat template asks for this format."""
-    return "<arg_key>" in template and "<tool_call>" in template
-
-
-def matches_hunyuan(template: str) -> bool:
-    """Return whether a chat template asks for Hunyuan's form."""
-    return "<tool_sep" in template and "<arg_key" in template
 
 
 def make_glm(options: ParserOptions) -> ToolCallParser:
@@ -371,11 +356,6 @@ KIMI_K2_FRAMES = (
 )
 
 
-def matches_kimi_k2(template: str) -> bool:
-    """Say whether a chat template asks for this format."""
-    return "<|tool_calls_section_begin|>" in template or "<|im_middle|>" in template
-
-
 def make_kimi_k2(options: ParserOptions) -> ToolCallParser:
     """Return a parser for one answer."""
     return PullParser(
@@ -450,14 +430,6 @@ LLAMA3_FRAMES = (
     CallFrame(call=_LLAMA3_FRAME, opening=_TAG, separator="; ", marker=f"{_TAG}{{"),
 )
 """What stands behind the tag and is no object, a built-in tool's call, is left free."""
-
-
-def matches_llama3(template: str) -> bool:
-    """Say whether a chat template asks for this format and for no other one."""
-    others = ("<tool_call>", "<function=", "<TOOLCALL>", ">>>", "<｜tool▁calls▁begin｜>")
-    return any(mark in template for mark in (_TAG, "Environment: ipython")) and not any(
-        mark in template for mark in others
-    )
 
 
 def make_llama3(options: ParserOptions) -> ToolCallParser:
@@ -574,11 +546,6 @@ _NAMED, _WITH_ID = (
     )
     for call_id in ("", f"{_CALL_ID}%id%")
 )
-
-
-def matches_mistral(template: str) -> bool:
-    """Say whether a chat template asks for one of these formats."""
-    return "[TOOL_CALLS]" in template
 
 
 def mistral_frames(template: str) -> tuple[CallFrame, ...]:

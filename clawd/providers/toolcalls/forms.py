@@ -59,21 +59,16 @@ from clawd.engine.call_frame import (
 )
 from clawd.providers.toolcalls.base import (
     THINK,
-    Family,
-    Frames,
     ParsedCall,
     ParserOptions,
-    ToolCallParser,
     action_calls,
-    always,
     answer_calls,
     json_calls,
     keyed_calls,
     object_arguments,
-    preferring,
 )
 from clawd.providers.toolcalls.literals import KEYWORDS, Arguments, gemma_calls, python_calls
-from clawd.providers.toolcalls.marked import CallForm, Mark, marked_parser
+from clawd.providers.toolcalls.marked import CallForm, Mark
 from clawd.providers.toolcalls.scanners import (
     FencedJson,
     JsonBody,
@@ -85,12 +80,7 @@ from clawd.providers.toolcalls.scanners import (
 
 HERMES_OPEN = "<tool_call>"
 MARK = Mark(HERMES_OPEN, "</tool_call>", partial(JsonBody, "{"), json_calls)
-_HERMES_FORM = CallForm(marks=(MARK,))
-
-
-def make_hermes(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer."""
-    return marked_parser(options, _HERMES_FORM)
+HERMES_FORM = CallForm(marks=(MARK,))
 
 
 GENERIC_OPENS = ("```json", "```tool_call", "<tool_call>")
@@ -99,14 +89,14 @@ _GENERIC_MARKS = (
     Mark(GENERIC_OPENS[1], "```", JsonBody, json_calls),
     Mark(GENERIC_OPENS[2], "</tool_call>", JsonBody, json_calls),
 )
-_GENERIC_JSON_FORM = CallForm(
+GENERIC = CallForm(
     marks=(Mark("", "", JsonBody, answer_calls, repeats=True), *_GENERIC_MARKS),
     drops=("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"),
 )
 BARE_FRAME = CallFrame(
     call=json_call(), separator="%ws%", marker='{"name": %"name"%', at_start=True
 )
-GENERIC_JSON_FRAMES = (
+GENERIC_FRAMES = (
     BARE_FRAME,
     HERMES,
     CallFrame(
@@ -117,14 +107,9 @@ GENERIC_JSON_FRAMES = (
 )
 
 
-def make_generic_json(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer."""
-    return marked_parser(options, _GENERIC_JSON_FORM)
-
-
 APERTUS_OPEN = "<|tools_prefix|>"
 APERTUS_THOUGHTS = (("<|inner_prefix|>", "<|inner_suffix|>"),)
-_APERTUS_FORM = CallForm(
+APERTUS = CallForm(
     marks=(Mark(APERTUS_OPEN, "<|tools_suffix|>", JsonBody, keyed_calls),),
     drops=("<|assistant_end|>", "<|inner_suffix|>"),
     thoughts=APERTUS_THOUGHTS[0],
@@ -133,16 +118,11 @@ _APERTUS_FORM = CallForm(
 APERTUS_FRAME = json_list(APERTUS_OPEN, "<|tools_suffix|>", '{%ws%%"name"%:%ws%%arguments%%ws%}')
 
 
-def make_apertus(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer."""
-    return marked_parser(options, _APERTUS_FORM)
-
-
 ACTION = "Action:"
 START_ACTION = "<|START_ACTION|>"
 START_THINKING = "<|START_THINKING|>"
 END_THINKING = "<|END_THINKING|>"
-COMMAND_R_THOUGHTS = ((START_THINKING, END_THINKING),)
+COMMAND_THOUGHTS = ((START_THINKING, END_THINKING),)
 _COMMAND_R_FENCE = re.compile(r"\s*+(?:```\w*+)?")
 _ENDS = ("<|END_OF_TURN_TOKEN|>", "<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>")
 
@@ -151,8 +131,8 @@ def _fenced(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     return action_calls(_COMMAND_R_FENCE.sub("", text, count=1), options)
 
 
-_FENCED = CallForm(marks=(Mark(ACTION, "```", FencedJson, _fenced),), drops=_ENDS)
-_MARKED = CallForm(
+COMMAND_FENCED = CallForm(marks=(Mark(ACTION, "```", FencedJson, _fenced),), drops=_ENDS)
+COMMAND_MARKED = CallForm(
     marks=(Mark(START_ACTION, "<|END_ACTION|>", JsonBody, action_calls),),
     drops=(
         *_ENDS,
@@ -162,7 +142,7 @@ _MARKED = CallForm(
         "<|END_TEXT|>",
         END_THINKING,
     ),
-    thoughts=COMMAND_R_THOUGHTS[0],
+    thoughts=COMMAND_THOUGHTS[0],
 )
 COMMAND_FENCED_FRAME = CallFrame(
     call=json_call("tool_name", "parameters"),
@@ -176,16 +156,6 @@ COMMAND_MARKED_FRAME = json_list(
     "<|END_ACTION|>",
     json_call("tool_name", "parameters", before='"tool_call_id":%ws%"%digits%",%ws%'),
 )
-
-
-def make_command_fenced(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer of Command R+ and R."""
-    return marked_parser(options, _FENCED)
-
-
-def make_command_marked(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer of Command R7B and A."""
-    return marked_parser(options, _MARKED)
 
 
 FUNCTIONARY_OPEN = "<function="
@@ -212,11 +182,11 @@ def _call(name: str, body: str = "") -> list[ParsedCall] | None:
 
 
 _NAMED = partial(NamedJson, "\n", _EVERYBODY)
-_TAGS = CallForm(
+FUNCTIONARY31 = CallForm(
     marks=(Mark(FUNCTIONARY_OPEN, "</function>", partial(NamedJson, ">"), _tagged),),
     drops=_DROPS,
 )
-_RECIPIENTS = CallForm(
+FUNCTIONARY32 = CallForm(
     marks=(Mark("", "", _NAMED, _addressed), Mark(RECIPIENT, "", _NAMED, _addressed)),
     drops=_DROPS,
     is_framed=True,
@@ -239,16 +209,6 @@ FUNCTIONARY32_FRAMES = (
 )
 
 
-def make_functionary31(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer of version 3.1."""
-    return marked_parser(options, _TAGS)
-
-
-def make_functionary32(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer of version 3.2."""
-    return marked_parser(options, _RECIPIENTS)
-
-
 LFM2_OPEN = "<|tool_call_start|>"
 _LFM2_JSON = re.compile(r"\s*+(?:\[\s*+)?\{")
 
@@ -259,7 +219,7 @@ def _python_or_json_calls(text: str, options: ParserOptions) -> list[ParsedCall]
     return decode(text, options)
 
 
-_LFM2_FORM = CallForm(
+LFM2 = CallForm(
     marks=(Mark(LFM2_OPEN, "<|tool_call_end|>", PythonBody, _python_or_json_calls),),
     drops=("<|im_end|>", "<|endoftext|>"),
 )
@@ -275,11 +235,6 @@ LFM2_FRAMES = (
     ),
     json_list(LFM2_OPEN, _LFM2_CLOSE),
 )
-
-
-def make_lfm2(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer."""
-    return marked_parser(options, _LFM2_FORM)
 
 
 TOOL_CODE = "```tool_code"
@@ -309,7 +264,7 @@ def _gemma_asked_calls(text: str, options: ParserOptions) -> list[ParsedCall] | 
     return calls
 
 
-_ASKED = CallForm(
+GEMMA_ASKED = CallForm(
     marks=(
         Mark("", "", PythonBody, _gemma_asked_calls, repeats=True),
         Mark(TOOL_CODE, "", partial(PythonBody, _GEMMA_FENCE), _code),
@@ -317,7 +272,7 @@ _ASKED = CallForm(
     ),
     drops=("<end_of_turn>", "<start_of_turn>model"),
 )
-_FUNCTION = CallForm(
+FUNCTION_GEMMA = CallForm(
     marks=(
         Mark(
             START_CALL,
@@ -328,7 +283,7 @@ _FUNCTION = CallForm(
     ),
     drops=("<end_of_turn>", "<start_function_response>"),
 )
-_NATIVE = CallForm(
+GEMMA4 = CallForm(
     marks=(Mark(GEMMA_OPEN, "<tool_call|>", partial(QuotedBody, _QUOTE), gemma_calls(_QUOTE)),),
     drops=("<turn|>", "<|turn>model", "<|tool_response>", "<channel|>"),
     thoughts=GEMMA_THOUGHTS[0],
@@ -353,28 +308,13 @@ def _braced_frame(opening: str, closing: str, quote: str) -> CallFrame:
 GEMMA4_FRAME = _braced_frame(GEMMA_OPEN, "<tool_call|>", _QUOTE)
 FUNCTION_GEMMA_FRAME = _braced_frame(START_CALL, "<end_function_call>", _ESCAPE)
 GEMMA_ASKED_FRAMES = (
-    *GENERIC_JSON_FRAMES,
+    *GENERIC_FRAMES,
     CallFrame(
         call=f"{TOOL_CODE}\n%name%(%arguments%)\n{_GEMMA_FENCE}",
         marker=f"{TOOL_CODE}\n%name%(",
         parameters=KEYWORDS,
     ),
 )
-
-
-def make_gemma_asked(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer of Gemma 2 and 3."""
-    return marked_parser(options, _ASKED)
-
-
-def make_function_gemma(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer of FunctionGemma."""
-    return marked_parser(options, _FUNCTION)
-
-
-def make_gemma4(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer of Gemma 4."""
-    return marked_parser(options, _NATIVE)
 
 
 MINICPM_OPEN = '<function name="'
@@ -429,21 +369,16 @@ MINICPM_FRAME = CallFrame(
         ),
     ),
 )
-_MINICPM_FORM = CallForm(
+MINICPM = CallForm(
     marks=(Mark(MINICPM_OPEN, "", partial(XmlBody, _MINICPM_CLOSE), _decode),),
     drops=("<|im_end|>", "</s>"),
 )
 
 
-def make_minicpm(options: ParserOptions) -> ToolCallParser:
-    """Return the parser of one answer."""
-    return marked_parser(options, _MINICPM_FORM)
-
-
-_FUNCTION_TURN = "<|message_sep|>\n\nfunction call<|role_sep|>\n"
-_ROWS_END = "</tool_calls>"
-_FUNCTIONS, _FUNCTIONS_END = "<function_calls>", "</function_calls>"
-_SOLAR, _SOLAR_END = "<|tool_call:begin|>", "<|tool_call:end|>"
+GIGACHAT_OPENINGS = ("<|function_call|>", "<|message_sep|>\n\nfunction call<|role_sep|>\n")
+ROWS_END = "</tool_calls>"
+FUNCTIONS, FUNCTIONS_END = "<function_calls>", "</function_calls>"
+SOLAR_OPEN, SOLAR_END = "<|tool_call:begin|>", "<|tool_call:end|>"
 _SOLAR_BODY = re.compile(
     r"[^<]*<\|tool_call:name\|>\s*([\w.:/-]+)\s*<\|tool_call:args\|>(.*)", re.DOTALL
 )
@@ -452,7 +387,7 @@ _DECODER = json.JSONDecoder()
 
 def _rows(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     """Return calls that stand one behind the other, up to a closing tag."""
-    text = text.removesuffix(_ROWS_END).strip()
+    text = text.removesuffix(ROWS_END).strip()
     calls: list[ParsedCall] = []
     at = 0
     while at < len(text):
@@ -469,13 +404,13 @@ def _rows(text: str, options: ParserOptions) -> list[ParsedCall] | None:
 
 
 def _functions(text: str, options: ParserOptions) -> list[ParsedCall] | None:
-    return python_calls(text.removesuffix(_FUNCTIONS_END), options)
+    return python_calls(text.removesuffix(FUNCTIONS_END), options)
 
 
 def _solar_call(text: str, options: ParserOptions) -> list[ParsedCall] | None:
     del options
-    is_whole = text.endswith((_SOLAR_END, "}"))  # else the arguments may be to come yet
-    found = _SOLAR_BODY.fullmatch(text.removesuffix(_SOLAR_END)) if is_whole else None
+    is_whole = text.endswith((SOLAR_END, "}"))  # else the arguments may be to come yet
+    found = _SOLAR_BODY.fullmatch(text.removesuffix(SOLAR_END)) if is_whole else None
     arguments = object_arguments(found[2].encode("utf-8", "surrogatepass")) if found else None
     return [ParsedCall(found[1], arguments)] if found and arguments is not None else None
 
@@ -501,20 +436,19 @@ NEMOTRON = CallForm(
     ),
     drops=("<SPECIAL_11>", "<SPECIAL_12>", "<|eot_id|>", "<|im_end|>"),
 )
-_APRIEL_THOUGHTS = (("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"), THINK)
+APRIEL_THOUGHTS = (("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"), THINK)
 APRIEL = CallForm(
     marks=NEMOTRON.marks,
     drops=("[BEGIN FINAL RESPONSE]", "\n[END FINAL RESPONSE]", "<|end|>"),
-    leading=_APRIEL_THOUGHTS,
+    leading=APRIEL_THOUGHTS,
 )
 GIGACHAT = CallForm(
-    marks=(
-        Mark("<|function_call|>", "", partial(JsonBody, "{"), json_calls),
-        Mark(_FUNCTION_TURN, "", partial(JsonBody, "{"), json_calls),
+    marks=tuple(
+        Mark(opening, "", partial(JsonBody, "{"), json_calls) for opening in GIGACHAT_OPENINGS
     ),
 )
 MINIMAX_M1 = CallForm(
-    marks=(Mark("<tool_calls>", "", partial(XmlBody, _ROWS_END), _rows),),
+    marks=(Mark("<tool_calls>", "", partial(XmlBody, ROWS_END), _rows),),
     drops=("<end_of_sentence>",),
 )
 ERNIE = CallForm(
@@ -522,12 +456,12 @@ ERNIE = CallForm(
     drops=("<response>\n", "\n</response>", "<|im_end|>"),
 )
 SOLAR = CallForm(
-    marks=(Mark(_SOLAR, "", partial(XmlBody, _SOLAR_END), _solar_call),),
+    marks=(Mark(SOLAR_OPEN, "", partial(XmlBody, SOLAR_END), _solar_call),),
     drops=("<|tool_calls|>", "<|calls|>", "<|content|>", "<|begin|>assistant", "<|end|>"),
     thoughts=("<|think|>", "<|end|>"),
 )
 OLMO3 = CallForm(
-    marks=(Mark(_FUNCTIONS, "", partial(XmlBody, _FUNCTIONS_END), _functions),),
+    marks=(Mark(FUNCTIONS, "", partial(XmlBody, FUNCTIONS_END), _functions),),
     drops=("<|im_end|>", "<|endoftext|>"),
 )
 LLAMA4 = CallForm(
@@ -537,163 +471,3 @@ LLAMA4 = CallForm(
     ),
     drops=("<|eot|>", "<|eom|>", "<|header_start|>assistant<|header_end|>"),
 )
-
-
-def has(*marks: str) -> "_Has":
-    """Return what says whether a chat template holds all of these."""
-    return _Has(marks)
-
-
-class _Has:
-    def __init__(self, marks: tuple[str, ...]) -> None:
-        self._marks = marks
-
-    def __call__(self, template: str) -> bool:
-        return all(mark in template for mark in self._marks)
-
-
-def _is_granite(template: str) -> bool:
-    return "<|start_of_role|>" in template
-
-
-def _is_nemotron(template: str) -> bool:
-    return "<TOOLCALL>" in template
-
-
-def _is_phi4(template: str) -> bool:
-    is_phi = "<|assistant|>" in template and "<|tool|>" in template
-    return "<|/tool_call|>" in template or "functools" in template or is_phi
-
-
-def _is_ernie(template: str) -> bool:
-    others = ("<function=", "<arg_key>", "<invoke", "<tool_response>")
-    return has("</response>", HERMES_OPEN)(template) and not any(
-        mark in template for mark in others
-    )
-
-
-def _is_olmo3(template: str) -> bool:
-    return _FUNCTIONS in template and "<invoke" not in template
-
-
-def _one(opening: str) -> CallFrame:
-    return CallFrame(call=f"{opening}{json_call()}", marker=opening)
-
-
-def _gigachat_frames(template: str) -> Frames:
-    openings = ("<|function_call|>", _FUNCTION_TURN)
-    first, second = openings if openings[0] in template else openings[::-1]
-    return _one(first), _one(second)
-
-
-EARLY: tuple[Family, ...] = (
-    Family(
-        "solar",
-        has(_SOLAR),
-        partial(marked_parser, form=SOLAR),
-        always(
-            CallFrame(
-                call=f"{_SOLAR}%id%<|tool_call:name|>%name%<|tool_call:args|>%arguments%{_SOLAR_END}",
-                opening="<|tool_calls|>",
-                separator="",
-                marker="<|tool_calls|>",
-            )
-        ),
-        (("<|think|>", "<|end|>"),),
-    ),
-    Family(
-        "gigachat", has("<|role_sep|>"), partial(marked_parser, form=GIGACHAT), _gigachat_frames
-    ),
-    Family(
-        "minimax-m1",
-        has("<tool_calls>", "<beginning_of_sentence>"),
-        partial(marked_parser, form=MINIMAX_M1),
-        always(
-            CallFrame(
-                call=json_call(),
-                opening="<tool_calls>%ws%",
-                separator="%ws%",
-                closing=f"%ws%{_ROWS_END}",
-                marker="<tool_calls>",
-            )
-        ),
-    ),
-    Family(
-        "olmo 3",
-        _is_olmo3,
-        partial(marked_parser, form=OLMO3),
-        always(
-            CallFrame(
-                call="%name%(%arguments%)",
-                opening=f"{_FUNCTIONS}%ws%",
-                separator="\n",
-                closing=f"%ws%{_FUNCTIONS_END}",
-                marker=_FUNCTIONS,
-                parameters=KEYWORDS,
-            )
-        ),
-    ),
-    Family(
-        "llama 4",
-        has("<|header_start|>"),
-        partial(marked_parser, form=LLAMA4),
-        always(
-            CallFrame(
-                call=json_call("name", "parameters"),
-                separator="%ws%",
-                marker='{"name": %"name"%',
-                at_start=True,
-            ),
-            CallFrame(
-                call="%name%(%arguments%)",
-                opening="<|python_start|>[",
-                separator=", ",
-                closing="]<|python_end|>",
-                marker="<|python_start|>",
-                parameters=KEYWORDS,
-            ),
-        ),
-    ),
-    Family("ernie", _is_ernie, partial(marked_parser, form=ERNIE), always(HERMES)),
-)
-LATE: tuple[Family, ...] = (
-    Family(
-        "granite",
-        _is_granite,
-        partial(marked_parser, form=GRANITE),
-        preferring("<|tool_call|>", json_list("<|tool_call|>", ""), HERMES),
-    ),
-    Family(
-        "nemotron",
-        _is_nemotron,
-        partial(marked_parser, form=NEMOTRON),
-        always(json_list("<TOOLCALL>", "</TOOLCALL>"), json_list("<tool_calls>", "</tool_calls>")),
-    ),
-    Family(
-        "apriel",
-        has("<tool_calls>["),
-        partial(marked_parser, form=APRIEL),
-        always(json_list("<tool_calls>", "</tool_calls>")),
-        _APRIEL_THOUGHTS,
-    ),
-    Family(
-        "phi-4",
-        _is_phi4,
-        partial(marked_parser, form=PHI4),
-        preferring(
-            "functools",
-            json_list("functools", "", marker="functools["),
-            json_list("<|tool_call|>", "<|/tool_call|>"),
-        ),
-    ),
-)
-CALL_MARKERS = (
-    "<|tool_call|>",
-    "<TOOLCALL>",
-    "<tool_calls>",
-    "<|function_call|>",
-    _SOLAR,
-    _FUNCTIONS,
-    "<|python_start|>",
-)
-"""Text that shows a call which could not be read."""
