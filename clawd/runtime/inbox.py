@@ -50,6 +50,7 @@ class Ticket:
     Attributes:
         is_unused: it failed, and the conversation that it opened is gone with it.
         attendance: who is there to answer what the turn asks.
+        cut_by: why it was cancelled, if it was.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Ticket:
         self.is_unused = False
         self.attendance = Attendance(followers)
         self.late = late
+        self.cut_by: ClawError = CancelledByUserError("the turn was cancelled")
         self._task: asyncio.Task[TurnFinished] | None = None
 
     def attach(self, task: asyncio.Task[TurnFinished]) -> None:
@@ -91,7 +93,7 @@ class Ticket:
         assert self._task is not None
         await asyncio.wait([self._task])
         if self._task.cancelled():
-            raise CancelledByUserError("the turn was cancelled")
+            raise self.cut_by
         return self._task.result()
 
 
@@ -157,7 +159,7 @@ class Inbox:
             ClawError: the message, or what it names, is not to be had.
         """
         if self._is_closing:
-            raise BusyError("the daemon is shutting down", retry_after_s=5.0)
+            raise _ending()
         check(incoming)
         settings = self._settings()
         if incoming.door == "socket" and not settings.channels.cli.enabled:
@@ -183,7 +185,7 @@ class Inbox:
         """
         limits = self._settings().limits
         if self._is_closing:
-            raise BusyError("the daemon is shutting down", retry_after_s=5.0)
+            raise _ending()
         if live.waiting >= limits.max_queued_messages:
             raise BusyError(
                 f"{live.waiting} messages wait in conversation {live.record.id}", retry_after_s=5.0
@@ -298,8 +300,9 @@ class Inbox:
             await self.care.close()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=grace_s)
-        for task in tuple(self._tasks):
-            task.cancel()
+        for entry in tuple(self._running.values()):
+            entry.ticket.cut_by = _ending()
+            entry.ticket.cancel()
         if self._tasks:
             _, stuck = await asyncio.wait(tuple(self._tasks), timeout=CANCEL_LIMIT_S)
             if stuck:
@@ -358,7 +361,7 @@ class Inbox:
             emit(_failure(ticket, error))
             raise
         except asyncio.CancelledError:
-            emit(_failure(ticket, CancelledByUserError("the turn was cancelled")))
+            emit(_failure(ticket, ticket.cut_by))
             raise
         except Exception as error:
             _log.error("a turn failed with a defect", exc_info=error)
@@ -478,6 +481,10 @@ class Inbox:
             self.book.forget(live.record.id)
         if not task.cancelled():
             task.exception()
+
+
+def _ending() -> BusyError:
+    return BusyError("the daemon is shutting down", retry_after_s=5.0)
 
 
 def _failure(ticket: Ticket, error: ClawError) -> TurnFailed:

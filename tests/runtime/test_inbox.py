@@ -371,8 +371,11 @@ async def test_closing_lets_turns_end_then_cancels_them_and_takes_no_more(bench:
     assert not closing.done()
     pass_time(60.0)
     await closing
-    with pytest.raises(CancelledByUserError):
+    with pytest.raises(BusyError, match="shutting down"):
         await tickets[1].finished()
+    last = (await events_of(tickets[1]))[-1]
+    assert isinstance(last, TurnFailed)
+    assert (last.code, last.message) == ("busy", "the daemon is shutting down")
     assert house.inbox.turns == (0, 0)
 
 
