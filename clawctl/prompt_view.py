@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from clawctl.agent_options import Choice
 from clawctl.app import App, json_option, pass_app
 from clawctl.render import emit_json, note, say
 from clawd.paths import expanded
@@ -23,16 +24,22 @@ def show_prompt(
 ) -> None:
     """Show the system prompt, and the block that the next message would carry.
 
-    Without a conversation it is that of a new one. Nothing is sent to a model.
+    Without a conversation it is that of a new one, in the folder where `agent` would work. Nothing
+    is sent to a model.
     """
     workspace = workspace_of(directory, here=here)
     if workspace and conversation:
         raise click.UsageError(
             "a conversation has its folder: give --conversation, or -C or --here"
         )
-    request = ShowPrompt(agent=agent, workspace=workspace, conversation_id=conversation)
     with app.client() as client:
-        found = client.call(request)
+        if not (workspace or conversation):
+            from clawctl.workspace_trust import placed
+
+            workspace = placed(app, Choice(here=True), client, None).workspace
+        found = client.call(
+            ShowPrompt(agent=agent, workspace=workspace, conversation_id=conversation)
+        )
     if as_json:
         emit_json(found)
         return

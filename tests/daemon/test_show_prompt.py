@@ -1,6 +1,7 @@
 """What the model is told: shown to people, sanitized at every splice, followed to its origin."""
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -191,6 +192,10 @@ def test_clawctl_shows_the_prompt_and_talking_still_works(home: Home) -> None:
     assert "--- " in shown.stdout and "Use tabs.\n</context>" in shown.stdout
     told = home.json("agent", "show-prompt", "-C", str(home.workspace))
     assert told["system"] in shown.stdout
+    folder = home.workspace / "inner"
+    folder.mkdir()
+    within = home.ctl("agent", "show-prompt", "--json", cwd=folder)
+    assert json.loads(within.stdout)["workspace"] == str(folder)
     answer = home.json("agent", "-m", "show-prompt")
     assert answer["text"] == "show-prompt"
     again = home.json("agent", "show-prompt", "--conversation", answer["conversation_id"])
