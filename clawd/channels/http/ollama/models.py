@@ -6,6 +6,7 @@ them is answered with 501. `keeping` pulls and removes.
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -25,9 +26,11 @@ from clawd.channels.http.body import read_object
 from clawd.channels.http.catalogue import find, listed
 from clawd.channels.http.errors import message_of, nothing_starts
 from clawd.channels.http.ollama.chat import local_model_of, model_of
+from clawd.engine.gguf import GgufHead, read_head
+from clawd.engine.parts import files_of
 from clawd.engine.protocol import ModelInfo
 from clawd.engine.slot import ModelStatus
-from clawd.errors import BusyError, ClawError, InvalidRequestError
+from clawd.errors import BusyError, ClawError, InvalidRequestError, ModelLoadError
 from clawd.wire.models import ListLoadedModels, LoadModel, UnloadModel
 
 # Ollama's door to the folder of models: POST /api/pull and DELETE /api/delete.
@@ -226,6 +229,7 @@ _THINKING = ("<think>", "enable_thinking", "reasoning_content")
 # a chat template it is a comment.
 _TAKES_SUFFIX = "{#- {{ .Prompt }}{{ .Suffix }} -#}"
 _STEPS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
+_MAX_HEADS = 256
 _CANNOT = ("push", "create", "copy", "blobs/{digest}")
 
 
@@ -233,8 +237,7 @@ async def _get_tags(request: web.Request) -> web.Response:
     """Answer GET /api/tags: the models that can be asked for."""
     gateway = request.app[GATEWAY]
     models = await listed(gateway)
-    changed = await asyncio.to_thread(lambda: [_changed_at(model.path) for model in models])
-    infos = _infos(gateway)
+    known = await asyncio.to_thread(lambda: [_of_file(model.path) for model in models])
     lines = [
         {
             "name": model.name,
@@ -242,9 +245,9 @@ async def _get_tags(request: web.Request) -> web.Response:
             "modified_at": _stamp(at),
             "size": model.size_bytes,
             "digest": _digest(model.name, model.path, at),
-            "details": _details(infos.get(model.path), is_local=model.is_local),
+            "details": _details(head, is_local=model.is_local),
         }
-        for model, at in zip(models, changed, strict=True)
+        for model, (at, head) in zip(models, known, strict=True)
     ]
     return web.json_response({"models": lines})
 
@@ -252,14 +255,13 @@ async def _get_tags(request: web.Request) -> web.Response:
 async def _get_ps(request: web.Request) -> web.Response:
     """Answer GET /api/ps: the models that are loaded, under the names that /api/tags has."""
     gateway = request.app[GATEWAY]
-    infos = _infos(gateway)
     names = {model.path: model.name for model in await listed(gateway) if model.is_local}
     loaded = await gateway.invoke(ListLoadedModels(), caller_of(request).principal)
     lines = []
     for line in loaded.items:
         if line.state != "ready":
             continue
-        at = await asyncio.to_thread(_changed_at, line.path)
+        at, head = await asyncio.to_thread(_of_file, line.path)
         name = names.get(line.path, line.name)
         lines.append(
             {
@@ -267,7 +269,7 @@ async def _get_ps(request: web.Request) -> web.Response:
                 "model": name,
                 "size": line.size_bytes,
                 "digest": _digest(name, line.path, at),
-                "details": _details(infos.get(line.path), is_local=True),
+                "details": _details(head, is_local=True),
                 "size_vram": 0,
                 "context_length": line.context_size,
             }
@@ -291,8 +293,9 @@ async def _post_show(request: web.Request) -> web.Response:
     }
     if name := local_model_of(gateway, choice):
         line = await gateway.invoke(LoadModel(name=name), caller_of(request).principal)
-        at = await asyncio.to_thread(_changed_at, line.path)
-        told |= {"modified_at": _stamp(at)} | _shown(_infos(gateway).get(line.path), told)
+        at, head = await asyncio.to_thread(_of_file, line.path)
+        told |= {"modified_at": _stamp(at), "details": _details(head, is_local=True)}
+        told |= _shown(_infos(gateway).get(line.path), told)
     elif able.context_size:
         told["model_info"][f"{_UNKNOWN}.context_length"] = able.context_size
     return web.json_response(told)
@@ -328,7 +331,6 @@ def _shown(info: ModelInfo | None, told: dict[str, Any]) -> dict[str, Any]:
     thinks = info.generates and any(mark in info.chat_template for mark in _THINKING)
     return {
         "template": info.chat_template + (_TAKES_SUFFIX if info.infills else ""),
-        "details": _details(info, is_local=True),
         "capabilities": [*able, *(["thinking"] if thinks else [])],
         "model_info": {
             "general.architecture": info.architecture,
@@ -340,15 +342,15 @@ def _shown(info: ModelInfo | None, told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _details(info: ModelInfo | None, *, is_local: bool) -> dict[str, Any]:
-    family = info.architecture if info else ""
+def _details(head: GgufHead | None, *, is_local: bool) -> dict[str, Any]:
+    family = head.architecture if head else ""
     return {
         "parent_model": "",
         "format": "gguf" if is_local else "",
         "family": family,
         "families": [family] if family else [],
-        "parameter_size": _size(info.n_params) if info else "",
-        "quantization_level": "",
+        "parameter_size": _size(head.parameters) if head else "",
+        "quantization_level": head.quantization if head else "",
     }
 
 
@@ -365,14 +367,31 @@ def _digest(name: str, path: str, changed_at: datetime) -> str:
     return hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest()
 
 
-def _changed_at(path: str) -> datetime:
-    """Return when a file was last changed; blocks."""
+def _of_file(path: str) -> tuple[datetime, GgufHead | None]:
+    """Return when a model's file was last changed, and what it tells of itself; blocks."""
     if not path:
-        return _EPOCH
+        return _EPOCH, None
     try:
-        return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
+        parts = [(part, part.stat()) for part in files_of(Path(path))]
     except OSError:
-        return _EPOCH
+        return _EPOCH, None
+    head = _head(tuple((part, at.st_ino, at.st_size, at.st_mtime_ns) for part, at in parts))
+    first = next(at for part, at in parts if part == Path(path))
+    return datetime.fromtimestamp(first.st_mtime, UTC), head
+
+
+@functools.lru_cache(maxsize=_MAX_HEADS)
+def _head(parts: tuple[tuple[Path, int, int, int], ...]) -> GgufHead | None:
+    """Return what the files of a model tell of it, None where they cannot be read.
+
+    Args:
+        parts: each file with what is another number once it is another file.
+    """
+    try:
+        heads = [read_head(part) for part, *_ in parts]
+    except ModelLoadError:
+        return None
+    return msgspec.structs.replace(heads[0], parameters=sum(each.parameters for each in heads))
 
 
 def _stamp(at: datetime) -> str:

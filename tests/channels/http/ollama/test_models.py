@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from clawd.channels.http.model_api import Caller
+from clawd.engine.gguf import read_head
 from clawd.security.principal import Principal
 from tests.channels.http.rig import Served, served
 from tests.channels.http.told import raw
-from tests.support.gguf_models import EMBEDDED
+from tests.support.gguf_models import EMBEDDED, write_random_gguf
 
 LOCAL = '[providers.models.here]\nkind = "local"\n'
 
@@ -42,10 +43,35 @@ async def test_tags_list_what_can_be_asked_for(tmp_path: Path) -> None:
     small = models["Small"]
     assert small["model"] == "Small"
     assert small["size"] == EMBEDDED.stat().st_size
-    assert small["details"]["format"] == "gguf"
+    details = small["details"]
+    assert (details["format"], details["family"], details["families"]) == (
+        "gguf",
+        "llama",
+        ["llama"],
+    )
+    assert details["parameter_size"][-1] in "KMB"
+    assert details["quantization_level"] == read_head(EMBEDDED).quantization != ""
     assert len(small["digest"]) == 64
     assert small["digest"] != models["embedded"]["digest"]
     assert small["modified_at"].endswith("Z")
+
+
+async def test_what_is_told_of_a_model_is_that_of_its_file_as_it_is_now(tmp_path: Path) -> None:
+    async with with_models(tmp_path) as door:
+        path = tmp_path / "home" / "models" / "Small.gguf"
+        (before,) = [each for each in (await tags(door)) if each["name"] == "Small"]
+        write_random_gguf(path, n_embd=64)
+        (after,) = [each for each in (await tags(door)) if each["name"] == "Small"]
+        path.write_bytes(b"GGUF but no more")
+        (broken,) = [each for each in (await tags(door)) if each["name"] == "Small"]
+    sizes = [each["details"]["parameter_size"] for each in (before, after, broken)]
+    assert sizes[2] == "" and len(set(sizes)) == 3
+
+
+async def tags(door: Served) -> list[dict[str, Any]]:
+    """Return the models as /api/tags has them."""
+    found: list[dict[str, Any]] = (await door.get("/api/tags"))[1]["models"]
+    return found
 
 
 async def test_show_says_what_a_model_is_under_either_key(tmp_path: Path) -> None:
