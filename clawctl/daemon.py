@@ -53,6 +53,7 @@ def start(
             client = _connect_quietly(where.socket)
             if client is not None:
                 return client
+            where.stopped.unlink(missing_ok=True)
             if _start_by_systemd(where, environ):
                 return _wait_for(where, None, 0)
             _rotate(where.log)

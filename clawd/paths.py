@@ -94,6 +94,11 @@ class Layout:
         return self.home / "clawd.lock"
 
     @property
+    def stopped(self) -> Path:
+        """Is there while nobody has started again what a person stopped."""
+        return self.home / "clawctl.stopped"
+
+    @property
     def models(self) -> Path:
         """GGUF files found by name."""
         return self.home / "models"

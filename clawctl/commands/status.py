@@ -3,6 +3,7 @@
 import click
 
 from clawctl.app import App, json_option, pass_app
+from clawd.paths import layout
 from clawd.wire.daemon import Status
 
 
@@ -10,8 +11,12 @@ from clawd.wire.daemon import Status
 @json_option
 @pass_app
 def command(app: App, *, as_json: bool) -> None:
-    """Say what the daemon is and does, what is wrong with it, and what to do about that."""
-    with app.client() as client:
+    """Say what the daemon is and does, what is wrong with it, and what to do about that.
+
+    One that was ended by `stop` is not started for it.
+    """
+    is_stopped = layout().stopped.exists()
+    with app.running_client() if is_stopped else app.client() as client:
         report = client.call(Status())
     if as_json:
         from clawctl.render import emit_json

@@ -1,5 +1,6 @@
 """`clawctl stop` and `clawctl restart`: end the daemon, with systemd or without, and start it."""
 
+import contextlib
 import os
 from typing import Literal
 
@@ -47,12 +48,14 @@ def command(app: App, *, limit_s: float, as_json: bool) -> int:
     """End the daemon: turns may finish, nothing is lost. Works with and without systemd.
 
     One that does not end in time is killed. Unlike `estop` this stops no tool at once, and the
-    next command that needs a daemon starts one again.
+    next command that needs a daemon starts one again; `status` does not.
     """
     daemon = running(app.running_client, layout())
     if daemon is None:
         return _tell(StopReport(home=str(layout().home)), "No daemon runs.", as_json=as_json)
     report = _ended(app, daemon, limit_s)
+    with contextlib.suppress(OSError):  # it has ended, also where nothing can be written
+        layout({"CLAWD_HOME": str(daemon.home)}).stopped.touch()
     how = {"killed": " It had to be killed.", "terminated": " It had to be ended by a signal."}
     told = f"The daemon (pid {daemon.pid}) has ended.{how.get(report.how, '')}"
     return _tell(report, told, as_json=as_json)

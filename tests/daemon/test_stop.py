@@ -60,6 +60,12 @@ def test_p5_p8_a_daemon_keeps_its_environment_until_it_is_started_anew(house: Ho
     assert house.json("stop")["how"] == "asked"
     assert holder_of(house.path / "clawd.lock") is None
     assert "No daemon runs" in house.ctl("stop").stdout
+    looked = house.ctl("status")
+    assert (looked.returncode, "Start one with" in looked.stderr) == (6, True)
+    assert holder_of(house.path / "clawd.lock") is None
+    assert house.json("restart")["started"]
+    assert house.ctl("status").returncode == 0
+    assert house.json("stop")["how"] == "asked"
 
 
 def test_p8_a_daemon_that_was_started_by_hand_is_ended_and_started_anew_as_it_was(
