@@ -339,7 +339,7 @@ class Worker:
             self._send(self._handle(self._first))
         while not self._is_over:
             is_quiet = not self._wait()
-            events = self._receive()
+            events = [] if is_quiet else self._receive()
             if self._may_step() and self._engine is not None:
                 # Who cancelled or asked must not wait for the step that comes now.
                 self._send(events)
