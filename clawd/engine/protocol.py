@@ -291,40 +291,49 @@ LOOP_TOKENS = 512
 """An answer whose last tokens, so many, are nothing but repetition has no end of its own."""
 
 
-class SamplingConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How one generation is sampled; every value is final (defaults are resolved by the daemon).
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one generation is sampled, in a request and, with the settings below it, in a worker.
 
-    `temperature` 0 is greedy. `seed` below 0 draws one. `max_tokens` 0 means MAX_ANSWER_TOKENS, or
-    as many as the context has room for. `stop_loops` ends an answer whose last `loop_tokens` do
-    nothing but repeat themselves.
-    `dry_last_n` below 0 is the whole context. `logit_bias` pairs token ids with what is added.
-    `top_logprobs` counts only where `logprobs` asks for them.
+    None leaves a value of a request to the settings of the model, and one of a worker to
+    worker/sampling.py. `temperature` 0 is greedy. `seed` below 0 draws one. `max_tokens` 0 means
+    MAX_ANSWER_TOKENS, or as many as the context has room for. `dry_last_n` below 0 is the whole
+    context. `logit_bias` is by token id of the model. `top_logprobs` counts only with `logprobs`.
+    `stop_loops` ends an answer whose last `loop_tokens` do nothing but repeat themselves.
+
+    The last four are for the daemon alone: `preset` names a row of providers/presets.py, what is
+    given beside it goes first; `by_operator` lets penalties count that others are not allowed;
+    `template_kwargs` are variables of a local chat template; a local model's reasoning is ended
+    after `reasoning_tokens`.
     """
 
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    typical_p: float = 1.0
-    repeat_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    penalty_last_n: int = 64
-    seed: int = -1
-    max_tokens: int = 0
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    penalty_last_n: int | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    dry_multiplier: float = 0.0
-    dry_base: float = 1.75
-    dry_allowed_length: int = 2
-    dry_last_n: int = -1
-    dry_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
-    xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    logprobs: bool = False
-    top_logprobs: int = 0
-    stop_loops: bool = True
-    loop_tokens: int = LOOP_TOKENS
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_last_n: int | None = None
+    dry_breakers: tuple[str, ...] | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    logit_bias: dict[int, float] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    stop_loops: bool | None = None
+    loop_tokens: int | None = None
+    preset: str = ""
+    by_operator: bool | None = None
+    template_kwargs: dict[str, Any] | None = None
+    reasoning_tokens: int | None = None
 
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):
@@ -375,7 +384,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     id: int
     messages: tuple[ChatMessage, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
-    sampling: SamplingConfig = SamplingConfig()
+    sampling: Sampling = Sampling()
     template_kwargs: dict[str, Any] = {}
     grammar: Grammar = Grammar()
     prompt: RawPrompt | Infill | None = None

@@ -22,6 +22,7 @@ import msgspec
 
 from clawd.engine.protocol import Infill as Infill
 from clawd.engine.protocol import InfillFile as InfillFile
+from clawd.engine.protocol import Sampling as Sampling
 from clawd.errors import ProviderError
 from clawd.wire.events import ModelLoading, PromptProgress, ReasoningDelta, ToolDraft
 
@@ -83,42 +84,6 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def held_to(self) -> dict[str, Any]:
         """What the arguments of a call are held to."""
         return self.parameters if self.rules is None else self.rules
-
-
-class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Sampling settings of one request; None leaves the operator's or the model's own value.
-
-    `preset` names a row of presets.py; what is given beside it goes first. `logit_bias` is by
-    token id of the model. `top_logprobs` counts only with `logprobs`. `by_operator` lets penalties
-    count that others are not allowed. `template_kwargs` are variables of a local chat template, and
-    a local model's reasoning is ended after `reasoning_tokens`.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    repeat_penalty: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    seed: int | None = None
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_last_n: int | None = None
-    dry_breakers: tuple[str, ...] | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
-    logit_bias: dict[int, float] | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    preset: str = ""
-    by_operator: bool | None = None
-    template_kwargs: dict[str, Any] | None = None
-    reasoning_tokens: int | None = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):

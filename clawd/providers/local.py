@@ -22,7 +22,7 @@ from clawd.engine.protocol import (
     ModelConfig,
     PromptEvaluated,
     RenderPrompt,
-    SamplingConfig,
+    Sampling,
     Tokenize,
 )
 from clawd.engine.slot import FileMark, file_mark
@@ -71,6 +71,14 @@ SMALL_MODEL_PARAMS = 1_000_000_000
 _SMALL_FILE_BYTES = 750 << 20  # with four bits and some for each parameter
 
 
+def _values(sampling: Sampling) -> dict[str, Any]:
+    """Return the values that are given, by their names."""
+    values = msgspec.structs.asdict(sampling)
+    kept = {name: values[name] for name in values if values[name] is not None and name != "preset"}
+    found: dict[str, Any] = msgspec.to_builtins(kept)
+    return found
+
+
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model by its name: how it is loaded, and what holds where a request is silent.
 
@@ -80,7 +88,7 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     config: ModelConfig
-    sampling: SamplingConfig = SamplingConfig()
+    sampling: Sampling = Sampling()
     template_kwargs: dict[str, Any] = {}
 
 
@@ -228,7 +236,7 @@ class _LocalAbilities:
             chat_template=info.chat_template,
             bos_token=info.bos,
             eos_token=info.eos,
-            sampling=msgspec.to_builtins(found.sampling),
+            sampling=_values(found.sampling),
             embedding_size=info.embedding_size,
             generates=info.generates,
         )
@@ -237,9 +245,7 @@ class _LocalAbilities:
         """Return the values in force for a request; loads nothing."""
         found = self._find(request.model or self._default_model)
         allowed = self._options.allow_request_penalties
-        sampling = resolve_sampling(found.sampling, request, allow_penalties=allowed)
-        found_values: dict[str, Any] = msgspec.to_builtins(sampling)
-        return found_values
+        return _values(resolve_sampling(found.sampling, request, allow_penalties=allowed))
 
     async def slots(self, model: str) -> tuple[SlotState, ...]:
         """Return the places of a model and which are busy; never loads it."""
@@ -448,7 +454,7 @@ class LocalProvider(_LocalAbilities):
         request = Generate(
             id=0,
             messages=(ChatMessage(role="user", content="Hello"),),
-            sampling=SamplingConfig(temperature=0.0, max_tokens=1),
+            sampling=Sampling(temperature=0.0, max_tokens=1),
         )
         async with aclosing(self._engine.generate(model.config, request)) as events:
             async for event in events:

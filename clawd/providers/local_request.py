@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from clawd.engine.protocol import ChatCall, ChatMessage, Generate, Grammar, SamplingConfig
+from clawd.engine.protocol import ChatCall, ChatMessage, Generate, Grammar, Sampling
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import (
     ChatRequest,
     Infill,
     Message,
     RawPrompt,
-    Sampling,
     Text,
     ToolSpec,
     calls_kept,
@@ -50,6 +49,7 @@ _SHAPERS = (
     "seed",
     "max_tokens",
     "stop",
+    "logit_bias",
     "logprobs",
     "top_logprobs",
 )
@@ -91,7 +91,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     tools: bool = True
 
 
-def generate_for(request: ChatRequest, defaults: SamplingConfig, options: LocalOptions) -> Generate:
+def generate_for(request: ChatRequest, defaults: Sampling, options: LocalOptions) -> Generate:
     """Return the engine's request.
 
     Raises:
@@ -179,8 +179,8 @@ def _raw(request: ChatRequest) -> RawPrompt | Infill:
 
 
 def resolve_sampling(
-    defaults: SamplingConfig, request: ChatRequest, *, allow_penalties: bool = False
-) -> SamplingConfig:
+    defaults: Sampling, request: ChatRequest, *, allow_penalties: bool = False
+) -> Sampling:
     """Lay a request's wishes over the operator's values.
 
     Penalties count where they are allowed, or the operator asks for them.
@@ -190,11 +190,10 @@ def resolve_sampling(
     """
     wishes = with_preset(request.sampling or Sampling())
     names = _SHAPERS + (_PENALTIES if allow_penalties or wishes.by_operator else ())
-    given = {name: value for name in names if (value := getattr(wishes, name)) not in {None, ()}}
+    values = {name: getattr(wishes, name) for name in names}
+    given = {name: value for name, value in values.items() if value is not None and value != ()}
     if request.temperature is not None:
         given["temperature"] = request.temperature
-    if wishes.logit_bias is not None:
-        given["logit_bias"] = tuple(wishes.logit_bias.items())
     return msgspec.structs.replace(defaults, **given)
 
 

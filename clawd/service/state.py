@@ -15,7 +15,7 @@ from clawd.config.secrets import provider_key
 from clawd.engine.assistant import ASSISTANT, Assistant
 from clawd.engine.client import EngineSettings
 from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, size_bytes
-from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
+from clawd.engine.protocol import LOOP_TOKENS, LoraAdapter, ModelConfig, Sampling
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ModelNotFoundError
 from clawd.providers.base import Provider
@@ -313,7 +313,11 @@ class LocalModels:
         # One name for each file, whatever it was asked for by: no model is loaded twice.
         alias = self._folder.name_of(path)
         limit = {EMBEDDED: _EMBEDDED_MAX_TOKENS, ASSISTANT: _ASSISTANT_MAX_TOKENS}.get(alias)
-        sampling = _sampling(settings) if limit is None else _greedy(settings, limit)
+        shape = settings
+        if limit is not None:  # the models of the package are sampled as they were judged
+            shape = EngineSection(
+                temperature=0.0, seed=settings.seed, max_tokens=settings.max_tokens or limit
+            )
         folder = self._loaded.layout.cache / "prefix"
         # Who did not ask for it has no text of conversations on the disk but in memory.
         is_asked = self._loaded.source_of("engine.prefix_cache_disk_mb") != "default"
@@ -323,7 +327,7 @@ class LocalModels:
             self._folder.assistant.check(path)
             config = _adapted(config, self._folder.assistant)
         return LocalModel(
-            config=config, sampling=sampling, template_kwargs=settings.template_kwargs
+            config=config, sampling=_sampling(shape), template_kwargs=settings.template_kwargs
         )
 
     def resolved(self, name: str) -> str:
@@ -470,36 +474,13 @@ def _adapted(config: ModelConfig, assistant: Assistant) -> ModelConfig:
     )
 
 
-def _greedy(settings: EngineSection, limit: int) -> SamplingConfig:
-    """Return how the models of the package are sampled: what they were judged by."""
-    max_tokens = settings.max_tokens or limit
-    return SamplingConfig(temperature=0.0, seed=settings.seed, max_tokens=max_tokens)
-
-
 def _adapter(text: str) -> LoraAdapter:
     path, scale = split_adapter(text)
     return LoraAdapter(path=path, scale=scale)
 
 
-def _sampling(settings: EngineSection) -> SamplingConfig:
-    return SamplingConfig(
-        temperature=settings.temperature,
-        top_k=settings.top_k,
-        top_p=settings.top_p,
-        min_p=settings.min_p,
-        typical_p=settings.typical_p,
-        xtc_probability=settings.xtc_probability,
-        xtc_threshold=settings.xtc_threshold,
-        repeat_penalty=settings.repeat_penalty,
-        frequency_penalty=settings.frequency_penalty,
-        presence_penalty=settings.presence_penalty,
-        penalty_last_n=settings.penalty_last_n,
-        dry_multiplier=settings.dry_multiplier,
-        dry_base=settings.dry_base,
-        dry_allowed_length=settings.dry_allowed_length,
-        dry_last_n=settings.dry_last_n,
-        dry_breakers=settings.dry_breakers,
-        seed=settings.seed,
-        max_tokens=settings.max_tokens,
-        stop_loops=settings.stop_loops,
-    )
+def _sampling(settings: EngineSection) -> Sampling:
+    known = Sampling.__struct_fields__
+    values = {name: value for name, value in settings if name in known}
+    # A preset is in the values already; the variables go with requests.
+    return Sampling(**values | {"preset": "", "template_kwargs": None, "loop_tokens": LOOP_TOKENS})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, SamplingConfig
+from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, Sampling
 from tests.engine_real.conftest import TEMPLATE, StartWorker
 from tests.support.engine_worker import LIMIT_S, WorkerClient
 from tests.support.gguf_models import write_random_gguf, write_random_lora
@@ -15,7 +15,7 @@ from tests.support.smollm2 import SMOLLM2
 
 pytestmark = pytest.mark.real_model
 
-GREEDY = SamplingConfig(temperature=0, max_tokens=16)
+GREEDY = Sampling(temperature=0, max_tokens=16)
 QUESTION = "the river runs under the green bridge at seven " * 8
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.engine.protocol import CancelGeneration, Grammar, ModelConfig, SamplingConfig
+from clawd.engine.protocol import CancelGeneration, Grammar, ModelConfig, Sampling
 from tests.engine_real.conftest import TEMPLATE, StartWorker, one_worker
 from tests.support.engine_worker import WorkerClient
 from tests.support.gguf_models import EMBEDDED, write_random_gguf
@@ -101,7 +101,7 @@ def test_constrained_answers_of_random_weights_validate_every_time(
     runs = []
     for seed in range(200 if thorough() else 40):
         schema = SCHEMAS[seed % len(SCHEMAS)]
-        sampling = SamplingConfig(temperature=1.2, top_k=0, top_p=1, min_p=0, seed=seed)
+        sampling = Sampling(temperature=1.2, top_k=0, top_p=1, min_p=0, seed=seed)
         grammar = Grammar(kind="json_schema", schema=schema)
         runs.append((schema, worker.start(f"say {seed}", sampling, grammar)))
         if len(runs) % 40 == 0:
@@ -143,7 +143,7 @@ HELD_IN_PART = {"bad_regex", "exclusion"}
 def test_bad_schemas_take_no_other_tool_down(on_random: WorkerClient, lazy: bool) -> None:
     limit = 5 if lazy else 0
     for seed in range(12):
-        sampling = SamplingConfig(temperature=1, top_k=0, min_p=0, seed=seed, max_tokens=limit)
+        sampling = Sampling(temperature=1, top_k=0, min_p=0, seed=seed, max_tokens=limit)
         got = on_random.ask("go", sampling, Grammar(kind="tool_call", tools=CORPUS, lazy=lazy))
         assert set(got.evaluated.quarantined) == UNUSABLE | HELD_IN_PART
         assert all(got.evaluated.quarantined.values())
@@ -166,7 +166,7 @@ def test_a_bad_schema_that_is_required_fails_its_request_only(
         failed = on_random.ask("go", grammar=grammar).failed
         assert failed.code == "invalid_request"
         assert "cannot be held to its schema" in failed.message
-    assert on_random.ask("go", SamplingConfig(temperature=0, max_tokens=3)).done.reason == "length"
+    assert on_random.ask("go", Sampling(temperature=0, max_tokens=3)).done.reason == "length"
 
 
 def call_in(text: str) -> dict[str, Any]:
@@ -190,9 +190,7 @@ LIST = {
 def test_a_required_call_of_the_embedded_model_is_one_valid_call(
     on_embedded: WorkerClient, question: str, tools: dict[str, Any]
 ) -> None:
-    got = on_embedded.ask(
-        question, SamplingConfig(temperature=0), Grammar(kind="tool_call", tools=tools)
-    )
+    got = on_embedded.ask(question, Sampling(temperature=0), Grammar(kind="tool_call", tools=tools))
     assert got.done.reason == "stop"
     call = call_in(got.text)
     assert list(tools) == [call["name"]]
@@ -202,13 +200,13 @@ def test_a_required_call_of_the_embedded_model_is_one_valid_call(
 def test_a_waiting_grammar_changes_nothing(on_random: WorkerClient) -> None:
     lazy = Grammar(kind="tool_call", tools={"file_list": LIST}, lazy=True)
     for seed in range(5):
-        sampling = SamplingConfig(temperature=1, seed=seed, max_tokens=60)
+        sampling = Sampling(temperature=1, seed=seed, max_tokens=60)
         assert on_random.ask("go", sampling, lazy).text == on_random.ask("go", sampling).text
 
 
 def test_a_lazy_grammar_holds_the_embedded_models_own_call(on_embedded: WorkerClient) -> None:
     worker = on_embedded
-    greedy = SamplingConfig(temperature=0, max_tokens=200)
+    greedy = Sampling(temperature=0, max_tokens=200)
     question = "what files are in the src folder?"
     tools = ({"type": "function", "function": {"name": "file_list", "parameters": LIST}},)
     free = worker.ask(question, greedy, tools=tools).text
@@ -225,8 +223,8 @@ def test_an_answer_ends_with_its_one_call_where_more_are_unwelcome(
 ) -> None:
     worker = on_embedded
     # Neither end-of-answer token is ever drawn freely.
-    bias = ((0, -1000.0), (2, -1000.0))
-    going_on = SamplingConfig(temperature=0, max_tokens=200, logit_bias=bias, stop_loops=False)
+    bias = {0: -1000.0, 2: -1000.0}
+    going_on = Sampling(temperature=0, max_tokens=200, logit_bias=bias, stop_loops=False)
     question = "what files are in the src folder?"
     tools = ({"type": "function", "function": {"name": "file_list", "parameters": LIST}},)
     any_number = Grammar(kind="tool_call", tools={"file_list": LIST}, lazy=True)
@@ -244,7 +242,7 @@ def test_many_constrained_streams_do_not_meet(
     worker = start_worker(ModelConfig(path=str(random_model), n_ctx=4096, n_parallel=4))
     asked = []
     for seed, schema in enumerate((SCHEMAS * 2)[:16]):
-        sampling = SamplingConfig(temperature=1, seed=seed)
+        sampling = Sampling(temperature=1, seed=seed)
         grammar = Grammar(kind="json_schema", schema=schema)
         asked.append((sampling, grammar, worker.start("go", sampling, grammar)))
     check_all(worker, [(grammar.schema, number) for _, grammar, number in asked])
@@ -271,7 +269,7 @@ def test_r2_answers_of_a_real_model_validate_on_its_own_vocabulary() -> None:
     call = Grammar(kind="tool_call", tools=tools)
     with one_worker(ModelConfig(path=str(SMOLLM2), n_ctx=1024)) as worker:
         for seed in range(2 if thorough() else 1):
-            sampling = SamplingConfig(seed=seed, max_tokens=400)
+            sampling = Sampling(seed=seed, max_tokens=400)
             answer = worker.ask(
                 "A note about the last of May.", sampling, Grammar(kind="json_schema", schema=note)
             )

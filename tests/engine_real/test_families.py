@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clawd.engine.call_frame import CallFrame
-from clawd.engine.protocol import Grammar, ModelConfig, SamplingConfig
+from clawd.engine.protocol import Grammar, ModelConfig, Sampling
 from clawd.providers.base import CallDelta, Text
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import detect, habits_of
@@ -64,7 +64,7 @@ def test_required_calls_of_every_family_are_read_and_validate(
         frames = habits_of(template).frames
         grammar = Grammar(kind="tool_call", tools=TOOLS, frames=frames)
         for seed in range(RUNS):
-            sampling = SamplingConfig(temperature=1.2, top_k=0, top_p=1, min_p=0, seed=seed)
+            sampling = Sampling(temperature=1.2, top_k=0, top_p=1, min_p=0, seed=seed)
             asked.append((template, worker.start("go", sampling, grammar)))
         for template_asked, number in asked:
             check(template_asked, worker.finish(number).text)
@@ -82,7 +82,7 @@ def check(template: str, text: str) -> None:
 def test_waiting_grammars_of_every_family_are_taken(
     on_random: WorkerClient,
 ) -> None:
-    sampling = SamplingConfig(temperature=1, seed=5, max_tokens=20)
+    sampling = Sampling(temperature=1, seed=5, max_tokens=20)
     free = on_random.ask("go", sampling).text
     for template in TEMPLATES.values():
         habits = habits_of(template)
@@ -111,8 +111,8 @@ def test_a_marker_that_is_a_control_token_is_told_by_its_text(
 ) -> None:
     number = {"type": "object", "properties": {"n": {"const": 7}}, "required": ["n"]}
     # The token wins wherever it may stand, so only a grammar brings what is between two of them.
-    sampling = SamplingConfig(
-        temperature=0, logit_bias=((CONTROL_TOKEN, 100.0),), max_tokens=60 if lazy else 0
+    sampling = Sampling(
+        temperature=0, logit_bias={CONTROL_TOKEN: 100.0}, max_tokens=60 if lazy else 0
     )
     tools = {"seven": number}
     grammar = Grammar(kind="tool_call", tools=tools, frames=(IN_CONTROL,), lazy=lazy)

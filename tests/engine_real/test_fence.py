@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clawd.engine.parts import files_of
-from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, SamplingConfig
+from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, Sampling
 from tests.engine_real.conftest import TEMPLATE, StartWorker
 from tests.support.engine_worker import WorkerClient
 from tests.support.fence_attempts import ALLOWED, FORBIDDEN
@@ -19,7 +19,7 @@ from tests.support.gguf_models import EMBEDDED, write_random_gguf, write_random_
 
 pytestmark = [pytest.mark.landlock, pytest.mark.real_model]
 
-GREEDY = SamplingConfig(temperature=0, max_tokens=16)
+GREEDY = Sampling(temperature=0, max_tokens=16)
 LONG = "the river runs under the green bridge at seven " * 20
 
 

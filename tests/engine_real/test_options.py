@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from clawd.engine.protocol import LoadFailed, ModelConfig, SamplingConfig
+from clawd.engine.protocol import LoadFailed, ModelConfig, Sampling
 from clawd.engine.worker import llama
 from clawd.engine.worker.llama import (
     cells_fit_apart,
@@ -21,7 +21,7 @@ from tests.support.gguf_models import EMBEDDED, write_random_gguf, write_vision_
 
 pytestmark = pytest.mark.real_model
 
-GREEDY = SamplingConfig(temperature=0, max_tokens=4)
+GREEDY = Sampling(temperature=0, max_tokens=4)
 
 # option, value, where llama.cpp has it, what it is there
 OF_THE_MODEL: list[tuple[str, Any, str, int]] = [
@@ -126,7 +126,7 @@ def test_r10_the_same_is_said_with_cells_shared_and_apart(
     model = write_random_gguf(tmp_path / "random.gguf", chain=False)
     texts = ["tell me of rivers", "tell me of rivers and of lakes", "what is a mountain?"]
     # Later tokens differ by rounding, as other batches are computed.
-    sampling = SamplingConfig(temperature=0, max_tokens=6)
+    sampling = Sampling(temperature=0, max_tokens=6)
     told: dict[str, list[tuple[str, int]]] = {}
     for kv_unified in ("on", "off"):
         options: dict[str, Any] = {"n_ctx": 512, "n_parallel": 3, "kv_unified": kv_unified}

@@ -18,7 +18,7 @@ from clawd.engine.protocol import (
     ModelConfig,
     Ping,
     Pong,
-    SamplingConfig,
+    Sampling,
     TokenLogprob,
     Tokens,
 )
@@ -30,8 +30,8 @@ from tests.support.gguf_models import EMBEDDED, write_random_gguf
 
 pytestmark = pytest.mark.real_model
 
-GREEDY = SamplingConfig(temperature=0, max_tokens=24)
-TELLING = SamplingConfig(temperature=0, max_tokens=8, logprobs=True, top_logprobs=20)
+GREEDY = Sampling(temperature=0, max_tokens=24)
+TELLING = Sampling(temperature=0, max_tokens=8, logprobs=True, top_logprobs=20)
 TEXT = "the river runs under the green bridge at seven and the children walk home slowly"
 WORDS = TEXT.split()
 Conversation = tuple[ChatMessage, ...]

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from clawd.engine.protocol import ChatMessage, ModelConfig, SamplingConfig
+from clawd.engine.protocol import ChatMessage, ModelConfig, Sampling
 from tests.engine_real.conftest import TEMPLATE, StartWorker
 from tests.support.engine_worker import WorkerClient
 from tests.support.recurrent_gguf import write_random_mamba
 
 pytestmark = pytest.mark.real_model
 
-SAYING = SamplingConfig(temperature=0, max_tokens=20)
+SAYING = Sampling(temperature=0, max_tokens=20)
 OPENING = "the river runs under the green bridge " * 5
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from clawd.engine.protocol import ModelConfig, SamplingConfig, TokenLogprob, Tokens
+from clawd.engine.protocol import ModelConfig, Sampling, TokenLogprob, Tokens
 from clawd.engine.worker.sampler import Candidates, SamplerChain, VocabularyHandle
 from clawd.engine.worker.sampling import plan_stages
 from tests.engine_real.conftest import TEMPLATE, StartWorker
@@ -17,7 +17,7 @@ from tests.support.rows import each_row
 
 pytestmark = pytest.mark.real_model
 
-GREEDY = SamplingConfig(temperature=0, max_tokens=12, logprobs=True, top_logprobs=3)
+GREEDY = Sampling(temperature=0, max_tokens=12, logprobs=True, top_logprobs=3)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_seed_reproduces_an_answer_and_another_does_not(
     worker = start_worker(ModelConfig(path=str(random_model), n_ctx=2048))
     fields = {"temperature": 1.0, "top_k": 0, "xtc_probability": 0.5, "max_tokens": 30}
     texts = [
-        worker.ask("go", SamplingConfig(**fields, seed=seed)).text  # type: ignore[arg-type]
+        worker.ask("go", Sampling(**fields, seed=seed)).text  # type: ignore[arg-type]
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
@@ -57,19 +57,19 @@ def test_log_probabilities_are_the_models_and_greedy_takes_the_likeliest(
         assert sum(math.exp(likely.logprob) for likely in one.top) <= 1
     text = b"".join(one.piece for one in found).decode(errors="replace")
     assert text == answer.text
-    assert logprobs(worker.ask("go", SamplingConfig(temperature=0, max_tokens=3))) == []
+    assert logprobs(worker.ask("go", Sampling(temperature=0, max_tokens=3))) == []
 
 
 def test_a_bias_forbids_and_forces(start_worker: StartWorker, random_model: Path) -> None:
     worker = start_worker(ModelConfig(path=str(random_model), n_ctx=2048))
     first = logprobs(worker.ask("go", GREEDY))[0]
     fields = {"temperature": 0.0, "max_tokens": 1, "logprobs": True}
-    banned = SamplingConfig(**fields, logit_bias=((first.token, -math.inf),))  # type: ignore[arg-type]
+    banned = Sampling(**fields, logit_bias={first.token: -math.inf})  # type: ignore[arg-type]
     assert logprobs(worker.ask("go", banned))[0].token == first.top[1].token
     third = first.top[2].token
-    forced = SamplingConfig(**fields, logit_bias=((third, 1000.0),))  # type: ignore[arg-type]
+    forced = Sampling(**fields, logit_bias={third: 1000.0})  # type: ignore[arg-type]
     assert logprobs(worker.ask("go", forced))[0].token == third
-    failed = worker.ask("go", SamplingConfig(logit_bias=((10**9, 1.0),))).failed
+    failed = worker.ask("go", Sampling(logit_bias={10**9: 1.0})).failed
     assert failed.code == "invalid_request"
     assert "1000000000" in failed.message
 
@@ -78,9 +78,9 @@ def test_dry_breaks_a_repetition_that_the_prompt_began(
     start_worker: StartWorker, endless_model: Path
 ) -> None:
     worker = start_worker(ModelConfig(path=str(endless_model), n_ctx=2048))
-    plain = SamplingConfig(temperature=0, max_tokens=20)
+    plain = Sampling(temperature=0, max_tokens=20)
     said = worker.ask("go", plain).text
-    dry = SamplingConfig(temperature=0, max_tokens=20, dry_multiplier=5.0, dry_breakers=())
+    dry = Sampling(temperature=0, max_tokens=20, dry_multiplier=5.0, dry_breakers=())
     assert worker.ask("go", dry).text == said
     assert worker.ask(f"{said} go", plain).text == said
     assert worker.ask(f"{said} go", dry).text != said
@@ -90,7 +90,7 @@ def test_xtc_leaves_the_likeliest_out(start_worker: StartWorker, random_model: P
     worker = start_worker(ModelConfig(path=str(random_model), n_ctx=2048))
     first = logprobs(worker.ask("go", GREEDY))[0]
     threshold = math.exp(first.top[1].logprob) * 0.99
-    xtc = SamplingConfig(
+    xtc = Sampling(
         temperature=0.0005,
         top_k=0,
         top_p=1,
@@ -164,16 +164,16 @@ def drawn_of_all(chain: SamplerChain, candidates: Candidates, row: int) -> int:
         FLAT | {"top_k": 0, "top_p": 0.9},
         FLAT | {"top_k": 0, "min_p": 0.1},
         FLAT | {"xtc_probability": 0.9, "xtc_threshold": 0.001},
-        FLAT | {"logit_bias": ((7, 9.0), (8, -math.inf), (7, 9.0))},
+        FLAT | {"logit_bias": {7: 18.0, 8: -math.inf}},
         FLAT | {"repeat_penalty": 1.3, "presence_penalty": 0.5},
         {"temperature": 0.0},
-        {"temperature": 0.0, "logit_bias": ((7, 9.0), (8, -3.0))},
+        {"temperature": 0.0, "logit_bias": {7: 9.0, 8: -3.0}},
     ],
 )
 def test_r10_of_a_large_vocabulary_the_token_is_the_one_that_is_drawn_of_all(
     fields: dict[str, object], outputs: list[npt.NDArray[np.float32]]
 ) -> None:
-    stages = plan_stages(SamplingConfig(**fields, seed=5))  # type: ignore[arg-type]
+    stages = plan_stages(Sampling(**fields, seed=5))  # type: ignore[arg-type]
     candidates = Candidates(TOKENS)
     handle = handle_of(outputs)
     ours, theirs = (SamplerChain(handle, candidates, stages) for _ in range(2))
@@ -193,9 +193,9 @@ def test_r10_of_equally_likely_tokens_any_is_drawn_and_without_chance_the_first(
     broken = equal[0].copy()
     broken[[40, 50_000]] = math.nan
     candidates, handle = Candidates(TOKENS), handle_of([*equal, broken])
-    stages = plan_stages(SamplingConfig(seed=5))
+    stages = plan_stages(Sampling(seed=5))
     ours, theirs = (SamplerChain(handle, candidates, stages) for _ in range(2))
-    greedy = SamplerChain(handle, candidates, plan_stages(SamplingConfig(temperature=0)))
+    greedy = SamplerChain(handle, candidates, plan_stages(Sampling(temperature=0)))
     for row, logits in enumerate(equal):
         assert logits[ours.pick(row)] == logits[drawn_of_all(theirs, candidates, row)], row
         assert greedy.pick(row) == int(np.flatnonzero(logits == logits.max())[0])

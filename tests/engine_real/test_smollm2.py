@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from clawd.engine.protocol import LOOP_TOKENS, ChatMessage, ModelConfig, SamplingConfig
+from clawd.engine.protocol import LOOP_TOKENS, ChatMessage, ModelConfig, Sampling
 from clawd.engine.worker.guidance import Matcher
 from clawd.engine.worker.llama import lib
 from clawd.engine.worker.model import LlamaModel
@@ -39,7 +39,7 @@ def test_r10_a_real_model_that_loops_at_temperature_0_is_ended_and_it_is_said(
         ChatMessage(role="user", content="Say it for ever."),
         ChatMessage(role="assistant", content=BEGUN),
     )
-    number = worker.start(messages, SamplingConfig(temperature=0))
+    number = worker.start(messages, Sampling(temperature=0))
     answer = worker.finish(number, LIMIT_S)
     assert (answer.done.reason, answer.done.is_loop) == ("stop", True), answer.text
     assert answer.done.completion_tokens <= LOOP_TOKENS
@@ -53,13 +53,13 @@ def test_r10_an_answer_is_drawn_as_llama_cpp_draws_whatever_samplers_do() -> Non
     model.decode()
     flat: dict[str, object] = {"temperature": 1.5, "top_p": 1.0, "min_p": 0.0, "top_k": 60}
     likely = int(np.argmax(model._handle.logits(row)))
-    banned = tuple((token, -math.inf) for token in (*range(17), likely))
+    banned = dict.fromkeys((*range(17), likely), -math.inf)
     cases: dict[str, dict[str, object]] = {
         "greedy": {"temperature": 0.0},
         "as people do": {},
         "flat": flat,
         "the first are dropped": flat | {"xtc_probability": 0.9, "xtc_threshold": 0.001},
-        "biased": flat | {"logit_bias": (*banned, (40_000, 30.0))},
+        "biased": flat | {"logit_bias": banned | {40_000: 30.0}},
         "greedy and biased": {"temperature": 0.0, "logit_bias": banned},
         "penalised": flat | {"repeat_penalty": 1.3, "presence_penalty": 0.5},
         "greedy and penalised": {"temperature": 0.0, "repeat_penalty": 1.3},
@@ -69,7 +69,7 @@ def test_r10_an_answer_is_drawn_as_llama_cpp_draws_whatever_samplers_do() -> Non
         "without repetition": flat | {"dry_multiplier": 2.0, "dry_allowed_length": 0},
     }
     for name, fields in cases.items():
-        config = SamplingConfig(**fields, seed=3)  # type: ignore[arg-type]
+        config = Sampling(**fields, seed=3)  # type: ignore[arg-type]
         held, free, theirs = (model.new_sampler(config, prompt) for _ in range(3))
         # As for a vocabulary so large that the likeliest are looked for first.
         held.chain._reach = free.chain._reach = reach_of(plan_stages(config))

@@ -5,13 +5,13 @@ from typing import Literal
 
 import pytest
 
-from clawd.engine.protocol import ChatMessage, ModelConfig, SamplingConfig
+from clawd.engine.protocol import ChatMessage, ModelConfig, Sampling
 from tests.engine_real.conftest import StartWorker
 from tests.support.engine_worker import Answer
 
 pytestmark = pytest.mark.real_model
 
-SAYING = SamplingConfig(temperature=0, max_tokens=300)
+SAYING = Sampling(temperature=0, max_tokens=300)
 
 
 def config(model: Path, speculation: Literal["auto", "off"]) -> ModelConfig:
@@ -45,7 +45,7 @@ def test_what_is_said_again_is_guessed_and_the_same(
 def test_a_sampled_answer_is_the_one_of_its_seed_with_guesses_or_without(
     start_worker: StartWorker, endless_model: Path
 ) -> None:
-    sampling = SamplingConfig(temperature=0.7, seed=7, max_tokens=200)
+    sampling = Sampling(temperature=0.7, seed=7, max_tokens=200)
     message = (ChatMessage(role="user", content="say it"),)
     texts = {
         start_worker(config(endless_model, mode)).ask(message, sampling).text

@@ -22,7 +22,7 @@ from clawd.engine.protocol import (
     Pong,
     PromptStep,
     Quit,
-    SamplingConfig,
+    Sampling,
     TokenCounts,
     Tokens,
 )
@@ -32,7 +32,7 @@ from tests.support.gguf_models import EMBEDDED
 
 pytestmark = pytest.mark.real_model
 
-GREEDY = SamplingConfig(temperature=0, max_tokens=24)
+GREEDY = Sampling(temperature=0, max_tokens=24)
 # A context that no answer fills while a test is held up.
 ROOMY = 1 << 16
 LONG = "the river runs under the green bridge at seven " * 60
@@ -55,7 +55,7 @@ def worker(endless_model: Path) -> Iterator[WorkerClient]:
 
 def test_the_embedded_model_calls_a_tool(start_worker: StartWorker) -> None:
     worker = start_worker(ModelConfig(path=str(EMBEDDED), alias="tiny"))
-    got = worker.ask("what files are in this project?", SamplingConfig(temperature=0))
+    got = worker.ask("what files are in this project?", Sampling(temperature=0))
     assert got.done.reason == "stop"
     assert got.done.completion_tokens == sum(e.count for e in got.events if isinstance(e, Tokens))
 
@@ -64,7 +64,7 @@ def test_a_context_smaller_than_any_is_the_smallest(
     start_worker: StartWorker, endless_model: Path
 ) -> None:
     worker = start_worker(ModelConfig(path=str(endless_model), n_ctx=1, n_parallel=8))
-    got = worker.ask("hello", SamplingConfig(temperature=0, max_tokens=4))
+    got = worker.ask("hello", Sampling(temperature=0, max_tokens=4))
     assert got.evaluated.n_ctx == 256
 
 
@@ -93,7 +93,7 @@ def test_a_seed_makes_sampling_repeatable(worker: WorkerClient) -> None:
     texts = []
     for seed in (1, 1, 2):
         # min_p looks at the odds before the temperature flattens them.
-        flat = SamplingConfig(temperature=30, top_k=0, top_p=1, min_p=0, seed=seed, max_tokens=24)
+        flat = Sampling(temperature=30, top_k=0, top_p=1, min_p=0, seed=seed, max_tokens=24)
         texts.append(worker.ask("hello", flat).text)
     assert texts[0] == texts[1] != texts[2]
 
@@ -140,7 +140,7 @@ def test_cancel_in_a_long_prompt_frees_the_slot(
 
 def test_cancel_stops_an_endless_answer(start_worker: StartWorker, endless_model: Path) -> None:
     worker = start_worker(ModelConfig(path=str(endless_model), n_ctx=ROOMY, n_parallel=1))
-    number = worker.start("go", SamplingConfig(temperature=0))
+    number = worker.start("go", Sampling(temperature=0))
     stream = worker.stream(number)
     while len(next(stream).events) < 20:
         pass
@@ -154,7 +154,7 @@ def test_cancel_stops_an_endless_answer(start_worker: StartWorker, endless_model
 def test_a_stop_string_ends_the_answer(worker: WorkerClient) -> None:
     text = worker.ask("hello", GREEDY).text
     stop = text[6:9]
-    got = worker.ask("hello", SamplingConfig(temperature=0, max_tokens=24, stop=(stop,)))
+    got = worker.ask("hello", Sampling(temperature=0, max_tokens=24, stop=(stop,)))
     assert got.done.reason == "stop"
     assert got.text == text[: text.index(stop)]
 
@@ -173,7 +173,7 @@ def test_an_answer_ends_where_the_context_does(
     start_worker: StartWorker, endless_model: Path
 ) -> None:
     worker = start_worker(ModelConfig(path=str(endless_model), n_ctx=256))
-    done = worker.ask("go", SamplingConfig(temperature=0)).done
+    done = worker.ask("go", Sampling(temperature=0)).done
     assert done.reason == "length"
     assert done.prompt_tokens + done.completion_tokens == 257
 
@@ -181,7 +181,7 @@ def test_an_answer_ends_where_the_context_does(
 def test_streams_that_outgrow_the_shared_context_all_end_whole(
     start_worker: StartWorker, endless_model: Path
 ) -> None:
-    sampling = SamplingConfig(temperature=0, max_tokens=150)
+    sampling = Sampling(temperature=0, max_tokens=150)
     worker = start_worker(ModelConfig(path=str(endless_model), n_ctx=256, n_parallel=3))
     alone = [worker.ask(f"say {number}", sampling).text for number in range(3)]
     numbers = [worker.start(f"say {number}", sampling) for number in range(3)]
@@ -193,9 +193,9 @@ def test_a_long_prompt_leaves_a_running_stream_moving(
 ) -> None:
     config = ModelConfig(path=str(endless_model), n_ctx=ROOMY, n_parallel=2, prefill_chunk=32)
     worker = start_worker(config)
-    running = worker.start("go", SamplingConfig(temperature=0))
+    running = worker.start("go", Sampling(temperature=0))
     next(worker.stream(running))
-    newcomer = worker.finish(worker.start(LONG, SamplingConfig(temperature=0, max_tokens=1)))
+    newcomer = worker.finish(worker.start(LONG, Sampling(temperature=0, max_tokens=1)))
     worker.send(CancelGeneration(id=running))
     got = worker.finish(running)
     begun, evaluated = newcomer.times[0], newcomer.times[-1]
@@ -273,11 +273,11 @@ def test_options_of_a_model_are_taken(
 
 def test_penalties_and_bad_values_are_answered(worker: WorkerClient) -> None:
     plain = worker.ask("hello", GREEDY).text
-    penalised = SamplingConfig(
+    penalised = Sampling(
         temperature=0, max_tokens=24, repeat_penalty=50, penalty_last_n=500, frequency_penalty=2
     )
     assert worker.ask(f"hello {plain}", penalised).text != plain
-    failed = worker.ask("hello", SamplingConfig(repeat_penalty=-1, max_tokens=5)).failed
+    failed = worker.ask("hello", Sampling(repeat_penalty=-1, max_tokens=5)).failed
     assert failed.code == "invalid_request"
 
 
@@ -305,7 +305,7 @@ def test_a_worker_that_runs_out_of_memory_says_so_and_ends(endless_model: Path) 
 def test_a_worker_ends_with_its_daemon(how: str, endless_model: Path) -> None:
     with WorkerClient() as worker:
         worker.load(ModelConfig(path=str(endless_model)))
-        worker.start("go", SamplingConfig(temperature=0))
+        worker.start("go", Sampling(temperature=0))
         if how == "quit":
             worker.send(Quit())
         else:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.engine.protocol import Grammar, SamplingConfig
+from clawd.engine.protocol import Grammar, Sampling
 from clawd.errors import InvalidRequestError
 from clawd.providers import openai
 from clawd.providers.base import ChatRequest, Message, ToolSpec
@@ -40,9 +40,9 @@ def test_nothing_asked_for_holds_nothing() -> None:
 def test_r10_tools_that_may_not_be_called_stay_in_the_prompt_where_it_is_to_go_on() -> None:
     wanted = request(tools=TOOLS, found=TOOLS[:1], tool_choice="none", keeps_tools=True)
     assert grammar_for(wanted, MISTRAL) == Grammar()
-    told = generate_for(wanted, SamplingConfig(), LocalOptions()).tools
+    told = generate_for(wanted, Sampling(), LocalOptions()).tools
     called = msgspec.structs.replace(wanted, tool_choice="auto")
-    assert told == generate_for(called, SamplingConfig(), LocalOptions()).tools != ()
+    assert told == generate_for(called, Sampling(), LocalOptions()).tools != ()
     body = openai.build_body(wanted, model="m", stream=True)
     assert body["tool_choice"] == "none"
 
@@ -124,7 +124,7 @@ def test_r4_a_tool_that_the_prompt_does_not_list_may_be_called_and_nothing_is_re
     plan, undo = (ToolSpec(name=name, description="", parameters=OPEN) for name in ("plan", "undo"))
     wanted = request(tools=TOOLS, found=(plan,), unlisted=(undo,))
     assert list(grammar_for(wanted, MISTRAL).tools) == ["read", "time", "plan", "undo"]
-    generate = generate_for(wanted, SamplingConfig(), LocalOptions())
+    generate = generate_for(wanted, Sampling(), LocalOptions())
     assert [tool["function"]["name"] for tool in generate.tools] == ["read", "time"]
     sent = openai.build_body(wanted, model="m", stream=True)
     assert [tool["function"]["name"] for tool in sent["tools"]] == ["read", "time", "plan"]

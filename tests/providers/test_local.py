@@ -14,7 +14,7 @@ from clawd.engine.protocol import (
     GenerationDone,
     ModelConfig,
     PromptEvaluated,
-    SamplingConfig,
+    Sampling,
     Tokens,
 )
 from clawd.errors import (
@@ -36,7 +36,6 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Sampling,
     Text,
     ToolCall,
     ToolSpec,
@@ -344,13 +343,13 @@ async def test_check_generates_one_token_and_says_what_answered(tmp_path: Path) 
 
 
 def test_penalties_stay_the_operators_unless_allowed() -> None:
-    defaults = SamplingConfig(temperature=0.2, repeat_penalty=1.1)
+    defaults = Sampling(temperature=0.2, repeat_penalty=1.1)
     wishes = Sampling(temperature=0.9, repeat_penalty=1.9, frequency_penalty=1.0, seed=0)
     request = ChatRequest(messages=(), sampling=wishes)
-    assert resolve_sampling(defaults, request) == SamplingConfig(
+    assert resolve_sampling(defaults, request) == Sampling(
         temperature=0.9, repeat_penalty=1.1, seed=0
     )
-    assert resolve_sampling(defaults, request, allow_penalties=True) == SamplingConfig(
+    assert resolve_sampling(defaults, request, allow_penalties=True) == Sampling(
         temperature=0.9, repeat_penalty=1.9, frequency_penalty=1.0, seed=0
     )
 
@@ -360,27 +359,25 @@ def test_shapers_are_the_requests_and_dry_is_a_penalty() -> None:
         xtc_probability=0.5, dry_multiplier=0.8, logit_bias={7: -2.0}, logprobs=True, top_logprobs=3
     )
     request = ChatRequest(messages=(), sampling=wishes)
-    shaped = SamplingConfig(
-        xtc_probability=0.5, logit_bias=((7, -2.0),), logprobs=True, top_logprobs=3
-    )
-    assert resolve_sampling(SamplingConfig(), request) == shaped
-    allowed = resolve_sampling(SamplingConfig(), request, allow_penalties=True)
+    shaped = Sampling(xtc_probability=0.5, logit_bias={7: -2.0}, logprobs=True, top_logprobs=3)
+    assert resolve_sampling(Sampling(), request) == shaped
+    allowed = resolve_sampling(Sampling(), request, allow_penalties=True)
     assert allowed == msgspec.structs.replace(shaped, dry_multiplier=0.8)
 
 
 def test_a_preset_gives_way_to_what_is_given_beside_it() -> None:
     request = ChatRequest(messages=(), sampling=Sampling(preset="wild", top_p=0.5))
-    got = resolve_sampling(SamplingConfig(repeat_penalty=1.2), request)
+    got = resolve_sampling(Sampling(repeat_penalty=1.2), request)
     assert (got.temperature, got.top_p, got.xtc_probability) == (1.5, 0.5, 0.5)
     assert got.repeat_penalty == 1.2
     request = ChatRequest(messages=(), temperature=0.1, sampling=Sampling(preset="wild"))
-    assert resolve_sampling(SamplingConfig(), request).temperature == 0.1
+    assert resolve_sampling(Sampling(), request).temperature == 0.1
 
 
 def test_greedy_is_kept_when_a_request_is_silent() -> None:
     assert resolve_sampling(GREEDY, ChatRequest(messages=())).temperature == 0.0
     request = ChatRequest(messages=(), temperature=0.0)
-    assert resolve_sampling(SamplingConfig(), request).temperature == 0.0
+    assert resolve_sampling(Sampling(), request).temperature == 0.0
 
 
 async def test_call_deltas_carry_name_and_id_once(tmp_path: Path) -> None:

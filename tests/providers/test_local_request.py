@@ -2,7 +2,7 @@
 
 import pytest
 
-from clawd.engine.protocol import ChatMessage, Generate, Grammar, SamplingConfig
+from clawd.engine.protocol import ChatMessage, Generate, Grammar, Sampling
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import ChatRequest, Message, Text, ToolSpec
 from clawd.providers.local_request import Fitted, LocalOptions, fitted, generate_for
@@ -18,7 +18,7 @@ TOOL = ToolSpec(name="time", description="", parameters={"type": "object"})
 
 
 def made(request: ChatRequest, template: str) -> Fitted:
-    generate = generate_for(request, SamplingConfig(), LocalOptions())
+    generate = generate_for(request, Sampling(), LocalOptions())
     return fitted(generate, request, template)
 
 
@@ -29,7 +29,7 @@ def begun(text: str) -> ChatRequest:
 
 def test_a_raw_prompt_has_no_messages_no_tools_and_a_parser_that_leaves_all() -> None:
     got = made(ChatRequest(prompt="a", tools=(TOOL,), tool_choice="required"), PLAIN)
-    assert got.generate == Generate(id=0, prompt="a", sampling=SamplingConfig())
+    assert got.generate == Generate(id=0, prompt="a", sampling=Sampling())
     text = '<think>x</think><tool_call>{"name": "time", "arguments": {}}</tool_call>'
     assert got.parser.feed(text) == [Text(text=text)]
     assert got.parser.finish() == []

@@ -2,12 +2,12 @@
 
 import pytest
 
-from clawd.engine.protocol import SamplingConfig
+from clawd.engine.protocol import Sampling
 from clawd.engine.worker.sampling import plan_stages
 from clawd.errors import InvalidRequestError
 from clawd.providers.anthropic import AnthropicDialect
 from clawd.providers.anthropic import build_body as anthropic_body
-from clawd.providers.base import ChatRequest, Message, Sampling
+from clawd.providers.base import ChatRequest, Message
 from clawd.providers.local_request import LocalOptions, generate_for, resolve_sampling
 from clawd.providers.openai import build_body
 from clawd.providers.presets import PRESETS, check_preset, preset_values, with_preset
@@ -20,7 +20,7 @@ def test_there_are_five_and_each_is_taken_by_the_samplers() -> None:
     assert list(PRESETS) == ["deterministic", "precise", "balanced", "creative", "wild"]
     for name in PRESETS:
         request = ChatRequest(messages=(), sampling=Sampling(preset=name, seed=1))
-        assert plan_stages(resolve_sampling(SamplingConfig(), request))
+        assert plan_stages(resolve_sampling(Sampling(), request))
 
 
 def test_each_is_hotter_than_the_one_before() -> None:
@@ -37,9 +37,9 @@ def test_no_preset_touches_a_penalty() -> None:
 def test_a_preset_leaves_nothing_of_another_one_behind() -> None:
     for other in PRESETS:
         wild = with_preset(Sampling(preset=other))
-        defaults = resolve_sampling(SamplingConfig(), ChatRequest(messages=(), sampling=wild))
+        defaults = resolve_sampling(Sampling(), ChatRequest(messages=(), sampling=wild))
         request = ChatRequest(messages=(), sampling=Sampling(preset="balanced", seed=3))
-        assert resolve_sampling(defaults, request) == SamplingConfig(seed=3)
+        assert plan_stages(resolve_sampling(defaults, request)) == plan_stages(Sampling(seed=3))
 
 
 def test_values_of_presets_go_by_the_names_of_the_settings() -> None:
@@ -49,7 +49,7 @@ def test_values_of_presets_go_by_the_names_of_the_settings() -> None:
         "temperature": 0.0, "typical_p": 1.0, "xtc_probability": 0.0
     }  # fmt: skip
     for preset in values.values():
-        assert set(preset) <= set(SamplingConfig.__struct_fields__)
+        assert set(preset) <= set(Sampling.__struct_fields__)
 
 
 @each_row("name", ["", *PRESETS])
@@ -80,7 +80,7 @@ def test_a_bias_goes_elsewhere_with_ids_as_text() -> None:
 def test_m1_wishes_of_a_request_reach_every_kind_of_backend() -> None:
     wishes = Sampling(temperature=0.2, top_p=0.5, top_k=7, max_tokens=9, stop=("END",))
     request = ChatRequest(messages=(Message(role="user", content="hi"),), sampling=wishes)
-    local = generate_for(request, SamplingConfig(), LocalOptions()).sampling
+    local = generate_for(request, Sampling(), LocalOptions()).sampling
     assert (local.temperature, local.top_p, local.top_k) == (0.2, 0.5, 7)
     assert (local.max_tokens, local.stop) == (9, ("END",))
     openai = build_body(request, model="m", stream=True)

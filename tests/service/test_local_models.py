@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.load import load
 from clawd.config.render import toml_value
 from clawd.engine.models import EMBEDDED
-from clawd.engine.protocol import LoraAdapter, ModelConfig, SamplingConfig
+from clawd.engine.protocol import LoraAdapter, ModelConfig, Sampling
+from clawd.engine.worker.sampling import plan_stages
 from clawd.providers.local import LocalModel
 from clawd.providers.presets import PRESETS
 from clawd.service.state import LocalModels
@@ -72,7 +75,10 @@ OF_SAMPLING: list[tuple[str, Any]] = [
 ]
 # What only a request has, and what the daemon itself fills in.
 # How long a loop may be is the worker's, by the size of its model.
-OF_REQUESTS = {"stop", "logit_bias", "logprobs", "top_logprobs", "loop_tokens"}
+OF_REQUESTS = {
+    *("stop", "logit_bias", "logprobs", "top_logprobs", "loop_tokens"),
+    *("preset", "by_operator", "template_kwargs", "reasoning_tokens"),
+}
 OF_THE_DAEMON = {
     "path",
     "alias",
@@ -137,7 +143,7 @@ def test_these_tables_leave_no_setting_out() -> None:
     # The seed is the requests', as the default of all samplings.
     assert loading | OF_THE_DAEMON | {"seed"} == set(ModelConfig.__struct_fields__)
     sampling = {key for key, _ in OF_SAMPLING}
-    assert sampling | OF_REQUESTS == set(SamplingConfig.__struct_fields__)
+    assert sampling | OF_REQUESTS == set(Sampling.__struct_fields__)
     of_a_model = {key for key, *_ in OF_LOADING} | sampling
     assert of_a_model | {"preset", "template_kwargs"} == set(ModelProfile.model_fields)
     assert set(ModelProfile.model_fields) <= set(EngineSection.model_fields)
@@ -145,7 +151,11 @@ def test_these_tables_leave_no_setting_out() -> None:
 
 def test_without_a_config_the_engine_gets_its_own_built_in_values(tmp_path: Path) -> None:
     model = found(tmp_path, "")
-    assert model.sampling == SamplingConfig()
+    # Also of what is switched off as it stands.
+    switched_on: dict[str, Any] = {"dry_multiplier": 1.0, "xtc_probability": 0.5}
+    for on in ({}, switched_on, {"repeat_penalty": 1.1}):
+        told = msgspec.structs.replace(model.sampling, **on)
+        assert plan_stages(told, model_seed=9) == plan_stages(Sampling(**on), model_seed=9)
     path = str(tmp_path / "models" / f"{MODEL}.gguf")
     folder = str(tmp_path / "cache" / "prefix")
     assert model.config == ModelConfig(
@@ -193,13 +203,14 @@ class TestPresets:
 
     def test_one_preset_leaves_nothing_of_another_behind(self, tmp_path: Path) -> None:
         text = "[engine]\npreset = 'wild'\n[model.my]\npreset = 'balanced'"
-        assert found(tmp_path, text).sampling == SamplingConfig()
+        assert found(tmp_path, text).sampling == found(tmp_path, "").sampling
 
     def test_an_empty_preset_takes_another_one_away_and_leaves_the_keys(
         self, tmp_path: Path
     ) -> None:
         text = "[engine]\npreset = 'wild'\ntop_p = 0.7\n[model.my]\npreset = ''"
-        assert found(tmp_path, text).sampling == SamplingConfig(top_p=0.7)
+        sampling = found(tmp_path, text).sampling
+        assert sampling == msgspec.structs.replace(found(tmp_path, "").sampling, top_p=0.7)
 
     def test_the_environment_wins_over_all_of_the_file(self, tmp_path: Path) -> None:
         text = "[engine]\ntop_k = 3\n[model.my]\ntemperature = 0.2\npreset = 'wild'"

@@ -23,7 +23,7 @@ from clawd.engine.protocol import (
     Ping,
     Pong,
     PromptStep,
-    SamplingConfig,
+    Sampling,
     Tokens,
 )
 from tests.support.engine_worker import LIMIT_S, WorkerClient
@@ -34,7 +34,7 @@ STREAMS = 4
 PREFILL_TOKENS = 4000
 # What is evaluated of a prompt before it is cancelled amid it, at least.
 BEFORE_CANCEL = 1300
-ENDLESS = SamplingConfig(temperature=0)
+ENDLESS = Sampling(temperature=0)
 _WORDS = ["the", "river", "runs", "under", "the", "green", "bridge", "at", "seven"]
 _STEPS_BEFORE = 8
 

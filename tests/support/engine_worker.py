@@ -29,7 +29,7 @@ from clawd.engine.protocol import (
     ModelReady,
     PromptEvaluated,
     Quit,
-    SamplingConfig,
+    Sampling,
     TemplateNotes,
     Tokens,
     ToWorker,
@@ -124,7 +124,7 @@ class WorkerClient:
     def start(
         self,
         messages: tuple[ChatMessage, ...] | str,
-        sampling: SamplingConfig | None = None,
+        sampling: Sampling | None = None,
         grammar: Grammar | None = None,
         tools: tuple[dict[str, Any], ...] = (),
     ) -> int:
@@ -136,7 +136,7 @@ class WorkerClient:
             Generate(
                 id=number,
                 messages=messages,
-                sampling=sampling or SamplingConfig(temperature=0),
+                sampling=sampling or Sampling(temperature=0),
                 grammar=grammar or Grammar(),
                 tools=tools,
             )
@@ -157,7 +157,7 @@ class WorkerClient:
     def ask(
         self,
         messages: tuple[ChatMessage, ...] | str,
-        sampling: SamplingConfig | None = None,
+        sampling: Sampling | None = None,
         grammar: Grammar | None = None,
         tools: tuple[dict[str, Any], ...] = (),
     ) -> Answer:

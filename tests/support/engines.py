@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from clawd.engine.client import EngineSettings, GenerationEvent
-from clawd.engine.protocol import ChatMessage, Generate, ModelConfig, SamplingConfig, Tokens
+from clawd.engine.protocol import ChatMessage, Generate, ModelConfig, Sampling, Tokens
 from clawd.engine.supervisor import Engine
 
-GREEDY = SamplingConfig(temperature=0.0)
+GREEDY = Sampling(temperature=0.0)
 
 FAKE_WORKER = Path(__file__).parent / "fake_worker.py"
 LIMIT_S = 60.0

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from clawd.engine.protocol import SamplingConfig, TokenLogprob
+from clawd.engine.protocol import Sampling, TokenLogprob
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.grammar import GrammarPlan
 
@@ -213,7 +213,7 @@ class Backend(Protocol):
         """Return whether the token means that the answer ends."""
         ...
 
-    def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> Sampler:
+    def new_sampler(self, config: Sampling, prompt: Sequence[int]) -> Sampler:
         """Return a sampler; the prompt's last tokens count for penalties.
 
         Raises:

@@ -4,12 +4,13 @@ import codecs
 from collections import deque
 
 from clawd.engine.protocol import (
+    LOOP_TOKENS,
     MAX_ANSWER_TOKENS,
     DoneReason,
     GenerationDone,
     PromptEvaluated,
     PromptStep,
-    SamplingConfig,
+    Sampling,
     TokenLogprob,
     Tokens,
 )
@@ -152,7 +153,7 @@ class GenerationState:
     had to give its cells to an older one goes on where it was.
     """
 
-    def __init__(self, number: int, parts: tuple[Part, ...], sampling: SamplingConfig) -> None:
+    def __init__(self, number: int, parts: tuple[Part, ...], sampling: Sampling) -> None:
         self.number = number
         self.parts = parts
         self.sampling = sampling
@@ -172,7 +173,8 @@ class GenerationState:
         self._new_tokens = 0
         self._new_logprobs: list[TokenLogprob] = []
         self._limit = sampling.max_tokens or MAX_ANSWER_TOKENS
-        self._loops = LoopWatch(sampling.loop_tokens) if sampling.stop_loops else None
+        loop_tokens = sampling.loop_tokens or LOOP_TOKENS
+        self._loops = None if sampling.stop_loops is False else LoopWatch(loop_tokens)
         self._is_loop = False
         self.quarantined: dict[str, str] = {}
         self.fallback = ""  # of the chat template

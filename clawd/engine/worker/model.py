@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from clawd.engine.protocol import ModelConfig, ModelInfo, SamplingConfig, TokenLogprob
+from clawd.engine.protocol import ModelConfig, ModelInfo, Sampling, TokenLogprob
 from clawd.engine.worker.backend import DecodeResult, InfillTokens
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.embedding import Tokenize, VectorError
@@ -361,7 +361,7 @@ class LlamaModel:
 
     # Sampling
 
-    def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> LlamaSampler:
+    def new_sampler(self, config: Sampling, prompt: Sequence[int]) -> LlamaSampler:
         """Return a sampler; the prompt's last tokens count for penalties."""
         return new_sampler(self._handle, self._candidates, config, prompt, self._config.seed)
 

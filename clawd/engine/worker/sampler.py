@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from clawd.engine.protocol import SamplingConfig, TokenLogprob, TopLogprob
+from clawd.engine.protocol import Sampling, TokenLogprob, TopLogprob
 from clawd.engine.worker import sampling
 from clawd.engine.worker.constraint import NOTHING_FITS, Constraint, Trigger
 from clawd.engine.worker.grammar import GrammarPlan
@@ -308,7 +308,7 @@ class LlamaPicker:
 def new_sampler(
     handle: VocabularyHandle,
     candidates: Candidates,
-    config: SamplingConfig,
+    config: Sampling,
     prompt: Sequence[int],
     model_seed: int,
 ) -> LlamaSampler:
@@ -317,12 +317,12 @@ def new_sampler(
     Raises:
         ValueError: a value that no sampler takes.
     """
-    for token, _ in config.logit_bias:
+    for token in config.logit_bias or {}:
         if not 0 <= token < handle.size:
             raise ValueError(f"logit_bias of token {token}, the vocabulary has {handle.size}")
     stages = sampling.plan_stages(config, model_seed=model_seed)
     sampler = LlamaSampler(SamplerChain(handle, candidates, stages))
-    memory = sampling.remembered_tokens(config)
+    memory = sampling.remembered_tokens(stages)
     if memory:
         sampler.accept(prompt[-memory:])
     return sampler

@@ -7,11 +7,13 @@ candidate), typical, top-p, min-p, XTC, temperature, and at last the draw.
 import math
 import secrets
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
-from clawd.engine.protocol import SamplingConfig
+from clawd.engine.protocol import Sampling
 
+_T = TypeVar("_T")
 MAX_SEED = 0xFFFF_FFFE
 MAX_TOP_LOGPROBS = 20
 MAX_BREAKERS = 64
@@ -108,44 +110,41 @@ Shaper = TopK | Typical | TopP | MinP | Xtc | Temperature
 Stage = LogitBias | Penalties | Dry | Shaper | Draw | Greedy
 
 
-def plan_stages(config: SamplingConfig, *, model_seed: int = 0) -> tuple[Stage, ...]:
+def plan_stages(sampling: Sampling, *, model_seed: int = 0) -> tuple[Stage, ...]:
     """Return the stages in order; the last one picks.
 
     Args:
-        config: the generation's values. Neutral ones leave their stage out.
+        sampling: the generation's values. Neutral ones leave their stage out.
         model_seed: the seed of requests that bring none; 0 means a new one for each.
 
     Raises:
         ValueError: a value that makes no sense to a sampler.
     """
-    _check(config)
-    stages = _biasing(config)
-    if config.temperature <= 0:
+    _check(sampling)
+    stages = _biasing(sampling)
+    temperature = _or(sampling.temperature, 0.8)
+    if temperature <= 0:
         return (*stages, Greedy())
-    seed = _seed(config.seed, model_seed)
-    if config.top_k > 0:
-        stages.append(TopK(k=config.top_k))
-    if config.typical_p < 1:
-        stages.append(Typical(p=config.typical_p))
-    if config.top_p < 1:
-        stages.append(TopP(p=config.top_p))
-    if config.min_p > 0:
-        stages.append(MinP(p=config.min_p))
-    if config.xtc_probability > 0:
-        stages.append(
-            Xtc(probability=config.xtc_probability, threshold=config.xtc_threshold, seed=seed)
-        )
-    if config.temperature != 1:
-        stages.append(Temperature(t=config.temperature))
+    seed = _seed(_or(sampling.seed, -1), model_seed)
+    if (k := _or(sampling.top_k, 40)) > 0:
+        stages.append(TopK(k=k))
+    if (p := _or(sampling.typical_p, 1.0)) < 1:
+        stages.append(Typical(p=p))
+    if (p := _or(sampling.top_p, 0.95)) < 1:
+        stages.append(TopP(p=p))
+    if (p := _or(sampling.min_p, 0.05)) > 0:
+        stages.append(MinP(p=p))
+    if (p := _or(sampling.xtc_probability, 0.0)) > 0:
+        stages.append(Xtc(probability=p, threshold=_or(sampling.xtc_threshold, 0.1), seed=seed))
+    if temperature != 1:
+        stages.append(Temperature(t=temperature))
     return (*stages, Draw(seed=seed))
 
 
-def remembered_tokens(config: SamplingConfig) -> int:
+def remembered_tokens(stages: Sequence[Stage]) -> int:
     """Return how many of the prompt's last tokens the stages look back on; DRY's may be all."""
-    dry = 0 if config.dry_multiplier <= 0 else config.dry_last_n
-    if dry < 0:
-        return MAX_LOOK_BACK
-    return max(config.penalty_last_n if has_penalties(config) else 0, dry)
+    counts = [each.last_n for each in stages if isinstance(each, Penalties | Dry)]
+    return MAX_LOOK_BACK if min(counts, default=0) < 0 else max(counts, default=0)
 
 
 class SampledTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,58 +177,58 @@ def reach_of(stages: Sequence[Stage]) -> SampledTokens | None:
     return None
 
 
-def has_penalties(config: SamplingConfig) -> bool:
-    """Return whether any penalty changes anything."""
-    return config.penalty_last_n > 0 and (
-        config.repeat_penalty != 1 or config.frequency_penalty != 0 or config.presence_penalty != 0
-    )
-
-
-def _biasing(config: SamplingConfig) -> list[Stage]:
+def _biasing(sampling: Sampling) -> list[Stage]:
     """Return the stages that move logits, before any that drops candidates."""
     stages: list[Stage] = []
-    if config.logit_bias:
-        stages.append(LogitBias(biases=config.logit_bias))
-    if has_penalties(config):
-        stages.append(
-            Penalties(
-                last_n=config.penalty_last_n,
-                repeat=config.repeat_penalty,
-                frequency=config.frequency_penalty,
-                presence=config.presence_penalty,
-            )
-        )
-    if config.dry_multiplier > 0 and config.dry_last_n != 0:
-        stages.append(
-            Dry(
-                multiplier=config.dry_multiplier,
-                base=config.dry_base,
-                allowed_length=config.dry_allowed_length,
-                last_n=config.dry_last_n,
-                breakers=config.dry_breakers,
-            )
-        )
+    if sampling.logit_bias:
+        stages.append(LogitBias(biases=tuple(sampling.logit_bias.items())))
+    penalties = Penalties(
+        last_n=_or(sampling.penalty_last_n, 64),
+        repeat=_or(sampling.repeat_penalty, 1.0),
+        frequency=_or(sampling.frequency_penalty, 0.0),
+        presence=_or(sampling.presence_penalty, 0.0),
+    )
+    if penalties.last_n > 0 and (
+        penalties.repeat != 1 or penalties.frequency != 0 or penalties.presence != 0
+    ):
+        stages.append(penalties)
+    dry = _dry(sampling)
+    if dry.multiplier > 0 and dry.last_n != 0:
+        stages.append(dry)
     return stages
 
 
-def _check(config: SamplingConfig) -> None:
+def _dry(sampling: Sampling) -> Dry:
+    return Dry(
+        multiplier=_or(sampling.dry_multiplier, 0.0),
+        base=_or(sampling.dry_base, 1.75),
+        allowed_length=_or(sampling.dry_allowed_length, 2),
+        last_n=_or(sampling.dry_last_n, -1),
+        breakers=_or(sampling.dry_breakers, ("\n", ":", '"', "*")),
+    )
+
+
+def _or(value: _T | None, other: _T) -> _T:
+    return other if value is None else value
+
+
+def _check(sampling: Sampling) -> None:
     for name in _FRACTIONS:
-        value = getattr(config, name)
-        if not math.isfinite(value):
+        value = getattr(sampling, name)
+        if value is not None and not math.isfinite(value):
             raise ValueError(f"{name} is {value}, expected a finite number")
-    if config.repeat_penalty <= 0:
-        raise ValueError(f"repeat_penalty is {config.repeat_penalty}, expected more than 0")
-    if not 0 <= config.top_logprobs <= MAX_TOP_LOGPROBS:
-        raise ValueError(f"top_logprobs is {config.top_logprobs}, expected 0 to {MAX_TOP_LOGPROBS}")
-    if config.dry_multiplier > 0 and config.dry_base < 1:
-        raise ValueError(f"dry_base is {config.dry_base}, expected at least 1")
-    if config.dry_allowed_length < 0:
-        raise ValueError(f"dry_allowed_length is {config.dry_allowed_length}, expected 0 or more")
-    if len(config.dry_breakers) > MAX_BREAKERS:
-        raise ValueError(
-            f"dry_breakers are {len(config.dry_breakers)}, expected at most {MAX_BREAKERS}"
-        )
-    for token, bias in config.logit_bias:
+    if (repeat := sampling.repeat_penalty) is not None and repeat <= 0:
+        raise ValueError(f"repeat_penalty is {repeat}, expected more than 0")
+    if not 0 <= (top := sampling.top_logprobs or 0) <= MAX_TOP_LOGPROBS:
+        raise ValueError(f"top_logprobs is {top}, expected 0 to {MAX_TOP_LOGPROBS}")
+    dry = _dry(sampling)
+    if dry.multiplier > 0 and dry.base < 1:
+        raise ValueError(f"dry_base is {dry.base}, expected at least 1")
+    if dry.allowed_length < 0:
+        raise ValueError(f"dry_allowed_length is {dry.allowed_length}, expected 0 or more")
+    if len(dry.breakers) > MAX_BREAKERS:
+        raise ValueError(f"dry_breakers are {len(dry.breakers)}, expected at most {MAX_BREAKERS}")
+    for token, bias in (sampling.logit_bias or {}).items():
         if math.isnan(bias) or bias == math.inf:
             raise ValueError(f"logit_bias of token {token} is {bias}, expected a number")
 

@@ -17,7 +17,7 @@ from clawd.engine.protocol import (
     DoneReason,
     FromWorker,
     GenerationFailed,
-    SamplingConfig,
+    Sampling,
 )
 from clawd.engine.worker.backend import Backend, DecodeResult
 from clawd.engine.worker.constraint import NOTHING_FITS
@@ -128,7 +128,7 @@ class Scheduler:
         self,
         number: int,
         parts: tuple[Part, ...],
-        sampling: SamplingConfig,
+        sampling: Sampling,
         grammar: GrammarPlan | None = None,
         *,
         fallback: str = "",
@@ -317,7 +317,7 @@ class Scheduler:
             return "stop"
         sampling = generation.sampling
         if sampling.logprobs:
-            generation.note_logprob(self._backend.logprob(row, token, sampling.top_logprobs))
+            generation.note_logprob(self._backend.logprob(row, token, sampling.top_logprobs or 0))
         reason = generation.push(token, self._backend.piece(token))
         if reason is None and len(generation.tokens) > self._backend.n_ctx:
             reason = "length"

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from clawd.engine.protocol import Grammar, ModelConfig, ModelReady, SamplingConfig
+from clawd.engine.protocol import Grammar, ModelConfig, ModelReady, Sampling
 from tests.bench.llama.aims import row
 from tests.bench.llama.bench import Bench
 from tests.bench.report import Row
@@ -90,7 +90,7 @@ def _asking(worker: WorkerClient, count: int) -> Callable[[Grammar, int], Rates]
 
     def ask(grammar: Grammar, seed: int) -> Rates:
         before = process.cpu_times()
-        answer = worker.ask(ASKED, SamplingConfig(seed=seed, max_tokens=count), grammar)
+        answer = worker.ask(ASKED, Sampling(seed=seed, max_tokens=count), grammar)
         after = process.cpu_times()
         if not answer.done.completion_tokens:
             raise BenchError("the real model said nothing")

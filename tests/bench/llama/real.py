@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.engine.protocol import ChatMessage, Generate, Load, ModelConfig, SamplingConfig
+from clawd.engine.protocol import ChatMessage, Generate, Load, ModelConfig, Sampling
 from clawd.engine.worker.llama import lib
 from clawd.engine.worker.loop import LoadedEngine, load_model
 from tests.bench.engine_setup import EngineSetup
@@ -286,8 +286,8 @@ def _profile(bench: Bench, model: Path, streams: int) -> str:
 
 def _asked(number: int, text: str, *, max_tokens: int = 0) -> Generate:
     """Return a request as the peers get it, sampled as SAMPLED, which is the default."""
-    banned = tuple((token, -math.inf) for token in range(len(BANNED)))
-    sampling = SamplingConfig(seed=number, logit_bias=banned, max_tokens=max_tokens)
+    banned = dict.fromkeys(range(len(BANNED)), -math.inf)
+    sampling = Sampling(seed=number, logit_bias=banned, max_tokens=max_tokens)
     message = ChatMessage(role="user", content=text)
     return Generate(id=number, messages=(message,), sampling=sampling)
 

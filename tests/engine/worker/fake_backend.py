@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from clawd.engine.protocol import SamplingConfig, TokenLogprob, TopLogprob
+from clawd.engine.protocol import Sampling, TokenLogprob, TopLogprob
 from clawd.engine.worker.backend import DecodeResult
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.constraint import NOTHING_FITS
@@ -203,8 +203,8 @@ class FakeBackend:
     def ends_generation(self, token: int) -> bool:
         return token == END
 
-    def new_sampler(self, config: SamplingConfig, prompt: Sequence[int]) -> FakeSampler:
-        if config.repeat_penalty <= 0:
+    def new_sampler(self, config: Sampling, prompt: Sequence[int]) -> FakeSampler:
+        if config.repeat_penalty is not None and config.repeat_penalty <= 0:
             raise ValueError("repeat_penalty must be over 0")
         self.samplers.append(FakeSampler(self))
         return self.samplers[-1]

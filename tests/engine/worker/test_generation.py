@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.engine.protocol import LOOP_TOKENS, MAX_ANSWER_TOKENS, SamplingConfig
+from clawd.engine.protocol import LOOP_TOKENS, MAX_ANSWER_TOKENS, Sampling
 from clawd.engine.worker.generation import (
     TINY_LOOP_TOKENS,
     GenerationState,
@@ -58,7 +58,7 @@ def _tokens(text: str) -> list[int]:
 
 
 def _generation(*, stop_loops: bool = True, max_tokens: int = 1 << 20) -> GenerationState:
-    sampling = SamplingConfig(temperature=0, max_tokens=max_tokens, stop_loops=stop_loops)
+    sampling = Sampling(temperature=0, max_tokens=max_tokens, stop_loops=stop_loops)
     return GenerationState(1, (Part(text="p", tokens=(1,), generated=False),), sampling)
 
 
@@ -109,7 +109,7 @@ def test_r7_a_tiny_model_is_ended_while_its_answer_is_short(
     name: str, text: str, *, loops: bool
 ) -> None:
     tokens = _tokens(text)
-    sampling = SamplingConfig(temperature=0, max_tokens=320, loop_tokens=TINY_LOOP_TOKENS)
+    sampling = Sampling(temperature=0, max_tokens=320, loop_tokens=TINY_LOOP_TOKENS)
     generation = GenerationState(1, (Part(text="p", tokens=(1,), generated=False),), sampling)
     ended = _ended_after(generation, tokens[:300])
     assert (0 < ended <= 2 * TINY_LOOP_TOKENS) == loops, (name, ended)

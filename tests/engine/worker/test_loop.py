@@ -23,7 +23,7 @@ from clawd.engine.protocol import (
     Ping,
     Pong,
     Quit,
-    SamplingConfig,
+    Sampling,
     TokenCounts,
     Tokens,
     ToWorker,
@@ -135,7 +135,7 @@ def generate(number: int, text: str = "hi", max_tokens: int = 5) -> Generate:
     return Generate(
         id=number,
         messages=(ChatMessage(role="user", content=text),),
-        sampling=SamplingConfig(temperature=0, max_tokens=max_tokens),
+        sampling=Sampling(temperature=0, max_tokens=max_tokens),
     )
 
 

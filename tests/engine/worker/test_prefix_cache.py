@@ -12,7 +12,7 @@ from clawd.engine.protocol import (
     GenerationDone,
     PromptEvaluated,
     Quit,
-    SamplingConfig,
+    Sampling,
     Tokens,
 )
 from clawd.engine.worker.planner import Planner
@@ -57,7 +57,7 @@ class Run:
 
     def submit(self, tokens: Sequence[int], max_tokens: int = 4) -> int:
         self.numbers += 1
-        sampling = SamplingConfig(temperature=0, max_tokens=max_tokens)
+        sampling = Sampling(temperature=0, max_tokens=max_tokens)
         assert self.scheduler.submit(self.numbers, parts(tokens), sampling) is None
         return self.numbers
 

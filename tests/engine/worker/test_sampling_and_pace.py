@@ -2,7 +2,7 @@
 
 import pytest
 
-from clawd.engine.protocol import SamplingConfig
+from clawd.engine.protocol import Sampling
 from clawd.engine.worker.planner import MIN_CHUNK, SHARED_STEP_LIMIT_S, PromptRate
 from clawd.engine.worker.sampling import (
     MAX_LOOK_BACK,
@@ -26,7 +26,7 @@ from tests.support.rows import each_row
 
 
 def test_all_stages_come_in_llama_cpps_order() -> None:
-    config = SamplingConfig(
+    config = Sampling(
         temperature=0.7,
         top_k=20,
         top_p=0.9,
@@ -36,7 +36,7 @@ def test_all_stages_come_in_llama_cpps_order() -> None:
         seed=5,
         dry_multiplier=0.8,
         xtc_probability=0.5,
-        logit_bias=((3, -1.5),),
+        logit_bias={3: -1.5},
     )
     assert plan_stages(config) == (
         LogitBias(biases=((3, -1.5),)),
@@ -59,43 +59,43 @@ def test_all_stages_come_in_llama_cpps_order() -> None:
 
 
 def test_neutral_values_leave_their_stage_out() -> None:
-    config = SamplingConfig(temperature=1, top_k=0, top_p=1, min_p=0, typical_p=1, seed=1)
+    config = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, typical_p=1, seed=1)
     assert plan_stages(config) == (Draw(seed=1),)
 
 
 def test_temperature_zero_is_greedy_with_penalties_kept() -> None:
-    config = SamplingConfig(temperature=0, presence_penalty=0.5)
+    config = Sampling(temperature=0, presence_penalty=0.5)
     kinds = [type(stage) for stage in plan_stages(config)]
     assert kinds == [Penalties, Greedy]
 
 
 def test_penalties_over_no_tokens_are_none() -> None:
-    config = SamplingConfig(temperature=0, repeat_penalty=1.5, penalty_last_n=0)
+    config = Sampling(temperature=0, repeat_penalty=1.5, penalty_last_n=0)
     assert plan_stages(config) == (Greedy(),)
 
 
-BIASED = ((9, -1.0), (3, 2.0), (9, 1.0))
+BIASED = {5: -1.0, 3: 2.0, 9: 1.0}
 
 
 @each_row(
     ("config", "reach"),
     [
-        (SamplingConfig(), SampledTokens(count=40)),
-        (SamplingConfig(temperature=0), SampledTokens(count=1)),
-        (SamplingConfig(logit_bias=BIASED), SampledTokens(count=43, raised=(3, 9))),
-        (SamplingConfig(temperature=0, logit_bias=BIASED), SampledTokens(count=4, raised=(3, 9))),
-        (SamplingConfig(repeat_penalty=1.1), SampledTokens(count=104)),
-        (SamplingConfig(temperature=0, presence_penalty=0.5), SampledTokens(count=65)),
+        (Sampling(), SampledTokens(count=40)),
+        (Sampling(temperature=0), SampledTokens(count=1)),
+        (Sampling(logit_bias=BIASED), SampledTokens(count=43, raised=(3, 9))),
+        (Sampling(temperature=0, logit_bias=BIASED), SampledTokens(count=4, raised=(3, 9))),
+        (Sampling(repeat_penalty=1.1), SampledTokens(count=104)),
+        (Sampling(temperature=0, presence_penalty=0.5), SampledTokens(count=65)),
         # What may rise from anywhere, or fall without a bound, can be any token.
-        (SamplingConfig(repeat_penalty=0.9), None),
-        (SamplingConfig(frequency_penalty=-0.1), None),
-        (SamplingConfig(dry_multiplier=1), None),
-        (SamplingConfig(top_k=0), None),
-        (SamplingConfig(top_k=0, top_p=1, min_p=0, typical_p=1), None),
+        (Sampling(repeat_penalty=0.9), None),
+        (Sampling(frequency_penalty=-0.1), None),
+        (Sampling(dry_multiplier=1), None),
+        (Sampling(top_k=0), None),
+        (Sampling(top_k=0, top_p=1, min_p=0, typical_p=1), None),
     ],
 )
 def test_only_the_likeliest_and_what_is_raised_can_be_picked(
-    config: SamplingConfig, reach: SampledTokens | None
+    config: Sampling, reach: SampledTokens | None
 ) -> None:
     assert reach_of(plan_stages(config)) == reach
 
@@ -103,22 +103,22 @@ def test_only_the_likeliest_and_what_is_raised_can_be_picked(
 @each_row(
     ("config", "count"),
     [
-        (SamplingConfig(), 0),
-        (SamplingConfig(repeat_penalty=1.1), 64),
-        (SamplingConfig(dry_multiplier=1, dry_last_n=100), 100),
-        (SamplingConfig(dry_multiplier=1, dry_last_n=10, repeat_penalty=1.1), 64),
-        (SamplingConfig(dry_multiplier=1), MAX_LOOK_BACK),
-        (SamplingConfig(dry_multiplier=1, dry_last_n=0), 0),
+        (Sampling(), 0),
+        (Sampling(repeat_penalty=1.1), 64),
+        (Sampling(dry_multiplier=1, dry_last_n=100), 100),
+        (Sampling(dry_multiplier=1, dry_last_n=10, repeat_penalty=1.1), 64),
+        (Sampling(dry_multiplier=1), MAX_LOOK_BACK),
+        (Sampling(dry_multiplier=1, dry_last_n=0), 0),
     ],
 )
 def test_samplers_are_shown_as_much_of_the_prompt_as_they_look_back_on(
-    config: SamplingConfig, count: int
+    config: Sampling, count: int
 ) -> None:
-    assert remembered_tokens(config) == count
+    assert remembered_tokens(plan_stages(config)) == count
 
 
 def test_the_models_seed_serves_requests_without_one() -> None:
-    config = SamplingConfig(temperature=1, top_k=0, top_p=1, min_p=0)
+    config = Sampling(temperature=1, top_k=0, top_p=1, min_p=0)
     assert plan_stages(config, model_seed=9) == (Draw(seed=9),)
     drawn = {plan_stages(config) for _ in range(5)}
     assert len(drawn) == 5
@@ -127,20 +127,20 @@ def test_the_models_seed_serves_requests_without_one() -> None:
 @each_row(
     "config",
     [
-        SamplingConfig(repeat_penalty=0),
-        SamplingConfig(temperature=float("nan")),
-        SamplingConfig(frequency_penalty=float("inf")),
-        SamplingConfig(top_logprobs=21),
-        SamplingConfig(top_logprobs=-1),
-        SamplingConfig(dry_multiplier=1, dry_base=0.5),
-        SamplingConfig(dry_allowed_length=-1),
-        SamplingConfig(dry_breakers=("x",) * 65),
-        SamplingConfig(xtc_threshold=float("nan")),
-        SamplingConfig(logit_bias=((1, float("nan")),)),
-        SamplingConfig(logit_bias=((1, float("inf")),)),
+        Sampling(repeat_penalty=0),
+        Sampling(temperature=float("nan")),
+        Sampling(frequency_penalty=float("inf")),
+        Sampling(top_logprobs=21),
+        Sampling(top_logprobs=-1),
+        Sampling(dry_multiplier=1, dry_base=0.5),
+        Sampling(dry_allowed_length=-1),
+        Sampling(dry_breakers=("x",) * 65),
+        Sampling(xtc_threshold=float("nan")),
+        Sampling(logit_bias={1: float("nan")}),
+        Sampling(logit_bias={1: float("inf")}),
     ],
 )
-def test_values_without_meaning_are_refused(config: SamplingConfig) -> None:
+def test_values_without_meaning_are_refused(config: Sampling) -> None:
     with pytest.raises(ValueError, match="expected"):
         plan_stages(config)
 

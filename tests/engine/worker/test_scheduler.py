@@ -11,7 +11,7 @@ from clawd.engine.protocol import (
     GenerationFailed,
     PromptEvaluated,
     PromptStep,
-    SamplingConfig,
+    Sampling,
     Tokens,
 )
 from clawd.engine.worker.backend import DecodeResult
@@ -60,7 +60,7 @@ class Run:
         refused = self.scheduler.refusal(number)
         if refused is not None:
             return refused
-        sampling = SamplingConfig(temperature=0, max_tokens=max_tokens, stop=stop)
+        sampling = Sampling(temperature=0, max_tokens=max_tokens, stop=stop)
         return self.scheduler.submit(number, parts(tokens), sampling)
 
     def step(self) -> list[FromWorker]:
@@ -202,7 +202,7 @@ def test_a_prompt_that_fills_the_context_is_refused_before_decoding() -> None:
 
 def test_values_that_no_sampler_takes_are_refused() -> None:
     run = Run()
-    sampling = SamplingConfig(repeat_penalty=0)
+    sampling = Sampling(repeat_penalty=0)
     refused = run.scheduler.submit(1, parts([1, 2]), sampling)
     assert refused is not None
     assert refused.code == "invalid_request"
@@ -393,7 +393,7 @@ def test_a_prompt_that_opens_reasoning_in_the_models_own_words_is_known() -> Non
     plan = GrammarPlan(thoughts=((b"[THINK]", b"[/THINK]"),))
     for number, end in enumerate(("[THINK]", "<think>\n", "[/THINK]"), 1):
         ending = (Part(text=f"assistant\n{end}", tokens=(number, 2), generated=False),)
-        assert run.scheduler.submit(number, ending, SamplingConfig(max_tokens=1), plan) is None
+        assert run.scheduler.submit(number, ending, Sampling(max_tokens=1), plan) is None
     found = [sampler.constrained for sampler in run.backend.samplers]
     assert found == [(plan, True), (plan, False), (plan, False)]
 
@@ -401,7 +401,7 @@ def test_a_prompt_that_opens_reasoning_in_the_models_own_words_is_known() -> Non
 def test_a_grammar_reaches_the_sampler_and_its_quarantine_the_daemon() -> None:
     run = Run()
     plan = GrammarPlan(quarantined={"bad": "why"})
-    asked = SamplingConfig(temperature=0, max_tokens=2)
+    asked = Sampling(temperature=0, max_tokens=2)
     thinking = (Part(text="assistant\n<think>\n", tokens=(1, 2, 3), generated=False),)
     assert run.scheduler.submit(1, parts(prompt(1, 5)), asked, plan) is None
     assert run.scheduler.submit(2, thinking, asked, plan) is None
@@ -442,7 +442,7 @@ def test_a_grammar_that_broke_down_is_told_at_the_end() -> None:
 
 def test_log_probabilities_come_with_the_tokens_that_they_are_of() -> None:
     run = Run()
-    asked = SamplingConfig(temperature=0, max_tokens=6, logprobs=True, top_logprobs=2, stop=("zz",))
+    asked = Sampling(temperature=0, max_tokens=6, logprobs=True, top_logprobs=2, stop=("zz",))
     run.scheduler.submit(1, parts(prompt(1, 9)), asked)
     run.submit(2, prompt(2, 5), max_tokens=6)
     run.finish()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.engine.protocol import FromWorker, GenerationDone, SamplingConfig, Tokens
+from clawd.engine.protocol import FromWorker, GenerationDone, Sampling, Tokens
 from clawd.engine.worker.drafts import MAX_DRAFT, Drafter
 from clawd.engine.worker.planner import (
     Grouping,
@@ -43,7 +43,7 @@ class Run:
         self.events: list[FromWorker] = []
         self.numbers = 0
 
-    def submit(self, tokens: Sequence[int], sampling: SamplingConfig) -> int:
+    def submit(self, tokens: Sequence[int], sampling: Sampling) -> int:
         self.numbers += 1
         parts = (Part(text=f"{list(tokens)}", tokens=tuple(tokens), generated=False),)
         assert self.scheduler.submit(self.numbers, parts, sampling) is None
@@ -57,7 +57,7 @@ class Run:
         raise AssertionError("it never ends")
 
     def ask(self, tokens: Sequence[int], max_tokens: int, stop: tuple[str, ...] = ()) -> str:
-        sampling = SamplingConfig(temperature=0, max_tokens=max_tokens, stop=stop)
+        sampling = Sampling(temperature=0, max_tokens=max_tokens, stop=stop)
         number = self.submit(tokens, sampling)
         self.finish()
         return self.text(number)
@@ -340,7 +340,7 @@ class TestGenerations:
 
     def test_logprobs_are_those_of_each_token(self) -> None:
         run = Run(FakeBackend(n_ctx=1024, follows=alphabet))
-        sampling = SamplingConfig(temperature=0, max_tokens=50, logprobs=True)
+        sampling = Sampling(temperature=0, max_tokens=50, logprobs=True)
         number = run.submit(letters("abcdefghijklmnopqrstuvwxyzabc"), sampling)
         run.finish()
         found = [
@@ -400,7 +400,7 @@ class TestGenerations:
         )
         run = Run(backend, n_parallel=3)
         for prompt, length in zip(prompts, lengths, strict=False):
-            run.submit(prompt, SamplingConfig(temperature=0, max_tokens=length))
+            run.submit(prompt, Sampling(temperature=0, max_tokens=length))
         run.finish()
         for number, (prompt, length) in enumerate(zip(prompts, lengths, strict=False), 1):
             assert run.text(number) == expected_text(prompt, length, repetitive_token)
