@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -432,31 +433,22 @@ def _model_config(
         path=str(path),
         alias=name,
         n_ctx=settings.ctx_size,
-        n_batch=settings.n_batch,
-        n_ubatch=settings.n_ubatch,
-        n_threads=settings.n_threads,
-        n_parallel=settings.n_parallel,
-        n_gpu_layers=settings.n_gpu_layers,
-        cache_type_k=settings.cache_type_k,
-        cache_type_v=settings.cache_type_v,
-        flash_attn=settings.flash_attn,
-        kv_unified=settings.kv_unified,
-        mlock=settings.mlock,
-        mmap=settings.mmap,
-        split_mode=settings.split_mode,
-        rope_scaling=settings.rope_scaling,
-        rope_freq_scale=settings.rope_freq_scale,
-        yarn_orig_ctx=settings.yarn_orig_ctx,
         lora=tuple(map(_adapter, settings.lora)),
-        rpc_servers=settings.rpc_servers,
-        speculation=settings.speculation,
-        max_queue=settings.max_queue,
-        prefill_chunk=settings.prefill_chunk,
-        prefix_cache_ram_mb=settings.prefix_cache_ram_mb,
-        prefix_cache_disk_mb=settings.prefix_cache_disk_mb,
         prefix_cache_folder=str(prefix_folder),
-        fence=settings.fence,
+        # The seed is the requests', as the default of all samplings.
+        **_of_one_name(settings, ModelConfig, but=("lora", "seed")),
     )
+
+
+def _of_one_name(
+    settings: EngineSection, kind: type[msgspec.Struct], *, but: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the settings that a struct has fields of one name for."""
+    return {
+        name: value
+        for name, value in settings
+        if name in kind.__struct_fields__ and name not in but
+    }
 
 
 def _adapted(config: ModelConfig, assistant: Assistant) -> ModelConfig:
@@ -480,7 +472,6 @@ def _adapter(text: str) -> LoraAdapter:
 
 
 def _sampling(settings: EngineSection) -> Sampling:
-    known = Sampling.__struct_fields__
-    values = {name: value for name, value in settings if name in known}
-    # A preset is in the values already; the variables go with requests.
-    return Sampling(**values | {"preset": "", "template_kwargs": None, "loop_tokens": LOOP_TOKENS})
+    # A preset is in the values already, and the variables go with requests.
+    given = _of_one_name(settings, Sampling, but=("preset", "template_kwargs"))
+    return Sampling(loop_tokens=LOOP_TOKENS, **given)
