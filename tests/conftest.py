@@ -18,10 +18,10 @@ import pytest
 from _pytest.pathlib import import_path
 from hypothesis import HealthCheck, settings
 
-from clawd.security.sandbox import Sandbox
-from clawd.security.sandbox_landlock import landlock_problem
-from clawd.security.sandbox_plan import HostFacts, ResourceLimits
-from clawd.security.sandbox_process import Level
+from clawd.security.sandbox.landlock import landlock_problem
+from clawd.security.sandbox.plan import HostFacts, ResourceLimits
+from clawd.security.sandbox.process import Level
+from clawd.security.sandbox.run import Sandbox
 from tests.clients.places import lacking
 from tests.support.chat_cases import lacking_sources
 from tests.support.installed import no_machine

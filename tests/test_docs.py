@@ -9,12 +9,12 @@ from clawd.config.http import HttpSection
 from clawd.config.schema import SecuritySection
 from clawd.receipts.record import CHECKPOINT_RECEIPTS
 from clawd.security.approval_rules import MAX_RULE_DAYS
-from clawd.security.auto_exec_scan import LONGEST
 from clawd.security.command import assess
 from clawd.security.policy import PolicySettings
-from clawd.security.sandbox_landlock import MIN_ABI
-from clawd.security.sandbox_plan import ResourceLimits
-from clawd.security.sandbox_process import FLOOD_BYTES
+from clawd.security.sandbox.auto_exec_scan import LONGEST
+from clawd.security.sandbox.landlock import MIN_ABI
+from clawd.security.sandbox.plan import ResourceLimits
+from clawd.security.sandbox.process import FLOOD_BYTES
 from clawd.security.taint import MAX_CHANGED, MAX_MARKS, MAX_WALKED
 from clawd.tools.builtin.fs_ops import MAX_OPERATIONS
 from tests.support.rows import each_row

@@ -13,8 +13,8 @@ import msgspec
 
 from clawd.mcp.connection_end import StderrLog
 from clawd.mcp.model import ServerSettings
-from clawd.security.egress import Denial, WayOut
-from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox.egress import Denial, WayOut
+from clawd.security.sandbox.run import Sandbox
 from clawd.tools.call_hosts import ReachSettings
 from clawd.wire.hosts import covers_host, this_machine_among
 

@@ -25,9 +25,9 @@ from clawd.kernel.concurrency import Allowance, Pace
 from clawd.mcp.connection_end import LineSplitter, LineTooLongError, StderrLog, Trouble
 from clawd.mcp.model import FETCHERS, ServerSettings
 from clawd.mcp.server_hosts import ConnectionContext
-from clawd.security.sandbox_landlock import make_folder, remove_folder
-from clawd.security.sandbox_long_lived import OpenChild
-from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
+from clawd.security.sandbox.landlock import make_folder, remove_folder
+from clawd.security.sandbox.long_lived import OpenChild
+from clawd.security.sandbox.plan import SYSTEM_TREES, USR_LINKS, ChildCommand
 
 _SAVE_EVERY_S = 2.0
 _DEATH_S = 0.5

@@ -34,7 +34,7 @@ from clawd.mcp.model import Progress, RemoteResult, ServerSettings, ServerState
 from clawd.mcp.mount import load
 from clawd.mcp.server_hosts import ConnectError, ConnectionContext, ServerReach
 from clawd.security.redact import Redactor
-from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox.run import Sandbox
 from clawd.tools.call_hosts import ReachSettings
 
 # How long to wait before the next try: doubling, with jitter, and from the start when it held.

@@ -21,10 +21,10 @@ from clawd.plugins.files import PluginTree, read_tree, stamp, write_tree
 from clawd.plugins.loader import InstalledPlugin
 from clawd.plugins.manifest import PluginManifest, PluginToolSpec
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox
-from clawd.security.sandbox_landlock import make_folder, remove_folder
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.landlock import make_folder, remove_folder
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox
 from clawd.tools.base import (
     Arguments,
     Tool,

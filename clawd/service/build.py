@@ -55,7 +55,6 @@ from clawd.runtime.turn import Turns
 from clawd.runtime.turn_hooks import Care, Titler, TurnHooks
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
-from clawd.security.egress import Egress
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
@@ -63,10 +62,11 @@ from clawd.security.paths import path_rules
 from clawd.security.policy import ModeBook, PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_cgroup import ToolsCgroup, tools_cgroup
-from clawd.security.sandbox_orphans import end_orphans
-from clawd.security.sandbox_plan import own_devices
+from clawd.security.sandbox.cgroup import ToolsCgroup, tools_cgroup
+from clawd.security.sandbox.egress import Egress
+from clawd.security.sandbox.orphans import end_orphans
+from clawd.security.sandbox.plan import own_devices
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import FileOrigins, TaintBook
 from clawd.service.background import Background, problem_of
 from clawd.service.last_run import LastRun

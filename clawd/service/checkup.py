@@ -7,7 +7,7 @@ from pathlib import Path
 from clawd.config.load import Loaded, load
 from clawd.errors import ClawError, ConfigError
 from clawd.paths import has_module, install_line, layout
-from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox.run import Sandbox
 from clawd.service.limits import hooks_of, sandbox_settings_of
 from clawd.service.state import LocalModels, local_default
 from clawd.tools.hooks import Hook

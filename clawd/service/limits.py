@@ -11,9 +11,9 @@ from clawd.memory.changes import ChangeLimits
 from clawd.memory.upkeep import KeepLimits
 from clawd.paths import user_home
 from clawd.security.network import NetworkRules
-from clawd.security.sandbox import SandboxSettings
-from clawd.security.sandbox_cgroup import ToolsCgroup
-from clawd.security.sandbox_plan import ResourceLimits
+from clawd.security.sandbox.cgroup import ToolsCgroup
+from clawd.security.sandbox.plan import ResourceLimits
+from clawd.security.sandbox.run import SandboxSettings
 from clawd.service.state import forbidden_paths_of
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.call_hosts import ReachSettings

@@ -18,7 +18,7 @@ from clawd.mcp.pins import PinFile
 from clawd.mcp.supervisor import Servers
 from clawd.mcp.tools import McpTool
 from clawd.paths import Layout
-from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox.run import Sandbox
 from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.session_files import SessionStore
 

@@ -19,7 +19,7 @@ from clawd.plugins.loader import InstalledPlugin, PluginPins, PluginStore
 from clawd.plugins.process import plugin_tools
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
-from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox.run import Sandbox
 from clawd.security.taint import TaintBook
 from clawd.service.mcp import McpTools
 from clawd.tools.base import Tool

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import msgspec
 
-from clawd.security.egress import WayOut
 from clawd.security.principal import Principal
 from clawd.security.resolved_paths import HeldPaths
 from clawd.security.risk import Assessment
+from clawd.security.sandbox.egress import WayOut
 from clawd.tools.preview import Preview
 from clawd.wire.events import Event
 

@@ -14,9 +14,9 @@ from typing import Any, assert_never
 import msgspec
 
 from clawd.security.approvals import ApprovalQuestion, Approvals, Resolution
-from clawd.security.egress import Denial, Egress, WayOut
 from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.risk import Action, Assessment
+from clawd.security.sandbox.egress import Denial, Egress, WayOut
 from clawd.security.taint import TaintBook
 from clawd.tools.base import ToolResult
 from clawd.tools.outcome import CallRequest, CallScope

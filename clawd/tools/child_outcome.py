@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from clawd.security.auto_exec_files import VENV_PARTS
-from clawd.security.auto_exec_guard import HELD_SUFFIX, QuarantinedPaths
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.auto_exec_guard import HELD_SUFFIX, QuarantinedPaths
+from clawd.security.sandbox.process import ChildResult
 from clawd.tools.base import ToolResult, failed, succeeded
 
 _NAMES_TOLD = 5

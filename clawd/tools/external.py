@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox
-from clawd.security.sandbox_plan import DEFAULT_PATH, SYSTEM_TREES, USR_LINKS, ChildCommand
+from clawd.security.sandbox.plan import DEFAULT_PATH, SYSTEM_TREES, USR_LINKS, ChildCommand
+from clawd.security.sandbox.run import Sandbox
 from clawd.tools.base import (
     Arguments,
     Tool,

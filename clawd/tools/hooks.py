@@ -25,9 +25,9 @@ from clawd.errors import ClawError, ReceiptError, StorageError
 from clawd.kernel.concurrency import settled
 from clawd.receipts.record import Status
 from clawd.security.principal import Principal
-from clawd.security.sandbox import SandboxStatus
-from clawd.security.sandbox_plan import SYSTEM_TREES, USR_LINKS, ChildCommand
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.plan import SYSTEM_TREES, USR_LINKS, ChildCommand
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import SandboxStatus
 from clawd.tools.base import ToolResult, Touched, in_thread, succeeded
 from clawd.tools.changes import CallFacts, CommandChanges, CommandLog
 from clawd.tools.child_outcome import cut_short, put_aside_told

@@ -15,7 +15,7 @@ from typing import Any
 from clawd.errors import ClawError
 from clawd.receipts.record import utc_timestamp
 from clawd.security.principal import Principal
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.process import ChildResult
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.changes import CommandChanges, CommandLog, call_facts
 from clawd.tools.child_outcome import told_of

@@ -23,8 +23,8 @@ from clawd.security.gate import Gate
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded

@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from clawd.security.sandbox import Sandbox
-from clawd.security.sandbox_child import joined, memory_file
-from clawd.security.sandbox_plan import ChildCommand, DescriptorSlot, SandboxPlan, bubblewrap_plan
+from clawd.security.sandbox.child import joined, memory_file
+from clawd.security.sandbox.plan import ChildCommand, DescriptorSlot, SandboxPlan, bubblewrap_plan
+from clawd.security.sandbox.run import Sandbox
 from tests.bench.streams import BenchError
 
 # Ours alone: they are the handshake by which a stop reaches everything that runs.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from tests.bench.ours import start
 from tests.bench.security_peer import Bare
 from tests.bench.streams import BenchError, now

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security.sandbox_plan import ChildCommand, DescriptorSlot, HostFacts, bubblewrap_plan
+from clawd.security.sandbox.plan import ChildCommand, DescriptorSlot, HostFacts, bubblewrap_plan
 from tests.bench.report import Row, some_of
 from tests.bench.security import ROWS, _longest, _row, _verdicts
 from tests.bench.security_peer import _without_handshake

@@ -21,7 +21,7 @@ import httpx2
 
 from clawd.mcp.model import RemoteTool, ServerSettings, ServerState
 from clawd.mcp.supervisor import Servers, Timing
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 
 ALIAS = "conformance"
 LIMIT_S = 220.0

@@ -17,7 +17,7 @@ from clawd.providers.base import Provider
 from clawd.security.approval_rules import rule_for
 from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.process import ChildResult
 from clawd.tools.base import ToolContext
 from clawd.wire.codec import unpack_event
 from clawd.wire.conversations import (

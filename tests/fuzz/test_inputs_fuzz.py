@@ -21,7 +21,7 @@ from clawd.security.approval_rules import JsonRuleStore, covers, rule_for
 from clawd.security.policy import PolicySettings
 from clawd.security.policy_cases import parse_cases, run_cases
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import PathPatterns
 from clawd.tools.arguments import decode_arguments
 from clawd.tools.builtin.catalogue import builtin_tools

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from clawd.security.command import MAX_COMMAND_BYTES, assess
 from clawd.security.policy import PolicySettings
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.shell_paths import files_read
 from clawd.security.shell_script import MAX_PARSED_BYTES
 from tests.support.rows import each_row

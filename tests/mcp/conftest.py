@@ -10,7 +10,7 @@ from clawd.mcp.model import RemoteTool, ServerSettings
 from clawd.mcp.pins import PinFile
 from clawd.mcp.tools import McpTool
 from clawd.memory.rows import Conversation
-from clawd.security import sandbox_long_lived
+from clawd.security.sandbox import long_lived as sandbox_long_lived
 from tests.mcp.remote import FakeServers
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, bench_in

@@ -24,9 +24,9 @@ from clawd.mcp.stdio import FLOOD_BYTES, _Noise, _Reader
 from clawd.providers.http import AnswerReader, Connections, HttpServer, HttpSettings
 from clawd.providers.reliable import RetrySettings
 from clawd.security.principal import Principal
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_long_lived import OpenChild
-from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox.long_lived import OpenChild
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.wire.codec import encode_frame
 from clawd.wire.frames import Cancel
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from clawd.mcp.message_filter import _PROGRESS_EVERY_S
-from clawd.security.sandbox_process import Level
+from clawd.security.sandbox.process import Level
 from tests.mcp.world import PATIENT, World, told
 from tests.security.test_sandbox_process import processes_with
 from tests.support.rows import all_at_once

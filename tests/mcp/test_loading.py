@@ -18,7 +18,7 @@ import asyncio, sys, tempfile
 from pathlib import Path
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.supervisor import Servers
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 
 async def main():
     folder = Path(tempfile.mkdtemp())

@@ -16,9 +16,9 @@ import pytest
 from clawd.errors import ForbiddenError
 from clawd.mcp.model import RemoteResult, ServerSettings
 from clawd.mcp.server_hosts import ServerReach
-from clawd.security.egress import Egress
 from clawd.security.network import NetworkRules
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.egress import Egress
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.call_hosts import ReachSettings
 from clawd.wire.hosts import is_listed_form, this_machine_among
 from tests.mcp.conftest import Shop

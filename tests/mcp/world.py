@@ -11,8 +11,8 @@ import msgspec
 
 from clawd.mcp.model import RemoteResult, ServerSettings, ServerState
 from clawd.mcp.supervisor import Servers, Timing
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_process import Level
+from clawd.security.sandbox.process import Level
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.call_hosts import ReachSettings
 from tests.security.test_sandbox_process import Registry
 

@@ -12,9 +12,9 @@ import pytest
 from clawd.plugins.loader import PluginPins, PluginStore
 from clawd.plugins.process import MAX_ANSWER_BYTES, PluginTool, plugin_tools
 from clawd.security.principal import Principal
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import ToolContext, ToolResult
 from tests.plugins.plugin_files import ANSWERS, manifest_text, plugin
 

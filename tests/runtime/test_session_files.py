@@ -12,7 +12,7 @@ from clawd.providers.base import ChatRequest
 from clawd.runtime.context_facts import FactScope
 from clawd.runtime.session_files import LISTED, SessionFilesFact, cut_message
 from clawd.security.policy import PolicySettings
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.file_write import FileWriteTool

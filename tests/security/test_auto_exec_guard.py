@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security import auto_exec_guard
-from clawd.security.auto_exec_guard import AutoExecGuard, QuarantinedPaths
-from clawd.security.auto_exec_scan import ScanResult, gitlinks
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox import auto_exec_guard
+from clawd.security.sandbox.auto_exec_guard import AutoExecGuard, QuarantinedPaths
+from clawd.security.sandbox.auto_exec_scan import ScanResult, gitlinks
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from tests.support.rows import each_row
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from clawd.security.egress import MAX_HOSTS, Connect, Denial, Egress, WayOut, _FromProxy
-from clawd.security.egress_proxy import (
+from clawd.security.network import NetworkRules
+from clawd.security.sandbox.egress import MAX_HOSTS, Connect, Denial, Egress, WayOut, _FromProxy
+from clawd.security.sandbox.egress_proxy import (
     MAX_CONNECTIONS,
     ProxyTarget,
     RefusedRequest,
@@ -24,10 +25,9 @@ from clawd.security.egress_proxy import (
     refusal,
     server_name,
 )
-from clawd.security.network import NetworkRules
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from tests.support.rows import Rows, each_row
 from tests.support.tls import self_signed
 
@@ -196,7 +196,7 @@ def client_hello(host: str) -> bytes:
 _TRIES = """
 import os, socket, sys
 sys.path.append(ROOT)
-from clawd.security.ROLE import raise_fence
+from clawd.security.sandbox.ROLE import raise_fence
 made = socket.socket()
 def unix(): socket.socket(socket.AF_UNIX)
 def tries():
@@ -224,7 +224,7 @@ os.write(1, b"end")
 @each_row("role", ["egress_proxy", "egress_enter"])
 def test_neither_process_can_open_start_or_connect_to_anything_by_itself(role: str) -> None:
     root = str(Path(__file__).parents[2])
-    script = _TRIES.replace("security.ROLE", f"security.{role}").replace("ROLE ==", f"{role!r} ==")
+    script = _TRIES.replace("sandbox.ROLE", f"sandbox.{role}").replace("ROLE ==", f"{role!r} ==")
     script = script.replace("ROOT", repr(root))
     argv = [sys.executable, "-I", "-S", "-E", "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)

@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from clawd.kernel import landlock
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import (
+from clawd.security.sandbox.plan import (
     ChildCommand,
     HostFacts,
     SandboxPlan,
@@ -24,7 +23,8 @@ from clawd.security.sandbox_plan import (
     closed_files,
     own_devices,
 )
-from clawd.security.sandbox_process import Level, run_plan
+from clawd.security.sandbox.process import Level, run_plan
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from tests.support.escape_run import ORDINARY_USER
 from tests.support.kernel_writes import KINDS, LEVELS, files_of_the_kernel
 

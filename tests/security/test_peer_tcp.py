@@ -293,7 +293,7 @@ def test_what_a_process_of_egress_holds_is_refused(listener: socket.socket, role
     code = f"""
 import socket, sys
 sys.path.append({root!r})
-from clawd.security.{role} import raise_fence
+from clawd.security.sandbox.{role} import raise_fence
 made = socket.create_connection(({host!r}, {port}))
 raise_fence()
 print("fenced", flush=True)

@@ -16,8 +16,8 @@ from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.policy_cases import PolicyCase, parse_cases, run_cases
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox, SandboxSettings, SandboxStatus
-from clawd.security.sandbox_process import Level
+from clawd.security.sandbox.process import Level
+from clawd.security.sandbox.run import Sandbox, SandboxSettings, SandboxStatus
 from clawd.security.taint import TaintBook
 from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import ToolContext

@@ -10,10 +10,10 @@ import pytest
 
 import clawd
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
-from clawd.security.sandbox_process import ChildResult
-from clawd.security.sandbox_usage import can_bind_numbers
+from clawd.security.sandbox.plan import ChildCommand, ResourceLimits
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
+from clawd.security.sandbox.usage import can_bind_numbers
 
 pytestmark = pytest.mark.sandbox
 
@@ -248,8 +248,8 @@ async def test_forks_stop_at_the_limit_for_an_ordinary_user(tmp_path: Path) -> N
     script = (
         "import asyncio, json, sys\n"
         "from pathlib import Path\n"
-        "from clawd.security.sandbox import *\n"
-        "from clawd.security.sandbox_plan import *\n"
+        "from clawd.security.sandbox.run import *\n"
+        "from clawd.security.sandbox.plan import *\n"
         "async def main():\n"
         "    sandbox = Sandbox(SandboxSettings(limits=ResourceLimits(processes=20)))\n"
         "    bomb = 'for i in $(seq 60); do sleep 300 & done; echo all'\n"

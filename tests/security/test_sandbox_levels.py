@@ -18,9 +18,9 @@ import pytest
 
 from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock
-from clawd.security.sandbox import Mode, Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.plan import ChildCommand, ResourceLimits
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Mode, Sandbox, SandboxSettings
 from tests.security.test_sandbox_process import Run, processes_with
 from tests.support.escape_run import NOT_STOPPED, attempts
 from tests.support.rows import thorough
@@ -387,7 +387,7 @@ def test_a_daemon_that_is_killed_leaves_no_command_behind(tmp_path: Path) -> Non
 async def test_a_filter_that_the_kernel_refuses_runs_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawd.security.sandbox.filter_program", lambda _machine: bytes(8))
+    monkeypatch.setattr("clawd.security.sandbox.run.filter_program", lambda _machine: bytes(8))
     with pytest.raises(SandboxUnavailableError, match="Invalid argument"):
         await place.sh("echo ran > proof")
     assert not (place.workspace / "proof").exists()

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security import sandbox_long_lived
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_long_lived import OpenChild
-from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
-from clawd.security.sandbox_process import Level
+from clawd.security.sandbox import long_lived as sandbox_long_lived
+from clawd.security.sandbox.long_lived import OpenChild
+from clawd.security.sandbox.plan import ChildCommand, ResourceLimits
+from clawd.security.sandbox.process import Level
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from tests.security.test_sandbox_process import Registry, processes_with
 
 pytestmark = pytest.mark.sandbox

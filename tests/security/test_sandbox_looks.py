@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from clawd.security import sandbox_child
-from clawd.security.sandbox_child import Looks
+from clawd.security.sandbox import child as sandbox_child
+from clawd.security.sandbox.child import Looks
 from tests.support.rows import each_row
 
 

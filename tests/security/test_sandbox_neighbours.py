@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_neighbours import Neighbours, check_place
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.neighbours import Neighbours, check_place
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 
 SECRET = "tell-nobody"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security.sandbox_orphans import end_orphans, marked
+from clawd.security.sandbox.orphans import end_orphans, marked
 from clawd.service.checkup import checkup
 from tests.support.inprocess import daemon_in
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.sandbox
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
+from clawd.security.sandbox.plan import ChildCommand
 
 class Registry:
     def register_kill(self, pidfd):

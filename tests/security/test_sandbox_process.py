@@ -17,12 +17,12 @@ import pytest
 
 from clawd.errors import SandboxUnavailableError, StorageError
 from clawd.kernel import landlock
-from clawd.security import sandbox_child
 from clawd.security.estop import EmergencyStop
-from clawd.security.sandbox import Mode, Sandbox, SandboxSettings
-from clawd.security.sandbox_child import limit_process
-from clawd.security.sandbox_plan import ChildCommand, HostFacts, SandboxPlan, bubblewrap_plan
-from clawd.security.sandbox_process import FLOOD_BYTES, ChildResult, Level
+from clawd.security.sandbox import child as sandbox_child
+from clawd.security.sandbox.child import limit_process
+from clawd.security.sandbox.plan import ChildCommand, HostFacts, SandboxPlan, bubblewrap_plan
+from clawd.security.sandbox.process import FLOOD_BYTES, ChildResult, Level
+from clawd.security.sandbox.run import Mode, Sandbox, SandboxSettings
 from tests.support.time_limits import TimeLimit
 
 pytestmark = pytest.mark.sandbox

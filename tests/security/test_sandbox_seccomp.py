@@ -12,10 +12,10 @@ import pytest
 
 from clawd.engine.worker import fence
 from clawd.kernel.syscalls import NUMBERS
-from clawd.security import sandbox_landlock
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_seccomp import compute_filter, filter_program
+from clawd.security.sandbox import landlock as sandbox_landlock
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
+from clawd.security.sandbox.seccomp import compute_filter, filter_program
 from tests.support.rows import each_row
 
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000

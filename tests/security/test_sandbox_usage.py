@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security import sandbox_usage
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand, ResourceLimits
-from clawd.security.sandbox_process import ChildResult
-from clawd.security.sandbox_usage import DiskUse, DiskWatch, Oversight, changed_since
+from clawd.security.sandbox import usage as sandbox_usage
+from clawd.security.sandbox.plan import ChildCommand, ResourceLimits
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
+from clawd.security.sandbox.usage import DiskUse, DiskWatch, Oversight, changed_since
 
 _LIMITS = ResourceLimits(disk_bytes=16 << 20, new_files=2_000)
 _MANY = 'python3 -c \'for n in range(10**6): open(f"f{n}", "w").close()\''

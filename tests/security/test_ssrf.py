@@ -9,9 +9,9 @@ import pytest
 import yarl
 
 from clawd.errors import ForbiddenError, InvalidRequestError
-from clawd.security.egress import Egress
-from clawd.security.egress_proxy import RefusedRequest, parse_authority
 from clawd.security.network import NetworkRules, refused_because
+from clawd.security.sandbox.egress import Egress
+from clawd.security.sandbox.egress_proxy import RefusedRequest, parse_authority
 from tests.security.canary import Canary, Names, canary
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_home import ProjectCaches
-from clawd.security.sandbox_plan import DEFAULT_PATH, ChildCommand
-from clawd.security.sandbox_process import ChildResult
-from clawd.security.sandbox_secrets import JUDGED_FILES, SECRET_FILES, SECRET_FOLDERS
-from clawd.security.toolchains import (
+from clawd.security.sandbox.home import ProjectCaches
+from clawd.security.sandbox.plan import DEFAULT_PATH, ChildCommand
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
+from clawd.security.sandbox.secrets import JUDGED_FILES, SECRET_FILES, SECRET_FOLDERS
+from clawd.security.sandbox.toolchains import (
     Wanted,
     find_toolchains,
     git_config_of,
@@ -343,7 +343,7 @@ def test_a_login_shell_that_fails_or_hangs_leaves_the_daemons_own_path(
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/of/the/daemon")
     for text, limit_s in (("sleep 60", 0.5), ("exit 3", 60.0), ("exec 1>&-", 60.0)):
-        monkeypatch.setattr("clawd.security.toolchains._SHELL_LIMIT_S", limit_s)
+        monkeypatch.setattr("clawd.security.sandbox.toolchains._SHELL_LIMIT_S", limit_s)
         (tmp_path / ".bash_profile").write_text(text)
         assert login_environment(tmp_path)["PATH"] == "/usr/bin:/of/the/daemon", text
     (tmp_path / ".bash_profile").write_text("echo noise; PATH=/x:$PATH; trap 'echo bye' EXIT")

@@ -10,7 +10,7 @@ workspace later.
 
 from typing import NamedTuple
 
-from clawd.security.sandbox_plan import ResourceLimits
+from clawd.security.sandbox.plan import ResourceLimits
 
 SECRET = "tell-nobody-4711"
 PASSWORD = "held-in-memory-0815"

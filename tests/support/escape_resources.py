@@ -5,7 +5,7 @@ command. What is written in all, and how many files, may pass the limit by what 
 looks; so these have escaped when they got many times as much.
 """
 
-from clawd.security.sandbox_plan import ResourceLimits
+from clawd.security.sandbox.plan import ResourceLimits
 from tests.support.escape_attempts import Attempt, by_python, by_shell
 
 _MIB = 1 << 20

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security.egress import Denial, Egress, WayOut
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import Level
+from clawd.security.sandbox.egress import Denial, Egress, WayOut
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.process import Level
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from tests.support.escape_attempts import ESCAPES, PASSWORD, SECRET, SUCCESS, Attempt
 from tests.support.escape_deletions import SPELLINGS
 from tests.support.escape_planted import PLANTED

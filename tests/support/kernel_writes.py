@@ -27,13 +27,13 @@ from clawd.mcp.server_hosts import ConnectionContext, ServerReach
 from clawd.mcp.stdio import stdio_transport
 from clawd.plugins.loader import PluginPins, PluginStore
 from clawd.plugins.process import plugin_tools
-from clawd.security.egress import WayOut
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_long_lived import OpenChild
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import ChildResult, Level
+from clawd.security.sandbox.egress import WayOut
+from clawd.security.sandbox.long_lived import OpenChild
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.process import ChildResult, Level
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clawd.security.principal import Principal
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import Tool, ToolContext, ToolResult
 from clawd.tools.external import external_tool

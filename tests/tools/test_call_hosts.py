@@ -16,11 +16,11 @@ from clawd.receipts.record import canonical, parse
 from clawd.receipts.verify import verify
 from clawd.security.approval_rules import host_rule
 from clawd.security.approvals import Answer
-from clawd.security.egress import Egress
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_plan import ChildCommand
+from clawd.security.sandbox.egress import Egress
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Arguments, ToolContext, ToolResult, Touched, succeeded
 from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.child_outcome import told_of

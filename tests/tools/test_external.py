@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools import external
 from clawd.tools.external import ExternalTool
 from clawd.tools.external_manifest import ExternalSpec, Parameter

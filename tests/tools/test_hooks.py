@@ -13,9 +13,9 @@ import pytest
 from clawd.receipts.record import Receipt
 from clawd.security.estop import ESTOP_REASON
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox, SandboxSettings, SandboxStatus
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox, SandboxSettings, SandboxStatus
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.hooks import MAX_ANSWER_BYTES, MAX_CONTEXT, Hook, Hooks, HookTrail

@@ -13,11 +13,11 @@ import pytest
 
 from clawd.errors import StorageError
 from clawd.receipts.record import Receipt
-from clawd.security.egress import Egress
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.egress import Egress
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook
 from clawd.tools import jobs as jobs_module
 from clawd.tools.builtin.deps import BuiltinDeps

@@ -16,7 +16,7 @@ import pytest
 from clawd.memory.changes import ChangeLimits
 from clawd.security.policy import PolicySettings
 from clawd.security.resolved_paths import HeldPaths
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps

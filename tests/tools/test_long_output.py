@@ -12,7 +12,7 @@ from clawd.memory.rows import Conversation
 from clawd.memory.session_files import SessionFiles
 from clawd.receipts.record import sha256_hex
 from clawd.security.policy import PolicySettings
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.files import FileReadTool

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from clawd.memory.changes import ChangeLimits
 from clawd.security.policy import PolicySettings
 from clawd.security.risk import Autonomy
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, ToolContext, ToolResult
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps

@@ -12,7 +12,7 @@ from clawd.memory.rows import TAINT, Conversation, NewMessage
 from clawd.memory.tools import MemorySearch
 from clawd.providers.base import Message
 from clawd.security.policy import PolicySettings
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import FileOrigins, TaintBook, TaintMark
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched, succeeded
 from clawd.tools.builtin.catalogue import builtin_tools

@@ -17,7 +17,7 @@ from clawd.config.sections import CORE_TOOLS
 from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.tools import MemorySearch
 from clawd.security.policy import PolicySettings
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.offer import ToolLookup, specs

@@ -15,7 +15,7 @@ from clawd.errors import StorageError
 from clawd.memory.rows import Counts, visible_to
 from clawd.security.keys import ApiKey
 from clawd.security.principal import Principal
-from clawd.security.sandbox_home import ProjectCache
+from clawd.security.sandbox.home import ProjectCache
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import NOT_SHOWN
 from clawd.service.last_run import restored_from

@@ -7,7 +7,7 @@ import msgspec
 from clawd.config.sections import WebSection
 from clawd.security.network import NetworkRules, Resolve
 from clawd.security.policy import PolicySettings
-from clawd.security.sandbox import Sandbox
+from clawd.security.sandbox.run import Sandbox
 from clawd.tools.changes import ChangeLog
 from clawd.tools.jobs import Jobs
 from clawd.tools.plans import PlanStore

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from clawd.security.risk import Assessment
-from clawd.security.sandbox_plan import DEFAULT_PATH, SYSTEM_TREES, USR_LINKS, ChildCommand
-from clawd.security.sandbox_seccomp import compute_filter
+from clawd.security.sandbox.plan import DEFAULT_PATH, SYSTEM_TREES, USR_LINKS, ChildCommand
+from clawd.security.sandbox.seccomp import compute_filter
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched, failed
 from clawd.tools.builtin import evaluate_program
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from clawd.security.sandbox import Sandbox
-from clawd.security.sandbox_landlock import make_folder, remove_folder
-from clawd.security.sandbox_plan import SYSTEM_TREES, ChildCommand
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.landlock import make_folder, remove_folder
+from clawd.security.sandbox.plan import SYSTEM_TREES, ChildCommand
+from clawd.security.sandbox.process import ChildResult
+from clawd.security.sandbox.run import Sandbox
 from clawd.tools import readers
 
 MAX_CHARS = 200_000

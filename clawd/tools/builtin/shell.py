@@ -12,8 +12,8 @@ from clawd.paths import user_home
 from clawd.security.auto_exec_files import is_auto_exec
 from clawd.security.command import Wall, assess
 from clawd.security.risk import Assessment, Opening
-from clawd.security.sandbox_plan import ChildCommand
-from clawd.security.sandbox_process import ChildResult
+from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.process import ChildResult
 from clawd.security.shell_paths import files_read
 from clawd.tools.base import (
     Arguments,

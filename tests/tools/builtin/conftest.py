@@ -13,7 +13,7 @@ from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.arguments import Form, decode_arguments
 from clawd.tools.base import Tool, ToolContext, ToolResult, traits_of
 from clawd.tools.builtin.catalogue import builtin_tools

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security.sandbox import Sandbox, SandboxSettings
-from clawd.security.sandbox_process import Level
-from clawd.security.sandbox_seccomp import compute_filter
+from clawd.security.sandbox.process import Level
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
+from clawd.security.sandbox.seccomp import compute_filter
 from clawd.tools.base import ToolResult
 from clawd.tools.builtin.evaluate import EvaluateTool, system_python
 from tests.support.time_limits import TimeLimit

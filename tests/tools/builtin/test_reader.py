@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from clawd.security.estop import EmergencyStop
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.builtin import reader
 from clawd.tools.builtin.reader import Reader, Reading
 from tests.support.rows import each_row, thorough

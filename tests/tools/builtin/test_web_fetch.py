@@ -9,7 +9,7 @@ import pytest
 from clawd.config.sections import WebSection
 from clawd.errors import ForbiddenError, SandboxUnavailableError
 from clawd.security.network import NetworkRules
-from clawd.security.sandbox import Sandbox, SandboxSettings
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import ToolResult
 from tests.support.rows import each_row
 from tests.support.time_limits import TimeLimit

@@ -42,7 +42,9 @@ from clawd.security.auto_exec_files import (
     is_plain_git_config,
     own_programs,
 )
-from clawd.security.auto_exec_scan import (
+from clawd.security.resolved_paths import open_beneath
+from clawd.security.risk import Opening
+from clawd.security.sandbox.auto_exec_scan import (
     PATH_MAX,
     Key,
     ScanResult,
@@ -53,8 +55,6 @@ from clawd.security.auto_exec_scan import (
     reachable,
     read_small,
 )
-from clawd.security.resolved_paths import open_beneath
-from clawd.security.risk import Opening
 
 HELD_SUFFIX = ".clawd-held"
 # Scanning so few folders again takes less time than handing the work to a thread.

@@ -28,10 +28,10 @@ from typing import Any
 import msgspec
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, SandboxUnavailableError
-from clawd.security import egress_program
-from clawd.security.egress_enter import PROXY_PORT
-from clawd.security.egress_proxy import MESSAGE_BYTES, RefusedRequest, parse_authority
 from clawd.security.network import NetworkRules, Resolve, judge_url, resolve_and_judge
+from clawd.security.sandbox import egress_program
+from clawd.security.sandbox.egress_enter import PROXY_PORT
+from clawd.security.sandbox.egress_proxy import MESSAGE_BYTES, RefusedRequest, parse_authority
 from clawd.wire.safe_text import visible_line
 
 MAX_BYTES = 4_000_000_000

@@ -1,7 +1,7 @@
 """One child process behind its plan: spawn it, hold it at its gate, limit it, kill it whole.
 
-What it reads and prints is for those who build on this: `sandbox_process` runs a command to its
-end, `sandbox_long_lived` talks with one that stays. What it may see is `sandbox_plan`'s.
+What it reads and prints is for those who build on this: `process` runs a command to its
+end, `long_lived` talks with one that stays. What it may see is `plan`'s.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from clawd.security.sandbox_plan import DescriptorSlot, SandboxPlan
+from clawd.security.sandbox.plan import DescriptorSlot, SandboxPlan
 
 # The first look comes when a short command has ended long ago.
 _FIRST_LOOK_S = 0.1

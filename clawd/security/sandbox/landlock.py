@@ -1,6 +1,6 @@
 """The words of the sandbox where namespaces are refused: Landlock for files, seccomp for the rest.
 
-The same paths as in `sandbox_plan`, at their own places: nothing can be put over them. What this
+The same paths as in `plan`, at their own places: nothing can be put over them. What this
 level does not do that bubblewrap does:
 
 - a command may ask whether a file outside is there, how large and how old it is (stat, readlink);
@@ -24,10 +24,10 @@ from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, seccomp
 from clawd.kernel.landlock import EXECUTE, LIST, READ, WRITE
 from clawd.kernel.syscalls import NUMBERS
-from clawd.security import confine_program
-from clawd.security.confine_broker import ASKED
-from clawd.security.sandbox_home import KEPT, home_links, make_home
-from clawd.security.sandbox_plan import (
+from clawd.security.sandbox import confine_program
+from clawd.security.sandbox.confine_broker import ASKED
+from clawd.security.sandbox.home import KEPT, home_links, make_home
+from clawd.security.sandbox.plan import (
     ETC_PARTS,
     MACHINE_FACTS,
     SYSTEM_TREES,

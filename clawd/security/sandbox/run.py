@@ -4,8 +4,8 @@
     status = await sandbox.probe()
     result = await sandbox.run(ChildCommand(argv=("ls",), workspace=workspace))
 
-`sandbox_plan` says what a command sees, `sandbox_landlock` what it sees where namespaces are
-refused, `sandbox_child` starts and kills it, `sandbox_long_lived` talks with one that stays.
+`plan` says what a command sees, `landlock` what it sees where namespaces are
+refused, `child` starts and kills it, `long_lived` talks with one that stays.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ import msgspec
 
 from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
-from clawd.security.auto_exec_guard import AutoExecGuard, QuarantinedPaths
-from clawd.security.egress import WayOut, proxy_environment, shown_for_network
-from clawd.security.sandbox_cgroup import ToolsCgroup
-from clawd.security.sandbox_child import KillRegistry
-from clawd.security.sandbox_home import ProjectCache, ProjectCaches
-from clawd.security.sandbox_landlock import (
+from clawd.security.sandbox.auto_exec_guard import AutoExecGuard, QuarantinedPaths
+from clawd.security.sandbox.cgroup import ToolsCgroup
+from clawd.security.sandbox.child import KillRegistry
+from clawd.security.sandbox.egress import WayOut, proxy_environment, shown_for_network
+from clawd.security.sandbox.home import ProjectCache, ProjectCaches
+from clawd.security.sandbox.landlock import (
     landlock_plan,
     landlock_problem,
     make_folder,
     remove_folder,
 )
-from clawd.security.sandbox_long_lived import OpenChild, Stay, for_life
-from clawd.security.sandbox_neighbours import Neighbour, Neighbours
-from clawd.security.sandbox_plan import (
+from clawd.security.sandbox.long_lived import OpenChild, Stay, for_life
+from clawd.security.sandbox.neighbours import Neighbour, Neighbours
+from clawd.security.sandbox.plan import (
     DEFAULT_PATH,
     ChildCommand,
     HostFacts,
@@ -52,10 +52,10 @@ from clawd.security.sandbox_plan import (
     inside_of,
     mend_devices,
 )
-from clawd.security.sandbox_process import ChildResult, Ended, Level, run_plan
-from clawd.security.sandbox_seccomp import filter_program
-from clawd.security.sandbox_usage import Oversight, bounds_of, unbounded_by
-from clawd.security.toolchains import Wanted, find_toolchains
+from clawd.security.sandbox.process import ChildResult, Ended, Level, run_plan
+from clawd.security.sandbox.seccomp import filter_program
+from clawd.security.sandbox.toolchains import Wanted, find_toolchains
+from clawd.security.sandbox.usage import Oversight, bounds_of, unbounded_by
 
 Mode = Literal["required", "preferred", "off"]
 

@@ -1,7 +1,7 @@
 """The words of a sandbox: what a command sees, may use and may change. Pure; starts nothing.
 
 `bubblewrap_plan` and `bare_plan` turn a command into arguments and the bytes of the files that
-bubblewrap reads from descriptors; `sandbox_process` opens these and starts it.
+bubblewrap reads from descriptors; `process` opens these and starts it.
 """
 
 import os
@@ -14,10 +14,10 @@ import msgspec
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
 from clawd.security.risk import Opening
-from clawd.security.sandbox_home import INNER_HOME, KEPT, etc_files, home_links, inner_id
-from clawd.security.sandbox_neighbours import check_place
-from clawd.security.sandbox_orphans import marked
-from clawd.security.sandbox_secrets import direct_secrets
+from clawd.security.sandbox.home import INNER_HOME, KEPT, etc_files, home_links, inner_id
+from clawd.security.sandbox.neighbours import check_place
+from clawd.security.sandbox.orphans import marked
+from clawd.security.sandbox.secrets import direct_secrets
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -128,7 +128,7 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
         separate_errors: keep standard error apart from the output.
         grace_s: at the time limit it is asked to end (SIGTERM), and killed that much later.
         toolchains: whether it sees the person's toolchains and has a home with the project's
-            caches; see `sandbox_home`.
+            caches; see `home`.
         apart: it is a program of others, which stays: its caches are its own, by this name, and it
             does not learn who the person is; empty for one of the workspace's project.
         opens: what that programs outside run later it may make; see `auto_exec_guard`.

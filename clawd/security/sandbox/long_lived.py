@@ -20,12 +20,12 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import SandboxUnavailableError
-from clawd.security import confine_program
-from clawd.security.auto_exec_guard import AutoExecGuard
-from clawd.security.sandbox_child import READ_BYTES, Child, KillRegistry, Overseer
-from clawd.security.sandbox_landlock import landlock_plan, make_folder, remove_folder
-from clawd.security.sandbox_neighbours import Neighbour, Neighbours
-from clawd.security.sandbox_plan import (
+from clawd.security.sandbox import confine_program
+from clawd.security.sandbox.auto_exec_guard import AutoExecGuard
+from clawd.security.sandbox.child import READ_BYTES, Child, KillRegistry, Overseer
+from clawd.security.sandbox.landlock import landlock_plan, make_folder, remove_folder
+from clawd.security.sandbox.neighbours import Neighbour, Neighbours
+from clawd.security.sandbox.plan import (
     ChildCommand,
     DescriptorSlot,
     HostFacts,
@@ -36,7 +36,7 @@ from clawd.security.sandbox_plan import (
     environment,
     limited_argv,
 )
-from clawd.security.sandbox_process import Level
+from clawd.security.sandbox.process import Level
 
 EOF_GRACE_S = 2.0
 TERM_GRACE_S = 1.0

@@ -27,8 +27,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from clawd.security.sandbox_plan import DEFAULT_PATH, SYSTEM_TREES, USR_LINKS, Toolchains
-from clawd.security.sandbox_secrets import (
+from clawd.security.sandbox.plan import DEFAULT_PATH, SYSTEM_TREES, USR_LINKS, Toolchains
+from clawd.security.sandbox.secrets import (
     TooManyFilesError,
     holds_password,
     is_secret,

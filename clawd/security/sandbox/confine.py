@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable
 
 from clawd.kernel import landlock, seccomp, syscalls
-from clawd.security.confine_broker import Broker
+from clawd.security.sandbox.confine_broker import Broker
 
 _NOT_STARTED = 125
 _GAVE_UP, _UNFENCED = -1, -2
@@ -36,7 +36,7 @@ _SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25
 
 
 class _Options:
-    """What the daemon wants; see `sandbox_landlock`."""
+    """What the daemon wants; see `landlock`."""
 
     def __init__(self, words: list[str]) -> None:
         self.status = self.gate = -1

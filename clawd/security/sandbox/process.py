@@ -1,6 +1,6 @@
 """One command from start to the death of its last descendant: drain it, time it, tell how it went.
 
-What the command may see is `sandbox_plan`'s; its process is `sandbox_child`'s.
+What the command may see is `plan`'s; its process is `child`'s.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 from typing_extensions import override
 
-from clawd.security.auto_exec_guard import QuarantinedPaths
-from clawd.security.sandbox_child import (
+from clawd.security.sandbox.auto_exec_guard import QuarantinedPaths
+from clawd.security.sandbox.child import (
     READ_BYTES,
     Child,
     KeepsTime,
@@ -23,7 +23,7 @@ from clawd.security.sandbox_child import (
     Overseer,
     memory_file,
 )
-from clawd.security.sandbox_plan import ChildCommand, SandboxPlan
+from clawd.security.sandbox.plan import ChildCommand, SandboxPlan
 
 # Beyond this a flood costs the daemon more than the rest of the output is worth.
 FLOOD_BYTES = 64 << 20

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.security.egress import WayOut
-from clawd.security.sandbox_cgroup import CommandCgroup, ToolsCgroup
-from clawd.security.sandbox_neighbours import Neighbour, Neighbours
-from clawd.security.sandbox_plan import DEFAULT_PATH, ResourceLimits
+from clawd.security.sandbox.cgroup import CommandCgroup, ToolsCgroup
+from clawd.security.sandbox.egress import WayOut
+from clawd.security.sandbox.neighbours import Neighbour, Neighbours
+from clawd.security.sandbox.plan import DEFAULT_PATH, ResourceLimits
 
 # How much one command writes to the folders that it may change: asked while it runs, cheaply.
 #
