@@ -28,6 +28,8 @@ def prepare_page(python: Path) -> bool:
 
     Without Node.js or a network the gateway serves everything else, and says so at `/`.
     """
+    if not (SOURCES / "package-lock.json").exists():
+        return BUILT.is_dir()  # no checkout of this project: it is as it was packed
     with setup_lock("page.lock"):
         key = page_key()
         if BUILT.is_dir() and KEY.exists() and KEY.read_text(encoding="utf-8") == key:

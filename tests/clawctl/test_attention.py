@@ -120,7 +120,7 @@ def test_the_end_of_a_long_turn_is_told_and_that_of_a_short_one_is_not(
 ) -> None:
     daemon.handlers["send_message"] = echo
     long = ("-c", "import sys; from clawctl import request_follower\n"
-            "following.LONG_TURN_S = 0\n"
+            "request_follower.LONG_TURN_S = 0\n"
             "from clawctl.__main__ import run; sys.exit(run())")  # fmt: skip
     for how, told in (("-m", "clawctl"), 0), (long, 1):
         child = spawn_clawctl({**environ, "CLAWD_NOTIFY": "all"}, "agent", "-m", "x", how=how)

@@ -77,27 +77,27 @@ PROGRAM = """
 import sys, time
 from clawctl.main import main
 from clawctl.repl import session
-from clawctl.repl.session import Session
+from clawctl.repl.session import ReplSession
 {}
 sys.exit(main(["agent"]))
 """
 SLOW = """
-read = Session._read
+read = ReplSession._read
 def slowly(self):
     time.sleep(1.1)
     return read(self)
-Session._read = slowly
+ReplSession._read = slowly
 """
 DEAF = """
 session._WINDOW_S = 600
-judge = Session._leave_if_pressed_often
+judge = ReplSession._leave_if_pressed_often
 def slowly(self):
     judge(self)
     for number in range(len(self._presses) + 1, 4):
         print(f"press {number} comes now", flush=True)
         while len(self._presses) < number:
             time.sleep(0.01)
-Session._leave_if_pressed_often = slowly
+ReplSession._leave_if_pressed_often = slowly
 """
 
 

@@ -5,7 +5,7 @@ import sys
 
 from tests.support.rows import each_row
 
-HEAVY = "{'mcp', 'mcp_types', 'httpx2', 'anyio', 'pydantic'}"
+HEAVY = "{'mcp', 'mcp_types', 'httpx2', 'anyio'}"
 
 IMPORTED = f"""
 import sys

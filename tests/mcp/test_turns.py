@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import msgspec
 
+from clawd.config.schema import ChannelsSection, CliSection
 from clawd.mcp.model import RemoteTool, ServerSettings
 from clawd.providers.base import ChatRequest
 from clawd.providers.ledger import estimate_tokens, tool_text
@@ -146,7 +147,9 @@ async def test_what_an_agent_may_not_use_is_not_offered_in_mid_turn_either(
     rooms = Rooms(shop, bench)
     await rooms.open(calls(READ), says("done"), tools=(a_tool("read", read_only=True),))
     house = rooms.house
-    house.settings = msgspec.structs.replace(house.settings, tools_allow=("files__read",))
+    house.settings = msgspec.structs.replace(
+        house.settings, channels=ChannelsSection(cli=CliSection(tools_allow=("files__read",)))
+    )
 
     async def act(*_call: Any) -> Any:
         shop.servers.offer("files", a_tool("read", read_only=True), a_tool("write"))

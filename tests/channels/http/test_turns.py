@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 
 from clawd.channels.http.model_api import Caller
+from clawd.config.http import HttpSection
+from clawd.config.schema import ChannelsSection
 from clawd.memory.rows import TAINT
 from clawd.security.principal import Principal
 from tests.channels.http.plain import CHAT_PATH, ROUTES, Chat, lines_of
@@ -107,9 +109,10 @@ async def test_an_answer_of_a_given_form_is_one_pass_in_every_dialect(
 
 
 async def test_tools_that_the_channel_does_not_allow_are_not_offered(tmp_path: Path) -> None:
+    channels = ChannelsSection(http=HttpSection(tools_allow=("calculator",)))
     async with served(tmp_path, LOOK, {"text": "Nothing."}, routes=ROUTES) as door:
         door.inside.daemon.state.overlay(
-            lambda runtime: msgspec.structs.replace(runtime, http_tools_allow=("calculator",))
+            lambda runtime: msgspec.structs.replace(runtime, channels=channels)
         )
         _, streamed = await door.stream("/say", {"messages": [["user", "look"]], "stream": True})
         assert {"status": "denied"} in lines_of(streamed)
