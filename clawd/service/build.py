@@ -62,8 +62,8 @@ from clawd.security.paths import path_rules
 from clawd.security.policy import ModeBook, PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
-from clawd.security.sandbox.cgroup import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox.egress import Egress
+from clawd.security.sandbox.limits import ToolsCgroup, tools_cgroup
 from clawd.security.sandbox.orphans import end_orphans
 from clawd.security.sandbox.plan import own_devices
 from clawd.security.sandbox.run import Sandbox, SandboxSettings

@@ -23,7 +23,7 @@ from clawd.runtime.settings import RuntimeSettings
 from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, identify
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
-from clawd.security.sandbox.cgroup import ToolsCgroup
+from clawd.security.sandbox.limits import ToolsCgroup
 from clawd.service.build import Daemon
 from clawd.service.control_socket import Door, HomeLock, take_when_free
 from clawd.service.handlers.table import handlers_of

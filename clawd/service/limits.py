@@ -11,7 +11,7 @@ from clawd.memory.changes import ChangeLimits
 from clawd.memory.upkeep import KeepLimits
 from clawd.paths import user_home
 from clawd.security.network import NetworkRules
-from clawd.security.sandbox.cgroup import ToolsCgroup
+from clawd.security.sandbox.limits import ToolsCgroup
 from clawd.security.sandbox.plan import ResourceLimits
 from clawd.security.sandbox.run import SandboxSettings
 from clawd.service.state import forbidden_paths_of

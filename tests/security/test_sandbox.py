@@ -10,10 +10,10 @@ import pytest
 
 import clawd
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
+from clawd.security.sandbox.limits import can_bind_numbers
 from clawd.security.sandbox.plan import ChildCommand, ResourceLimits
 from clawd.security.sandbox.process import ChildResult
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
-from clawd.security.sandbox.usage import can_bind_numbers
 
 pytestmark = pytest.mark.sandbox
 

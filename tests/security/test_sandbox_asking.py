@@ -9,10 +9,10 @@ import pytest
 
 from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.security.sandbox import child as sandbox_child
+from clawd.security.sandbox.limits import Oversight
 from clawd.security.sandbox.plan import ChildCommand
 from clawd.security.sandbox.process import ChildResult
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
-from clawd.security.sandbox.usage import Oversight
 from tests.support.time_limits import TimeLimit
 
 pytestmark = pytest.mark.sandbox

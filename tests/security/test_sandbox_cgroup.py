@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security.sandbox.cgroup import CommandCgroup, NoCgroup, ToolsCgroup, tools_cgroup
+from clawd.security.sandbox.limits import (
+    CommandCgroup,
+    NoCgroup,
+    Oversight,
+    ToolsCgroup,
+    bounds_of,
+    tools_cgroup,
+    unbounded_by,
+)
 from clawd.security.sandbox.plan import ResourceLimits
-from clawd.security.sandbox.usage import Oversight, bounds_of, unbounded_by
 
 _WANTED = frozenset({"memory", "pids"})
 _CORE = ("cgroup.procs", "cgroup.kill", "cgroup.controllers", "cgroup.subtree_control")
@@ -135,7 +142,7 @@ def test_a_real_tree_kills_and_goes_away() -> None:
 import os, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from clawd.security.sandbox.cgroup import *
+from clawd.security.sandbox.limits import *
 mount, unit = Path(sys.argv[1]), Path(sys.argv[1]) / f"clawd-test-{{os.getpid()}}"
 unit.mkdir()
 (unit / "cgroup.procs").write_text(str(os.getpid()))

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security.sandbox import usage as sandbox_usage
+from clawd.security.sandbox import limits as sandbox_limits
+from clawd.security.sandbox.limits import DiskUse, DiskWatch, Oversight, changed_since
 from clawd.security.sandbox.plan import ChildCommand, ResourceLimits
 from clawd.security.sandbox.process import ChildResult
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
-from clawd.security.sandbox.usage import DiskUse, DiskWatch, Oversight, changed_since
 
 _LIMITS = ResourceLimits(disk_bytes=16 << 20, new_files=2_000)
 _MANY = 'python3 -c \'for n in range(10**6): open(f"f{n}", "w").close()\''
@@ -59,7 +59,7 @@ def test_a_sandbox_that_is_not_set_up_yet_is_not_taken_for_as_full_as_the_host(
 ) -> None:
     """Until it is, its init sees the host's folders, as this process does."""
     full = DiskUse(written_bytes=0, files=10**9)
-    monkeypatch.setattr(sandbox_usage, "_taken", lambda _folder: full)
+    monkeypatch.setattr(sandbox_limits, "_taken", lambda _folder: full)
     watch = DiskWatch((tmp_path,), DiskUse(written_bytes=1_000, files=1_000))
     assert not watch.is_over(os.getpid())
 
@@ -103,8 +103,8 @@ def test_what_is_closed_while_it_is_looked_at_hides_nothing_else(
 ) -> None:
     descriptors = tmp_path / "proc/7/fd"
     descriptors.mkdir(parents=True)
-    monkeypatch.setattr(sandbox_usage, "_PROC", tmp_path / "proc")
-    monkeypatch.setattr(sandbox_usage, "_descendants", lambda init: [init])
+    monkeypatch.setattr(sandbox_limits, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(sandbox_limits, "_descendants", lambda init: [init])
     workspace = tmp_path / "w"
     workspace.mkdir()
     with (workspace / "gone").open("wb") as held:
@@ -144,8 +144,8 @@ async def test_what_others_remove_does_not_hide_what_the_command_writes(
 ) -> None:
     taken = DiskUse(written_bytes=1_000_000, files=0)
     used = DiskUse(written_bytes=2_000, files=1)
-    monkeypatch.setattr(sandbox_usage, "_taken", lambda _folder: taken)
-    monkeypatch.setattr(sandbox_usage, "changed_since", lambda *_: used)
+    monkeypatch.setattr(sandbox_limits, "_taken", lambda _folder: taken)
+    monkeypatch.setattr(sandbox_limits, "changed_since", lambda *_: used)
     watch = DiskWatch((tmp_path,), DiskUse(written_bytes=1_000, files=1_000))
     taken = DiskUse(written_bytes=500_000, files=0)
     async with asyncio.timeout(60):
@@ -163,7 +163,7 @@ def test_who_hides_what_it_holds_is_not_believed(
     assert changed_since((tmp_path,), 0, os.getpid()) is None
     with subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet reaped
-        monkeypatch.setattr(sandbox_usage, "_descendants", lambda init: [init])
+        monkeypatch.setattr(sandbox_limits, "_descendants", lambda init: [init])
         assert changed_since((tmp_path,), 0, ended.pid) == DiskUse(written_bytes=0, files=0)
 
 
@@ -187,8 +187,8 @@ async def test_what_others_write_ends_nobody_and_is_walked_for_once(
         walks.append(folders)
         return DiskUse(written_bytes=10, files=1)
 
-    monkeypatch.setattr(sandbox_usage, "_taken", lambda _folder: taken)
-    monkeypatch.setattr(sandbox_usage, "changed_since", walked)
+    monkeypatch.setattr(sandbox_limits, "_taken", lambda _folder: taken)
+    monkeypatch.setattr(sandbox_limits, "changed_since", walked)
     watch = DiskWatch((tmp_path,), DiskUse(written_bytes=1_000, files=1_000))
     taken = DiskUse(written_bytes=1_000_000, files=0)
     assert not watch.is_over(0)
@@ -210,7 +210,7 @@ def test_a_namespace_of_one_that_was_reaped_just_now_is_gone_and_no_failure(
 ) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    monkeypatch.setattr(sandbox_usage, "can_bind_numbers", lambda: True)
+    monkeypatch.setattr(sandbox_limits, "can_bind_numbers", lambda: True)
     monkeypatch.setattr(os, "open", refused)
     oversight = Oversight((), ResourceLimits(), None)
     with pytest.raises(ProcessLookupError):

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from clawd.paths import layout
-from clawd.security.sandbox.cgroup import ToolsCgroup
+from clawd.security.sandbox.limits import ToolsCgroup
 from clawd.service.lifecycle import _peer_policy
 
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,6 @@ import msgspec
 from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
 from clawd.security.sandbox.auto_exec_guard import AutoExecGuard, QuarantinedPaths
-from clawd.security.sandbox.cgroup import ToolsCgroup
 from clawd.security.sandbox.child import KillRegistry
 from clawd.security.sandbox.egress import WayOut, proxy_environment, shown_for_network
 from clawd.security.sandbox.home import ProjectCache, ProjectCaches
@@ -35,6 +34,7 @@ from clawd.security.sandbox.landlock import (
     make_folder,
     remove_folder,
 )
+from clawd.security.sandbox.limits import Oversight, ToolsCgroup, bounds_of, unbounded_by
 from clawd.security.sandbox.long_lived import OpenChild, Stay, for_life
 from clawd.security.sandbox.neighbours import Neighbour, Neighbours
 from clawd.security.sandbox.plan import (
@@ -55,7 +55,6 @@ from clawd.security.sandbox.plan import (
 from clawd.security.sandbox.process import ChildResult, Ended, Level, run_plan
 from clawd.security.sandbox.seccomp import filter_program
 from clawd.security.sandbox.toolchains import Wanted, find_toolchains
-from clawd.security.sandbox.usage import Oversight, bounds_of, unbounded_by
 
 Mode = Literal["required", "preferred", "off"]
 
