@@ -23,6 +23,7 @@ from clawd.engine.protocol import (
     Generate,
     GenerationDone,
     GenerationFailed,
+    GenerationStarted,
     Load,
     LoadFailed,
     ModelConfig,
@@ -30,7 +31,6 @@ from clawd.engine.protocol import (
     ModelReady,
     Ping,
     Pong,
-    PromptEvaluated,
     PromptStep,
     Question,
     Quit,
@@ -44,7 +44,7 @@ from clawd.engine.protocol import (
 from clawd.errors import ClawError, ModelLoadError, ProtocolError, WorkerDiedError
 from clawd.wire.events import PromptProgress
 
-GenerationEvent = PromptProgress | PromptEvaluated | Tokens | GenerationDone | GenerationFailed
+GenerationEvent = PromptProgress | GenerationStarted | Tokens | GenerationDone | GenerationFailed
 ErrorFactory = Callable[[], ClawError]
 
 
@@ -453,7 +453,7 @@ class WorkerClient:
                     self._loaded.set_result(frame)
             case PromptStep():
                 self._deliver(frame.id, frame.progress)
-            case PromptEvaluated() | Tokens():
+            case GenerationStarted() | Tokens():
                 self._deliver(frame.id, frame)
             case GenerationDone() | GenerationFailed():
                 self._deliver(frame.id, frame)

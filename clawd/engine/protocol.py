@@ -8,7 +8,7 @@ events of many generations interleave. Text never splits inside a UTF-8 characte
     Load(config)                   →
                                    ←    Loaded(info) | LoadFailed(code, message)
     Generate(id, messages, …)      →
-                                   ←    PromptStep(id, …)*  PromptEvaluated(id, …)
+                                   ←    PromptStep(id, …)*  GenerationStarted(id, …)
                                    ←    Tokens(id, text)*  GenerationDone(id, …)
     CancelGeneration(id)           →
                                    ←    GenerationDone(id, reason="cancelled")
@@ -490,8 +490,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_step"):
     progress: PromptProgress
 
 
-class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_evaluated"):
-    """The whole prompt is evaluated; once per generation.
+class GenerationStarted(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
+    """The whole prompt is evaluated and the answer begins; once per generation.
 
     `quarantined` names the tools whose arguments no grammar holds to their schema, and why.
     `fallback` says why the prompt asks for calls as text, in `<tool_call>` tags, where the chat
@@ -509,19 +509,21 @@ class PromptEvaluated(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_eva
 
 
 class TopLogprob(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the likeliest tokens at a place; `piece` may end inside a UTF-8 character."""
+    """A token and its natural log probability; `piece` may end inside a UTF-8 character."""
 
     token: int
     piece: bytes
     logprob: float
 
+    @property
+    def text(self) -> str:
+        """The piece, with U+FFFD where a character is not whole."""
+        return self.piece.decode(errors="replace")
 
-class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
-    """A generated token's natural log probability before any sampler, and the likeliest there."""
 
-    token: int
-    piece: bytes
-    logprob: float
+class TokenLogprob(TopLogprob, frozen=True, kw_only=True):
+    """A generated token, its log probability before any sampler, and the likeliest there."""
+
     top: tuple[TopLogprob, ...] = ()
 
 
@@ -607,7 +609,7 @@ FromWorker = (
     ModelReady
     | LoadFailed
     | PromptStep
-    | PromptEvaluated
+    | GenerationStarted
     | Warmth
     | TemplateNotes
     | Tokens

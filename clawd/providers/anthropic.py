@@ -43,9 +43,7 @@ from clawd.providers.base import (
     Message,
     Sampling,
     StopReason,
-    Text,
     ToolCall,
-    Usage,
     without_tool_role,
 )
 from clawd.providers.http import (
@@ -59,7 +57,7 @@ from clawd.providers.http import (
 )
 from clawd.providers.presets import with_preset
 from clawd.providers.reliable import RetrySettings
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 
 ADDRESS = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -562,7 +560,7 @@ class AnthropicAnswer:
         self._reason = ""
         self._counts: dict[str, int] = {}
         self._before: list[dict[str, Any]] = []
-        self._spent = Usage()
+        self._spent = HopUsage()
         self._first_at = 0.0
 
     def take(self, data: str) -> list[Delta]:
@@ -605,12 +603,12 @@ class AnthropicAnswer:
         """Return the end as it stands."""
         usage = self._usage()
         elapsed_s = time.monotonic() - self._first_at if self.has_content else 0.0
+        speed = usage.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0
         return Finished(
             reason=_REASONS.get(self._reason) or ("tool_calls" if self._calls else "stop"),
-            usage=usage,
+            usage=msgspec.structs.replace(usage, tokens_per_s=speed),
             provider=self._provider,
             model=self._model,
-            tokens_per_s=usage.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0,
             raw={"stop_reason": self._reason, "model": self._model, "usage": dict(self._counts)},
         )
 
@@ -704,7 +702,7 @@ class AnthropicAnswer:
         block.pieces.append(text)
         match block.kind:
             case "text":
-                return [Text(text=text)]
+                return [TextDelta(text=text)]
             case "thinking":
                 return [ReasoningDelta(text=text)]
             case "tool_use":
@@ -730,9 +728,9 @@ class AnthropicAnswer:
             if type(value) is int and value > 0:
                 self._counts[name] = max(value, self._counts.get(name, 0))
 
-    def _usage(self) -> Usage:
+    def _usage(self) -> HopUsage:
         counts, before = self._counts, self._spent
-        return Usage(
+        return HopUsage(
             prompt_tokens=before.prompt_tokens + sum(counts.get(name, 0) for name in _INPUTS),
             cached_tokens=before.cached_tokens + counts.get("cache_read_input_tokens", 0),
             completion_tokens=before.completion_tokens + counts.get("output_tokens", 0),

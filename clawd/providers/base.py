@@ -23,8 +23,18 @@ import msgspec
 from clawd.engine.protocol import Infill as Infill
 from clawd.engine.protocol import InfillFile as InfillFile
 from clawd.engine.protocol import Sampling as Sampling
+from clawd.engine.protocol import TokenLogprob
 from clawd.errors import ProviderError
-from clawd.wire.events import ModelLoading, PromptProgress, ReasoningDelta, ToolDraft
+from clawd.wire.events import (
+    HopUsage,
+    ModelLoading,
+    Notice,
+    PromptEvaluated,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+    ToolDraft,
+)
 
 Role = Literal["system", "user", "assistant", "tool"]
 StopReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
@@ -127,45 +137,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     streams_calls: bool = False
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one hop: in the prompt, of these from a cache, and generated.
+class ScoredText(TextDelta, frozen=True, kw_only=True, tag="text"):
+    """Text with the tokens that it is made of, where they were asked for and can be reported.
 
-    `accepted_tokens` of `drafted_tokens` guessed ahead were right, and so are among the generated.
+    Those of all texts of an answer are its content, without markers and reasoning.
     """
 
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-
-
-class LikelyToken(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the likeliest tokens at a place; `text` is U+FFFD where a character is not whole."""
-
-    text: str
-    piece: bytes
-    logprob: float
-
-
-class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
-    """A generated token, its natural log probability before any sampler, and the likeliest."""
-
-    text: str
-    piece: bytes
-    logprob: float
-    top: tuple[LikelyToken, ...] = ()
-
-
-class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
-    """Text of the answer, to be appended.
-
-    `logprobs` has the tokens that this text is made of, where a provider can tell them: those of
-    all texts of an answer are its content, without markers and reasoning.
-    """
-
-    text: str
-    logprobs: tuple[TokenLogprob, ...] = ()
+    logprobs: tuple[TokenLogprob, ...]
 
 
 class CallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
@@ -177,37 +155,20 @@ class CallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     arguments: str = ""
 
 
-class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
-    """The prompt is evaluated; once per hop. `context_used` of `context_size` tokens are filled.
-
-    `notes` says what of the request is not heeded.
-    """
-
-    tokens: int
-    cached: int
-    elapsed_ms: float
-    context_used: int
-    context_size: int
-    notes: tuple[str, ...] = ()
-
-
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The answer is complete. `raw` is the provider's own last payload, where it has one.
 
     `logprobs` has every token of the answer, markers and reasoning included, when asked for.
-    `stopped_by` is the stop string that ended it, where a provider can tell; `note` is what else a
-    person should know of its end.
+    `stopped_by` is the stop string that ended it, where a provider can tell.
     """
 
     reason: StopReason
-    usage: Usage = Usage()
+    usage: HopUsage = HopUsage()
     provider: str = ""
     model: str = ""
-    tokens_per_s: float = 0.0
     raw: dict[str, Any] | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     stopped_by: str = ""
-    note: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -218,18 +179,20 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 Delta = (
-    Text
+    TextDelta
     | ReasoningDelta
     | CallDelta
     | ToolDraft
     | ModelLoading
     | PromptProgress
-    | Evaluated
+    | PromptEvaluated
+    | Notice
     | Finished
     | Failed
 )
 """What comes of a request; the events among it go to clients as they are.
 
+A `Notice` says what of the request was not heeded, or what else a person should know of the answer.
 After a `ToolDraft` the call comes as a `CallDelta` when it is whole, or turns out to be text.
 """
 
@@ -254,7 +217,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     final_text: str
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
-    usage: Usage = Usage()
+    usage: HopUsage = HopUsage()
     stop_reason: StopReason = "stop"
     provider: str = ""
     model: str = ""
@@ -345,14 +308,12 @@ async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
     calls = CallAssembler()
     async for delta in deltas:
         match delta:
-            case Text():
+            case TextDelta():
                 text.append(delta.text)
             case ReasoningDelta():
                 reasoning.append(delta.text)
             case CallDelta():
                 calls.add(delta)
-            case ModelLoading() | PromptProgress() | Evaluated() | ToolDraft():
-                continue
             case Failed():
                 raise delta.error
             case Finished():
@@ -367,6 +328,8 @@ async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
                     raw=delta.raw,
                     logprobs=delta.logprobs,
                 )
+            case _:
+                continue
     raise ProviderError("the stream ended before the answer was complete", kind="network")
 
 

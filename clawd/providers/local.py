@@ -19,8 +19,8 @@ from clawd.engine.protocol import (
     Embed,
     Generate,
     GenerationFailed,
+    GenerationStarted,
     ModelConfig,
-    PromptEvaluated,
     RenderPrompt,
     Sampling,
     Tokenize,
@@ -402,7 +402,7 @@ class LocalProvider(_LocalAbilities):
             async with aclosing(self._engine.generate(model.config, fit.generate)) as events:
                 async for event in events:
                     deltas = answer.take(limit.as_one(event))
-                    if not isinstance(event, PromptProgress | PromptEvaluated):
+                    if not isinstance(event, PromptProgress | GenerationStarted):
                         for delta in deltas:
                             yield await self._explained(delta, request)
         except ClawError as error:

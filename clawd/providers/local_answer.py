@@ -21,28 +21,32 @@ from clawd.engine.protocol import (
     Generate,
     GenerationDone,
     GenerationFailed,
-    PromptEvaluated,
+    GenerationStarted,
+    TokenLogprob,
     Tokens,
 )
-from clawd.engine.protocol import TokenLogprob as EngineLogprob
 from clawd.errors import ProviderError
 from clawd.providers.base import (
     CallDelta,
     ChatRequest,
     Delta,
-    Evaluated,
     Failed,
     Finished,
-    LikelyToken,
+    ScoredText,
     StopReason,
-    Text,
-    TokenLogprob,
-    Usage,
 )
 from clawd.providers.local_request import Fitted, fitted
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import also_in_tags, end_of_thought
-from clawd.wire.events import PromptProgress, ReasoningDelta, ToolDraft
+from clawd.wire.events import (
+    HopUsage,
+    Notice,
+    PromptEvaluated,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+    ToolDraft,
+)
 
 _LOOPED = "the answer was ended as it did nothing but repeat itself (stop_loops in [engine])"
 _OPENED, _CLOSED, _RESULT = "<tool_call>", "</tool_call>", "<tool_response>"
@@ -97,30 +101,11 @@ class LocalAnswer:
         match event:
             case PromptProgress():
                 return [event]
-            case PromptEvaluated():
-                if self.parser_after is not None and event.prompt_end:
-                    self.parser = self.parser_after(event.prompt_end)
-                self._read_fallback(event.fallback)
-                tools = {name: why for name, why in event.quarantined.items() if name}
-                self._loose.note(tools)
-                left_out = event.quarantined.get("", "")
-                notes = [_LEFT_OUT + left_out] if left_out else []
-                if self._streams_calls:  # nobody here checks what a client's tools are called with
-                    notes += [_TOOL_LEFT_OUT.format(name, why) for name, why in tools.items()]
-                return [
-                    Evaluated(
-                        tokens=event.tokens,
-                        cached=event.cached,
-                        elapsed_ms=event.elapsed_ms,
-                        context_used=event.tokens,
-                        context_size=event.n_ctx,
-                        notes=tuple(notes),
-                    )
-                ]
+            case GenerationStarted():
+                return self._begin(event)
             case Tokens():
-                logprobs = [_logprob(each) for each in event.logprobs]
-                self._logprobs += logprobs
-                self._trail.push(logprobs)
+                self._logprobs += event.logprobs
+                self._trail.push(event.logprobs)
                 return self._deltas(self.parser.feed(event.text) if self.parser else [])
             case GenerationDone():
                 return self._finish(event)
@@ -129,25 +114,42 @@ class LocalAnswer:
             case _:
                 assert_never(event)
 
-    def _read_fallback(self, why: str) -> None:
-        """Read what the prompt asked for where the chat template could not be used for calls."""
-        if not why or self.parser is None:
-            return
-        self.parser = also_in_tags(self.parser, self._options)
+    def _begin(self, event: GenerationStarted) -> list[Delta]:
+        if self.parser_after is not None and event.prompt_end:
+            self.parser = self.parser_after(event.prompt_end)
+        if event.fallback and self.parser is not None:
+            # The chat template could not be used for calls: the prompt asked for them in tags.
+            self.parser = also_in_tags(self.parser, self._options)
+        tools = {name: why for name, why in event.quarantined.items() if name}
+        self._loose.note(tools)
+        left_out = event.quarantined.get("", "")
+        notes = [_LEFT_OUT + left_out] if left_out else []
+        if self._streams_calls:  # nobody here checks what a client's tools are called with
+            notes += [_TOOL_LEFT_OUT.format(name, why) for name, why in tools.items()]
+        evaluated = PromptEvaluated(
+            tokens=event.tokens,
+            cached=event.cached,
+            elapsed_ms=event.elapsed_ms,
+            context_used=event.tokens,
+            context_size=event.n_ctx,
+            new=event.tokens - event.cached,
+        )
+        return [*(Notice(level="warning", text=note) for note in notes), evaluated]
 
     def _deltas(self, parsed: list[ParsedDelta]) -> list[Delta]:
         deltas: list[Delta] = []
         for delta in parsed:
             self.has_content = self.has_content or not isinstance(delta, ToolDraft)
             match delta:
-                case Text():
+                case TextDelta():
                     text = delta.text if self._strays is None else self._strays.feed(delta.text)
                     logprobs = self._trail.take(text)
                     if self._begins_anew:  # blanks behind reasoning belong to neither
                         text = text.lstrip()
                         self._begins_anew = not text
                     if text:
-                        deltas.append(Text(text=text, logprobs=logprobs))
+                        is_same = text == delta.text and not logprobs
+                        deltas.append(delta if is_same else _text(text, logprobs))
                 case ReasoningDelta() | ToolDraft():
                     deltas.append(delta)
                 case CallDelta() if self._one_call and delta.index:
@@ -168,7 +170,7 @@ class LocalAnswer:
         is_cut = self._streams_calls and (done.reason == "length" or done.is_loop)
         deltas = self._deltas(self.parser.finish(is_cut=is_cut) if self.parser else [])
         if self._strays is not None and (text := self._strays.finish()):
-            deltas.append(Text(text=text, logprobs=self._trail.take(text)))
+            deltas.append(_text(text, self._trail.take(text)))
         if self._lacks_call() and done.reason == "stop":
             error = ProviderError(
                 f"the model called no tool, though tool_choice is {self._tool_choice!r}",
@@ -182,20 +184,21 @@ class LocalAnswer:
         elapsed_s = done.elapsed_ms / 1000
         finished = Finished(
             reason=reason,
-            usage=Usage(
+            usage=HopUsage(
                 prompt_tokens=done.prompt_tokens,
                 cached_tokens=done.cached_tokens,
                 completion_tokens=done.completion_tokens,
                 drafted_tokens=done.drafted_tokens,
                 accepted_tokens=done.accepted_tokens,
+                tokens_per_s=done.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0,
             ),
             provider=self.provider,
             model=self.model,
-            tokens_per_s=done.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0,
             logprobs=tuple(self._logprobs),
             stopped_by=done.stopped_by,
-            note=_LOOPED if done.is_loop else _LIFTED + done.lifted if done.lifted else self.note,
         )
+        if note := _LOOPED if done.is_loop else _LIFTED + done.lifted if done.lifted else self.note:
+            deltas.append(Notice(level="warning", text=note))
         return [*deltas, finished]
 
     def _lacks_call(self) -> bool:
@@ -267,7 +270,7 @@ class ThoughtLimit:
         self._template = template
         self._limit = (request.sampling.reasoning_tokens if request.sampling else None) or 0
         self._written: list[str] = []
-        self._evaluated: PromptEvaluated | None = None
+        self._evaluated: GenerationStarted | None = None
         self._spent = 0
         self._is_over = not self._limit or request.prompt is not None
         self._closing = ""
@@ -275,11 +278,11 @@ class ThoughtLimit:
 
     def is_passed(self, event: GenerationEvent, deltas: list[Delta]) -> bool:
         """Take an event and what was told of it; return whether the reasoning is to end here."""
-        if isinstance(event, PromptEvaluated):
+        if isinstance(event, GenerationStarted):
             self._evaluated, self._began = event, time.monotonic()
         if self._is_over or not isinstance(event, Tokens) or self._evaluated is None:
             return False
-        self._is_over = any(isinstance(each, Text | CallDelta | ToolDraft) for each in deltas)
+        self._is_over = any(isinstance(each, TextDelta | CallDelta | ToolDraft) for each in deltas)
         self._written.append(event.text)
         self._spent += event.count
         if self._is_over or self._spent < self._limit:
@@ -341,18 +344,8 @@ class LooseSchemas:
             del self.reasons[next(iter(self.reasons))]
 
 
-def _logprob(found: EngineLogprob) -> TokenLogprob:
-    return TokenLogprob(
-        text=found.piece.decode(errors="replace"),
-        piece=found.piece,
-        logprob=found.logprob,
-        top=tuple(
-            LikelyToken(
-                text=one.piece.decode(errors="replace"), piece=one.piece, logprob=one.logprob
-            )
-            for one in found.top
-        ),
-    )
+def _text(text: str, logprobs: tuple[TokenLogprob, ...]) -> TextDelta:
+    return ScoredText(text=text, logprobs=logprobs) if logprobs else TextDelta(text=text)
 
 
 class TokenTrail:

@@ -12,7 +12,6 @@ from clawd.providers.base import (
     Infill,
     Message,
     RawPrompt,
-    Text,
     ToolSpec,
     calls_kept,
     without_tool_role,
@@ -26,6 +25,7 @@ from clawd.providers.toolcalls.detect import (
     out_of_reasoning,
     parser_of,
 )
+from clawd.wire.events import TextDelta
 
 _MAX_TOKEN = 2**31 - 1
 _PENALTIES = (
@@ -61,7 +61,7 @@ class PlainText:
 
     def feed(self, text: str) -> list[ParsedDelta]:
         """Take the next text of the model."""
-        return [Text(text=text)] if text else []
+        return [TextDelta(text=text)] if text else []
 
     def finish(self, *, is_cut: bool = False) -> list[ParsedDelta]:
         """Take the end."""

@@ -28,10 +28,8 @@ from clawd.providers.base import (
     RawPrompt,
     Sampling,
     StopReason,
-    Text,
     ToolCall,
     ToolSpec,
-    Usage,
     without_tool_role,
 )
 from clawd.providers.http import (
@@ -44,7 +42,7 @@ from clawd.providers.http import (
 )
 from clawd.providers.presets import SHARED, with_preset
 from clawd.providers.reliable import RetrySettings
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 
 _FIELDS = (
     "temperature",
@@ -349,7 +347,7 @@ class OpenAIAnswer:
         self._calls: dict[int, _OpenCall] = {}
         self._unindexed = 0
         self._reason = ""
-        self._usage = Usage()
+        self._usage = HopUsage()
         self._last = ""
         self._first_at = 0.0
 
@@ -373,7 +371,7 @@ class OpenAIAnswer:
             if message := choice.delta or choice.message:
                 deltas += self._take_message(message)
             elif choice.text:
-                deltas.append(Text(text=choice.text))  # of a raw prompt
+                deltas.append(TextDelta(text=choice.text))  # of a raw prompt
             if choice.finish_reason:
                 self.has_reason = True
                 self._reason = choice.finish_reason
@@ -399,10 +397,9 @@ class OpenAIAnswer:
         speed = self._usage.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0
         finished = Finished(
             reason=self._stop_reason(),
-            usage=self._usage,
+            usage=msgspec.structs.replace(self._usage, tokens_per_s=speed),
             provider=self._provider,
             model=self._model,
-            tokens_per_s=speed,
             raw=msgspec.json.decode(self._last) if self._last else None,
         )
         return [*deltas, finished]
@@ -422,7 +419,7 @@ class OpenAIAnswer:
         if reasoning := message.reasoning_content or message.reasoning:
             deltas.append(ReasoningDelta(text=reasoning))
         if text := _text(message.content):
-            deltas.append(Text(text=text))
+            deltas.append(TextDelta(text=text))
         for piece in message.tool_calls or []:
             deltas += self._take_piece(piece)
         return deltas
@@ -475,10 +472,10 @@ def _text(content: str | list[dict[str, Any]] | None) -> str:
     return content or ""
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
+def _usage(usage: dict[str, Any]) -> HopUsage:
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(
+    return HopUsage(
         prompt_tokens=_count(usage.get("prompt_tokens")),
         cached_tokens=_count(cached),
         completion_tokens=_count(usage.get("completion_tokens")),

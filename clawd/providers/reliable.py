@@ -24,9 +24,8 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Provider,
-    Text,
 )
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import ReasoningDelta, TextDelta
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -343,7 +342,9 @@ class _Attempt:
                 if isinstance(delta, Failed) and not has_content and _passes_on(delta.error):
                     self.failure = delta.error
                     return
-                has_content = has_content or isinstance(delta, Text | ReasoningDelta | CallDelta)
+                has_content = has_content or isinstance(
+                    delta, TextDelta | ReasoningDelta | CallDelta
+                )
                 yield delta
                 if isinstance(delta, Failed | Finished):
                     return

@@ -29,11 +29,9 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Infill,
-    Text,
-    Usage,
     strip_context_block,
 )
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 
 After = Literal["user", "tool", "any"]
 MAX_SCRIPT_BYTES = 16 * 1024 * 1024
@@ -209,7 +207,7 @@ class ScriptedProvider:
             return
         yield Finished(
             reason="tool_calls" if any(isinstance(d, CallDelta) for d in deltas) else "stop",
-            usage=Usage(prompt_tokens=_words(request), completion_tokens=len(deltas)),
+            usage=HopUsage(prompt_tokens=_words(request), completion_tokens=len(deltas)),
             provider=self._name,
             model=request.model or "mock",
         )
@@ -256,7 +254,7 @@ class ScriptedProvider:
         deltas: list[Delta] = [
             ReasoningDelta(text=piece) for piece in _pieces(_filled(reply.reasoning, request))
         ]
-        deltas += [Text(text=piece) for piece in _pieces(_filled(reply.text, request))]
+        deltas += [TextDelta(text=piece) for piece in _pieces(_filled(reply.text, request))]
         calls = _offered(reply, request)
         for index, call in enumerate(calls[:1] if request.parallel_calls is False else calls):
             self._calls += 1

@@ -7,7 +7,7 @@ import msgspec
 
 from clawd.counts import SHORT_S, Histogram, Tally
 from clawd.errors import ClawError
-from clawd.providers.base import CallDelta, Evaluated, Failed, Finished, Text
+from clawd.providers.base import CallDelta, Failed, Finished
 from clawd.runtime.hub import DaemonEvent
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallOutcome
@@ -16,6 +16,7 @@ from clawd.wire.events import (
     ApprovalResolved,
     HopFinished,
     HopReset,
+    HopUsage,
     ModelLoading,
     PromptEvaluated,
     PromptProgress,
@@ -202,14 +203,14 @@ class ModelCounts:
         self.seconds = Tally("phase")
         self.first_token = Histogram()
 
-    def answered(self, provider: str, counts: tuple[int, int, int], tokens_per_s: float) -> None:
-        """Count an answer: tokens of its prompt, of these from the cache, and generated."""
-        prompt, cached, generated = counts
-        self.requests.add(provider, "hit" if cached else "miss")
-        for kind, tokens in (("prompt", prompt), ("cached", cached), ("generated", generated)):
-            self.tokens.add(kind, by=tokens)
-        if tokens_per_s > 0:
-            self.seconds.add("generate", by=generated / tokens_per_s)
+    def answered(self, provider: str, usage: HopUsage) -> None:
+        """Count an answer."""
+        self.requests.add(provider, "hit" if usage.cached_tokens else "miss")
+        self.tokens.add("prompt", by=usage.prompt_tokens)
+        self.tokens.add("cached", by=usage.cached_tokens)
+        self.tokens.add("generated", by=usage.completion_tokens)
+        if usage.tokens_per_s > 0:
+            self.seconds.add("generate", by=usage.completion_tokens / usage.tokens_per_s)
 
     def evaluated(self, elapsed_ms: float) -> None:
         """Count the evaluation of a prompt."""
@@ -232,16 +233,14 @@ class DeltaMeter:
     def note(self, delta: object) -> None:
         """Take what came of the answer."""
         counts = self._counts
-        if isinstance(delta, Text | ReasoningDelta | CallDelta) and not self._has_begun:
+        if isinstance(delta, TextDelta | ReasoningDelta | CallDelta) and not self._has_begun:
             self._has_begun = True
             counts.first_token.observe(time.monotonic() - self._began)
         match delta:
-            case Evaluated():
+            case PromptEvaluated():
                 counts.evaluated(delta.elapsed_ms)
             case Finished():
-                usage = delta.usage
-                tokens = (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
-                counts.answered(delta.provider or self._provider, tokens, delta.tokens_per_s)
+                counts.answered(delta.provider or self._provider, delta.usage)
             case Failed():
                 error = delta.error
                 code = error.code if isinstance(error, ClawError) else "internal"
@@ -287,10 +286,8 @@ class Activity:
             case PromptEvaluated():
                 self.models.evaluated(event.elapsed_ms)
             case HopFinished():
-                usage = event.usage
-                tokens = (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
                 provider = open_turn.about.provider if open_turn is not None else ""
-                self.models.answered(provider, tokens, usage.tokens_per_s)
+                self.models.answered(provider, event.usage)
             case TurnFinished():
                 self._end(told.conversation_id, event.turn_id, event.stop_reason)
             case TurnFailed():

@@ -4,10 +4,10 @@ import asyncio
 
 import msgspec
 
-from clawd.providers.base import ChatRequest, Provider, Usage
+from clawd.providers.base import ChatRequest, Provider
 from clawd.providers.ledger import PartTokens, TokenCounter, estimated, tokens_by_kind
 from clawd.runtime.model_request import HopResult
-from clawd.wire.events import TokenLedger, TokenPart, TurnUsage
+from clawd.wire.events import HopUsage, TokenLedger, TokenPart, TurnUsage
 
 
 class TurnMeter:
@@ -21,13 +21,13 @@ class TurnMeter:
 
     def __init__(self, known_tokens: int) -> None:
         self.known_tokens = known_tokens
-        self.last_hop = Usage()
+        self.last_hop = HopUsage()
         self.usage = TurnUsage()
 
     def note_hop(self, result: HopResult) -> None:
         """Take one hop."""
         self.known_tokens = result.sequence_tokens or self.known_tokens
-        self.last_hop = result.finished.usage if result.finished is not None else Usage()
+        self.last_hop = result.finished.usage if result.finished is not None else HopUsage()
         usage, finished, evaluated = self.usage, result.finished, result.evaluated
         changes: dict[str, float | int] = {}
         if finished is not None:
@@ -35,7 +35,7 @@ class TurnMeter:
                 "prompt_tokens": usage.prompt_tokens + finished.usage.prompt_tokens,
                 "cached_tokens": usage.cached_tokens + finished.usage.cached_tokens,
                 "completion_tokens": usage.completion_tokens + finished.usage.completion_tokens,
-                "tokens_per_s": finished.tokens_per_s,
+                "tokens_per_s": finished.usage.tokens_per_s,
             }
         if evaluated is not None:
             generated = finished.usage.completion_tokens if finished else 0
@@ -79,7 +79,7 @@ class TurnLedger:
         if isinstance(self._provider, TokenCounter):
             self._counting = asyncio.create_task(_count(self._provider, request))
 
-    async def report(self, usage: Usage, *, used: int, size: int) -> TokenLedger:
+    async def report(self, usage: HopUsage, *, used: int, size: int) -> TokenLedger:
         """Return the ledger of the request begun last, with the answer to it.
 
         Args:
@@ -108,7 +108,7 @@ async def _count(counter: TokenCounter, request: ChatRequest) -> PartTokens:
     return await counter.count_parts(request)
 
 
-def ledger_of(tokens: PartTokens, usage: Usage, *, used: int, size: int) -> TokenLedger:
+def ledger_of(tokens: PartTokens, usage: HopUsage, *, used: int, size: int) -> TokenLedger:
     """Return the ledger of a request and the answer to it.
 
     Estimates are scaled so that they add up to the prompt, where the provider says how long it is.

@@ -12,11 +12,9 @@ from clawd.providers.base import (
     CallDelta,
     ChatRequest,
     Delta,
-    Evaluated,
     Failed,
     Finished,
     Provider,
-    Text,
     ToolCall,
 )
 from clawd.wire.events import (
@@ -57,7 +55,7 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
     failure: Exception | None = None
     has_begun: bool = False
     overlong: bool = False
-    evaluated: Evaluated | None = None
+    evaluated: PromptEvaluated | None = None
     reasoning: str = ""
     is_promoted: bool = False
     unreadable: str = ""
@@ -115,7 +113,7 @@ class _Collected:
         self._calls = CallAssembler()
         self._indexes: set[int] = set()
         self._names: dict[int, str] = {}  # of calls that come in pieces
-        self._evaluated: Evaluated | None = None
+        self._evaluated: PromptEvaluated | None = None
 
     async def drain(self, deltas: AsyncIterator[Delta]) -> HopResult:
         async for delta in deltas:
@@ -126,53 +124,38 @@ class _Collected:
         return self._result(failure=lost)
 
     def _take(self, delta: Delta) -> HopResult | None:
-        self._has_begun = self._has_begun or isinstance(delta, Text | ReasoningDelta | CallDelta)
+        self._has_begun = self._has_begun or isinstance(
+            delta, TextDelta | ReasoningDelta | CallDelta
+        )
         match delta:
-            case Text():
+            case TextDelta():
                 text = self._within_limit(delta.text)
                 self._text.append(text)
-                self._emit(TextDelta(text=text))
+                self._emit(delta if text is delta.text else TextDelta(text=text))
             case ReasoningDelta():
                 thought = self._within_limit(delta.text)
                 self._reasoning.append(thought)
                 self._emit(delta if thought is delta.text else ReasoningDelta(text=thought))
-            case ToolDraft() | ModelLoading() | PromptProgress():
+            case ToolDraft() | ModelLoading() | PromptProgress() | Notice():
                 self._emit(delta)
             case CallDelta():
                 self._show_draft(delta)
                 self._calls.add(delta)
                 self._within_limit(delta.arguments)
                 self._count_call(delta)
-            case Evaluated():
-                self._take_evaluated(delta)
+            case PromptEvaluated():
+                new = new_tokens(delta.tokens, delta.cached, self._known_tokens)
+                old = delta.tokens - delta.cached - new
+                self._evaluated = msgspec.structs.replace(delta, new=new, reevaluated=old)
+                self._emit(self._evaluated)
             case Failed():
                 return self._result(failure=delta.error)
             case Finished():
-                return self._finish(delta)
+                self._emit(HopFinished(usage=hop_usage(delta.usage, self._known_tokens)))
+                return self._result(finished=delta)
             case _:
                 assert_never(delta)
         return self._result(overlong=True) if self._room < 0 else None
-
-    def _finish(self, delta: Finished) -> HopResult:
-        self._emit(HopFinished(usage=hop_usage(delta, self._known_tokens)))
-        if delta.note:
-            self._emit(Notice(level="warning", text=delta.note))
-        return self._result(finished=delta)
-
-    def _take_evaluated(self, delta: Evaluated) -> None:
-        self._evaluated = delta
-        new = new_tokens(delta.tokens, delta.cached, self._known_tokens)
-        self._emit(
-            PromptEvaluated(
-                tokens=delta.tokens,
-                cached=delta.cached,
-                elapsed_ms=delta.elapsed_ms,
-                context_used=delta.context_used,
-                context_size=delta.context_size,
-                new=new,
-                reevaluated=delta.tokens - delta.cached - new,
-            )
-        )
 
     def _within_limit(self, text: str) -> str:
         """Return what of the text still fits into the answer; less than all of it ends the hop."""
@@ -227,20 +210,15 @@ def with_last_broken_off(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     return (*calls[:-1], msgspec.structs.replace(calls[-1], arguments="{"))
 
 
-def hop_usage(finished: Finished, known_tokens: int) -> HopUsage:
+def hop_usage(usage: HopUsage, known_tokens: int) -> HopUsage:
     """Return what a hop cost, given how many tokens the one before had left."""
-    usage = finished.usage
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     new = new_tokens(usage.prompt_tokens, cached, known_tokens)
-    return HopUsage(
-        prompt_tokens=usage.prompt_tokens,
+    return msgspec.structs.replace(
+        usage,
         cached_tokens=cached,
         new_tokens=new,
         reevaluated_tokens=usage.prompt_tokens - cached - new,
-        completion_tokens=usage.completion_tokens,
-        drafted_tokens=usage.drafted_tokens,
-        accepted_tokens=usage.accepted_tokens,
-        tokens_per_s=finished.tokens_per_s,
     )
 
 

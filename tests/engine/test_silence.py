@@ -13,12 +13,12 @@ from clawd.engine.process import WorkerProcess
 from clawd.engine.protocol import (
     FromWorker,
     Generate,
+    GenerationStarted,
     Load,
     ModelInfo,
     ModelReady,
     Ping,
     Pong,
-    PromptEvaluated,
     Tokens,
     ToWorker,
 )
@@ -70,7 +70,7 @@ class Near(WorkerProcess):
                     self.say(ModelReady(info=INFO))
                 case Generate():
                     self.say(
-                        PromptEvaluated(id=frame.id, tokens=1, cached=0, elapsed_ms=1.0, n_ctx=1)
+                        GenerationStarted(id=frame.id, tokens=1, cached=0, elapsed_ms=1.0, n_ctx=1)
                     )
                 case Ping() if self._answers_pings:
                     self.say(Pong(id=frame.id, running=1, queued=0, cached_sequences=0))
@@ -122,7 +122,7 @@ class Watched:
         self._running = asyncio.create_task(self._client.run())
         await self._client.load()
         self._events = self._client.generate(msgspec.structs.replace(prompt("x"), id=1))
-        assert isinstance(await anext(self._events), PromptEvaluated)
+        assert isinstance(await anext(self._events), GenerationStarted)
         return self
 
     async def __aexit__(self, *_: object) -> None:

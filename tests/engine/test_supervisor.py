@@ -12,8 +12,8 @@ import pytest
 from clawd.engine.protocol import (
     GenerationDone,
     GenerationFailed,
+    GenerationStarted,
     ModelConfig,
-    PromptEvaluated,
     Tokens,
 )
 from clawd.engine.supervisor import Engine, LoadProgress, total_bytes
@@ -38,11 +38,11 @@ async def test_a_generation_yields_its_events_in_order(tmp_path: Path) -> None:
     async with fake_engine(tmp_path) as (engine, _):
         events = await events_of(engine, "say hello")
         evaluated = events[1]
-        assert isinstance(evaluated, PromptEvaluated)
+        assert isinstance(evaluated, GenerationStarted)
         number = evaluated.id
         assert events == [
             PromptProgress(processed=5, cached=2, total=10),
-            PromptEvaluated(id=number, tokens=10, cached=2, elapsed_ms=1.5, n_ctx=512),
+            GenerationStarted(id=number, tokens=10, cached=2, elapsed_ms=1.5, n_ctx=512),
             Tokens(id=number, text="hello", count=1),
             GenerationDone(
                 id=number,

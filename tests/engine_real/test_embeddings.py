@@ -12,8 +12,9 @@ import pytest
 import pytest_asyncio
 
 from clawd.errors import ContextFullError, InvalidRequestError
-from clawd.providers.base import ChatRequest, Finished, Message, RawPrompt, Sampling, Text, collect
+from clawd.providers.base import ChatRequest, Finished, Message, RawPrompt, Sampling, collect
 from clawd.providers.local import LocalProvider
+from clawd.wire.events import TextDelta
 from tests.engine_real.test_local_provider import unlimited
 from tests.support.embedding_models import write_pooled, write_random_bert
 from tests.support.rows import Rows
@@ -132,7 +133,7 @@ async def test_a_stream_goes_on_beside_embeddings_and_says_the_same(
     task: asyncio.Task[object] | None = None
     texts: list[str] = []
     async for delta in provider.chat(request):
-        if isinstance(delta, Text):
+        if isinstance(delta, TextDelta):
             texts.append(delta.text)
             if task is None:
                 task = asyncio.create_task(provider.embed("mean", ["some text " * 40] * 200))

@@ -9,9 +9,10 @@ import pytest
 
 from clawd.engine.call_frame import CallFrame
 from clawd.engine.protocol import Grammar, ModelConfig, Sampling
-from clawd.providers.base import CallDelta, Text
+from clawd.providers.base import CallDelta
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import detect, habits_of
+from clawd.wire.events import TextDelta
 from tests.engine_real.conftest import TEMPLATE, StartWorker, one_worker
 from tests.providers.toolcalls.test_frames import TEMPLATES
 from tests.support.engine_worker import WorkerClient
@@ -74,7 +75,7 @@ def test_required_calls_of_every_family_are_read_and_validate(
 def check(template: str, text: str) -> None:
     parser = detect(template)(ParserOptions(schemas=TOOLS))
     deltas = [*parser.feed(text), *parser.finish()]
-    assert [delta for delta in deltas if isinstance(delta, Text)] == [], text
+    assert [delta for delta in deltas if isinstance(delta, TextDelta)] == [], text
     (call,) = (delta for delta in deltas if isinstance(delta, CallDelta))
     assert is_valid(json.loads(call.arguments), TOOLS[call.name]), text
 

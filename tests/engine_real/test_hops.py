@@ -19,7 +19,6 @@ from clawd.providers.base import (
     Capabilities,
     ChatRequest,
     Delta,
-    Evaluated,
     Message,
     Provider,
     strip_context_block,
@@ -138,11 +137,11 @@ class Overheard(LocalProvider):
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         async for delta in super().chat(request):
-            if isinstance(delta, Evaluated) and request.keeps_tools:
+            if isinstance(delta, PromptEvaluated) and request.keeps_tools:
                 self.summed_up.append(delta)
             yield delta
 
-    summed_up: ClassVar[list[Evaluated]] = []
+    summed_up: ClassVar[list[PromptEvaluated]] = []
 
 
 async def test_r10_what_a_summary_is_written_from_was_read_before(

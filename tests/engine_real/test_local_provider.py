@@ -23,17 +23,15 @@ from clawd.errors import WorkerDiedError
 from clawd.providers.base import (
     CallDelta,
     ChatRequest,
-    Evaluated,
     Failed,
     Finished,
     Message,
     Sampling,
-    Text,
     ToolSpec,
     collect,
 )
 from clawd.providers.local import LocalModel, LocalProvider
-from clawd.wire.events import ToolDraft
+from clawd.wire.events import Notice, PromptEvaluated, TextDelta, ToolDraft
 from tests.support.engines import GREEDY
 
 pytestmark = pytest.mark.real_model
@@ -123,9 +121,9 @@ async def test_r7_the_toy_says_once_in_a_conversation_that_it_did_not_read_a_who
     for name, (request, is_told) in rows.items():
         short = msgspec.structs.replace(request, sampling=Sampling(max_tokens=2))
         deltas = [delta async for delta in provider.chat(short)]
-        (end,) = [each for each in deltas if isinstance(each, Finished)]
-        if (told in end.note) is not is_told:
-            wrong[name] = end.note
+        notes = [each.text for each in deltas if isinstance(each, Notice)]
+        if any(told in note for note in notes) is not is_told:
+            wrong[name] = notes
     assert not wrong
 
 
@@ -173,9 +171,9 @@ async def test_greedy_answers_are_the_same_alone_and_together(provider: LocalPro
 async def test_evaluation_is_said_once_and_before_the_text(provider: LocalProvider) -> None:
     deltas = [delta async for delta in provider.chat(ask("Hello!"))]
     kinds = [type(delta) for delta in deltas]
-    assert kinds.count(Evaluated) == 1
+    assert kinds.count(PromptEvaluated) == 1
     assert kinds[-1] is Finished
-    assert kinds.index(Evaluated) < kinds.index(Text)
+    assert kinds.index(PromptEvaluated) < kinds.index(TextDelta)
 
 
 async def test_a_killed_worker_fails_the_answer_and_the_next_one_works(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from clawd.engine.protocol import TokenLogprob
 from clawd.engine.supervisor import Engine
 from clawd.errors import ContextFullError, InvalidRequestError
 from clawd.providers.base import (
@@ -14,8 +15,7 @@ from clawd.providers.base import (
     Finished,
     Message,
     Sampling,
-    Text,
-    TokenLogprob,
+    ScoredText,
     ToolCall,
     collect,
 )
@@ -203,7 +203,7 @@ async def test_log_probabilities_come_with_the_texts_that_they_are_of(
         AFTER_CALL, sampling=Sampling(logprobs=True, top_logprobs=2, max_tokens=40)
     )
     deltas, last = await finished(provider, request)
-    texts = [delta for delta in deltas if isinstance(delta, Text)]
+    texts = [delta for delta in deltas if isinstance(delta, ScoredText)]
     told: list[TokenLogprob] = [each for text in texts for each in text.logprobs]
     assert b"".join(each.piece for each in told).decode() == "".join(t.text for t in texts)
     assert told == list(last.logprobs)

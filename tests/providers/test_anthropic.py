@@ -31,17 +31,15 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Text,
     ToolCall,
     ToolSpec,
-    Usage,
     collect,
 )
 from clawd.providers.http import SseParser
 from clawd.providers.reliable import ReliableProvider, RetrySettings
 from clawd.providers.router import RoutedProvider, RouterProvider
 from clawd.providers.scripted import ScriptedProvider
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 from tests.support.chat_server import Answer, ChatServer
 from tests.support.message_server import (
     HELLO,
@@ -96,7 +94,7 @@ async def error_of(server: ChatServer, **fields: Any) -> tuple[ProviderError, bo
 
 
 def text_of(deltas: list[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, Text))
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
 def calls_of(deltas: list[Delta]) -> list[tuple[str, str, str]]:
@@ -125,9 +123,10 @@ async def test_a_stream_gives_text_and_usage_with_what_was_cached() -> None:
     server = ChatServer(answered(*HELLO))
     deltas = await deltas_of(server)
     finished = end_of(deltas)
-    assert deltas[:-1] == [Text(text="He"), Text(text="llo")]
+    assert deltas[:-1] == [TextDelta(text="He"), TextDelta(text="llo")]
     assert (finished.reason, finished.provider, finished.model) == ("stop", "claude", "m-1")
-    assert finished.usage == Usage(prompt_tokens=20, cached_tokens=12, completion_tokens=7)
+    usage = msgspec.structs.replace(finished.usage, tokens_per_s=0.0)
+    assert usage == HopUsage(prompt_tokens=20, cached_tokens=12, completion_tokens=7)
     assert server.headers[0]["x-api-key"] == KEY
     assert server.headers[0]["anthropic-version"] == "2023-06-01"
     assert "Authorization" not in server.headers[0]
@@ -185,9 +184,10 @@ async def test_a_whole_message_is_read_as_well() -> None:
     )
     server = ChatServer(Answer(pieces=(body[:9], body[9:])))
     deltas = await deltas_of(server, dialect=AnthropicDialect(stream=False))
-    assert deltas[:2] == [ReasoningDelta(text="hm"), Text(text="Noon.")]
+    assert deltas[:2] == [ReasoningDelta(text="hm"), TextDelta(text="Noon.")]
     assert calls_of(deltas) == [("t", "time", '{"zone": "UTC"}')]
-    assert end_of(deltas).usage == Usage(prompt_tokens=4, completion_tokens=2)
+    usage = msgspec.structs.replace(end_of(deltas).usage, tokens_per_s=0.0)
+    assert usage == HopUsage(prompt_tokens=4, completion_tokens=2)
     assert server.requests[0]["stream"] is False
 
 
@@ -487,7 +487,7 @@ async def test_closing_the_stream_closes_the_connection() -> None:
     server = ChatServer(answered(*HELLO[:3], hang="end"))
     async with asyncio.timeout(LIMIT_S), provider_for(server) as provider:
         async with aclosing(provider.chat(ASK)) as stream:
-            assert await anext(stream) == Text(text="He")
+            assert await anext(stream) == TextDelta(text="He")
         await server.closed.wait()
 
 

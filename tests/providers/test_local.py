@@ -12,8 +12,8 @@ import pytest
 
 from clawd.engine.protocol import (
     GenerationDone,
+    GenerationStarted,
     ModelConfig,
-    PromptEvaluated,
     Sampling,
     Tokens,
 )
@@ -32,14 +32,11 @@ from clawd.providers.base import (
     CallDelta,
     ChatRequest,
     Delta,
-    Evaluated,
     Failed,
     Finished,
     Message,
-    Text,
     ToolCall,
     ToolSpec,
-    Usage,
     collect,
 )
 from clawd.providers.local import LocalModel, LocalProvider
@@ -48,7 +45,14 @@ from clawd.providers.local_request import LocalOptions, fitted, generate_for, re
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import end_of_thought, habits_of, parser_of
 from clawd.runtime.compression import ModelBook
-from clawd.wire.events import PromptProgress, ReasoningDelta
+from clawd.wire.events import (
+    HopUsage,
+    Notice,
+    PromptEvaluated,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+)
 from tests.support.engines import GREEDY, LIMIT_S, Journal, eventually, fake_engine
 from tests.support.rows import each_row
 
@@ -89,14 +93,17 @@ async def test_an_answer_is_progress_evaluation_text_and_an_end(tmp_path: Path) 
     async with local(tmp_path) as (provider, _):
         assert await deltas_of(provider, ask("say hello")) == [
             PromptProgress(processed=5, cached=2, total=10),
-            Evaluated(tokens=10, cached=2, elapsed_ms=1.5, context_used=10, context_size=512),
-            Text(text="hello"),
+            PromptEvaluated(
+                tokens=10, cached=2, elapsed_ms=1.5, context_used=10, context_size=512, new=8
+            ),
+            TextDelta(text="hello"),
             Finished(
                 reason="stop",
-                usage=Usage(prompt_tokens=10, cached_tokens=2, completion_tokens=1),
+                usage=HopUsage(
+                    prompt_tokens=10, cached_tokens=2, completion_tokens=1, tokens_per_s=100.0
+                ),
                 provider="local",
                 model="fake",
-                tokens_per_s=100.0,
             ),
         ]
 
@@ -172,7 +179,7 @@ async def test_r5_the_worker_sees_system_history_tools_sampling_and_variables(
     async with fake_engine(tmp_path) as (engine, _):
         provider = LocalProvider("local", engine, configured, default_model="fake")
         deltas = await deltas_of(provider, request)
-    text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
     seen = json.loads(text)
     assert seen.pop("grammar")["tools"] == {"note": {"type": "object"}}
     assert seen == {
@@ -256,7 +263,7 @@ async def test_a_stop_in_mid_answer_keeps_what_was_said(tmp_path: Path) -> None:
         async with aclosing(provider.chat(ask("endless"))) as stream:
             async for delta in stream:
                 deltas.append(delta)
-                if isinstance(delta, Text):
+                if isinstance(delta, TextDelta):
                     engine.cancel_all(lambda: StoppedError("the emergency stop is set"))
         last = deltas[-1]
         assert isinstance(last, Failed)
@@ -273,7 +280,7 @@ async def test_closing_the_stream_stops_the_worker(tmp_path: Path) -> None:
 
 async def grammar_of(provider: LocalProvider, **fields: Any) -> dict[str, Any]:
     deltas = await deltas_of(provider, ask("request", **fields))
-    text = "".join(delta.text for delta in deltas if isinstance(delta, Text))
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
     asked: dict[str, Any] = json.loads(text)["grammar"]
     return asked
 
@@ -477,7 +484,7 @@ def test_r3_what_a_fallback_of_the_chat_template_asked_for_is_read(fallback: str
         answer = LocalAnswer("local", f"m {fallback}", ask("x", tools=(TIME,)), LooseSchemas())
         schemas: dict[str, dict[str, Any]] = {TIME.name: TIME.parameters}
         answer.parser = parser_of(template, ParserOptions(schemas=schemas), habits_of(template))
-        evaluated = PromptEvaluated(
+        evaluated = GenerationStarted(
             id=1, tokens=9, cached=0, elapsed_ms=1.0, n_ctx=512, fallback=fallback
         )
         said = [*answer.take(evaluated), *answer.take(Tokens(id=1, text=f"So: {CALL}", count=9))]
@@ -497,21 +504,23 @@ def test_r2_an_answer_that_was_held_for_a_part_of_it_only_says_so() -> None:
             elapsed_ms=1.0,
             lifted=lifted,
         )
-        (finished,) = answer.take(done)
+        *notes, finished = answer.take(done)
         assert isinstance(finished, Finished)
-        assert finished.note.endswith(lifted) and bool(finished.note) is bool(lifted)
+        told = [each.text.endswith(lifted) for each in notes if isinstance(each, Notice)]
+        assert told == [True] * bool(lifted)
 
 
 def test_h8_a_client_is_told_what_the_arguments_of_its_tools_are_not_held_to() -> None:
-    evaluated = PromptEvaluated(
+    evaluated = GenerationStarted(
         id=1, tokens=9, cached=0, elapsed_ms=1.0, n_ctx=512, quarantined={"time": "not (at #)"}
     )
     for is_client in (True, False):
         request = ask("x", tools=(TIME,), streams_calls=is_client)
         loose = LooseSchemas()
-        (told,) = LocalAnswer("local", "m", request, loose).take(evaluated)
-        assert isinstance(told, Evaluated)
-        assert [note.endswith("left out: not (at #)") for note in told.notes] == [True] * is_client
+        *notes, told = LocalAnswer("local", "m", request, loose).take(evaluated)
+        assert isinstance(told, PromptEvaluated)
+        left_out = [each.text[-20:] for each in notes if isinstance(each, Notice)]
+        assert left_out == ["left out: not (at #)"] * is_client
         assert loose.reasons == {"time": "not (at #)"}
 
 
@@ -527,9 +536,10 @@ def test_r10_an_answer_that_was_ended_as_a_loop_says_so() -> None:
             elapsed_ms=1.0,
             is_loop=is_loop,
         )
-        (finished,) = answer.take(done)
-        assert isinstance(finished, Finished)
-        assert (finished.reason, "repeat itself" in finished.note) == ("stop", is_loop)
+        *notes, finished = answer.take(done)
+        assert isinstance(finished, Finished) and finished.reason == "stop"
+        told = ["repeat itself" in each.text for each in notes if isinstance(each, Notice)]
+        assert told == [True] * is_loop
 
 
 def test_r5_whether_an_answer_begins_in_reasoning_is_told_by_the_prompt_as_rendered() -> None:
@@ -543,11 +553,11 @@ def test_r5_whether_an_answer_begins_in_reasoning_is_told_by_the_prompt_as_rende
     )
     generate = generate_for(request, GREEDY, LocalOptions())
     assert generate.template_kwargs == variables
-    for end, expected in (("<think>", ReasoningDelta), ("<think></think>", Text)):
+    for end, expected in (("<think>", ReasoningDelta), ("<think></think>", TextDelta)):
         answer = LocalAnswer("local", "m", request, LooseSchemas())
         held, answer.parser, answer.parser_after = fitted(generate, request, template)
         assert not held.grammar.in_reasoning  # the worker sees where the prompt ends
-        evaluated = PromptEvaluated(
+        evaluated = GenerationStarted(
             id=1, tokens=9, cached=0, elapsed_ms=1.0, n_ctx=512, prompt_end=end
         )
         answer.take(evaluated)
@@ -563,16 +573,17 @@ async def test_r5_reasoning_that_passes_its_limit_is_ended_and_the_answer_goes_o
         deltas = await deltas_of(provider, ask("ponder", sampling=wishes))
         started = journal.having("generate")
     thought = "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
-    text = "".join(each.text for each in deltas if isinstance(each, Text))
+    text = "".join(each.text for each in deltas if isinstance(each, TextDelta))
     assert set(thought.split()) == {"on"}
     assert text == f"[<think>{thought} </think>\n\n]"
-    assert sum(isinstance(each, Evaluated) for each in deltas) == 1
+    assert sum(isinstance(each, PromptEvaluated) for each in deltas) == 1
     assert started[0]["max_tokens"] == 500
     spent = 500 - started[1]["max_tokens"]
     assert spent >= 5 and spent == 1 + len(thought.split())
     last = deltas[-1]
     assert isinstance(last, Finished) and last.reason == "stop"
-    assert last.usage == Usage(prompt_tokens=10, cached_tokens=2, completion_tokens=spent + 1)
+    usage = msgspec.structs.replace(last.usage, tokens_per_s=0.0)
+    assert usage == HopUsage(prompt_tokens=10, cached_tokens=2, completion_tokens=spent + 1)
 
 
 async def test_r5_a_limit_of_reasoning_leaves_other_answers_alone(tmp_path: Path) -> None:
@@ -584,7 +595,7 @@ async def test_r5_a_limit_of_reasoning_leaves_other_answers_alone(tmp_path: Path
         ):
             wishes = Sampling(reasoning_tokens=limit)
             with_limit = await deltas_of(provider, ask(said, sampling=wishes))
-            assert "".join(e.text for e in with_limit if isinstance(e, Text)) in {
+            assert "".join(e.text for e in with_limit if isinstance(e, TextDelta)) in {
                 "".join(f"t{n} " for n in range(20)),
                 "so it is",
                 "",

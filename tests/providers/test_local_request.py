@@ -4,9 +4,9 @@ import pytest
 
 from clawd.engine.protocol import ChatMessage, Generate, Grammar, Sampling
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import ChatRequest, Message, Text, ToolSpec
+from clawd.providers.base import ChatRequest, Message, ToolSpec
 from clawd.providers.local_request import Fitted, LocalOptions, fitted, generate_for
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.support.rows import each_row
 
 PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>assistant\n<tool_call>"
@@ -31,7 +31,7 @@ def test_a_raw_prompt_has_no_messages_no_tools_and_a_parser_that_leaves_all() ->
     got = made(ChatRequest(prompt="a", tools=(TOOL,), tool_choice="required"), PLAIN)
     assert got.generate == Generate(id=0, prompt="a", sampling=Sampling())
     text = '<think>x</think><tool_call>{"name": "time", "arguments": {}}</tool_call>'
-    assert got.parser.feed(text) == [Text(text=text)]
+    assert got.parser.feed(text) == [TextDelta(text=text)]
     assert got.parser.finish() == []
 
 
@@ -46,30 +46,30 @@ def test_a_beginning_without_reasoning_is_handed_on_as_it_is() -> None:
     got = made(begun("So"), PLAIN)
     assert got.generate.messages[-1] == ChatMessage(role="assistant", content="So")
     assert got.generate.grammar == Grammar()
-    assert got.parser.feed(" far") == [Text(text=" far")]
+    assert got.parser.feed(" far") == [TextDelta(text=" far")]
 
 
 def test_a_beginning_stands_behind_the_reasoning_that_the_prompt_opens() -> None:
     got = made(begun("So"), THINKING)
     assert got.generate.messages[-1].content == "</think>\n\nSo"
-    assert got.parser.feed(" far.") == [Text(text=" far.")]
+    assert got.parser.feed(" far.") == [TextDelta(text=" far.")]
 
 
 def test_a_beginning_may_itself_end_the_reasoning() -> None:
     got = made(begun("hm</think>So"), THINKING)
     assert got.generate.messages[-1].content == "hm</think>So"
-    assert got.parser.feed(" far.") == [Text(text=" far.")]
+    assert got.parser.feed(" far.") == [TextDelta(text=" far.")]
 
 
 def test_a_beginning_that_leaves_reasoning_open_is_gone_on_with_in_it() -> None:
     got = made(begun("<think>hm"), PLAIN)
-    assert got.parser.feed("so</think>yes") == [ReasoningDelta(text="so"), Text(text="yes")]
+    assert got.parser.feed("so</think>yes") == [ReasoningDelta(text="so"), TextDelta(text="yes")]
 
 
 def test_an_empty_beginning_is_none() -> None:
     got = made(begun(""), THINKING)
     assert got.generate.messages[-1].content == ""
-    assert got.parser.feed("hm</think>yes") == [ReasoningDelta(text="hm"), Text(text="yes")]
+    assert got.parser.feed("hm</think>yes") == [ReasoningDelta(text="hm"), TextDelta(text="yes")]
 
 
 @each_row("fields", [{"system": "s"}, {"messages": begun("a").messages}])

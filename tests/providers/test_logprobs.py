@@ -5,12 +5,12 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.providers.base import TokenLogprob
+from clawd.engine.protocol import TokenLogprob
 from clawd.providers.local_answer import TokenTrail
 
 
 def token(piece: bytes) -> TokenLogprob:
-    return TokenLogprob(text=piece.decode(errors="replace"), piece=piece, logprob=-0.5)
+    return TokenLogprob(token=0, piece=piece, logprob=-0.5)
 
 
 def trail(*pieces: bytes) -> TokenTrail:

@@ -5,13 +5,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from clawd.errors import ContextFullError, ProviderError
 from clawd.providers.abilities import Embedding, Vectors
-from clawd.providers.base import ChatRequest, Failed, Finished, Message, RawPrompt, Text, Usage
+from clawd.providers.base import ChatRequest, Failed, Finished, Message, RawPrompt
 from clawd.providers.openai import vectors_of
+from clawd.wire.events import HopUsage, TextDelta
 from tests.providers.test_openai_compatible import LIMIT_S, deltas_of, provider_for
 from tests.support.chat_server import DONE, Answer, ChatServer, event, streamed
 from tests.support.rows import each_row
@@ -46,16 +48,17 @@ async def test_a_raw_prompt_is_forwarded_to_completions_as_a_stream() -> None:
     server = ChatServer(streamed(piece("pa"), piece("ss <think>"), piece("", "stop"), usage, DONE))
     deltas = await deltas_of(server, ChatRequest(prompt="def f():"))
     assert server.paths == ["/v1/completions"]
-    assert deltas[:-1] == [Text(text="pa"), Text(text="ss <think>")]
+    assert deltas[:-1] == [TextDelta(text="pa"), TextDelta(text="ss <think>")]
     assert isinstance(deltas[-1], Finished)
-    assert deltas[-1].usage == Usage(prompt_tokens=2, completion_tokens=3)
+    spent = msgspec.structs.replace(deltas[-1].usage, tokens_per_s=0.0)
+    assert spent == HopUsage(prompt_tokens=2, completion_tokens=3)
 
 
 async def test_a_raw_prompt_is_forwarded_whole_where_streams_are_off() -> None:
     body = {"choices": [{"index": 0, "text": "yes", "finish_reason": "length"}]}
     server = ChatServer(Answer(pieces=(json.dumps(body).encode(),)))
     deltas = await deltas_of(server, ChatRequest(prompt=(1, 2)), stream=False)
-    assert deltas[0] == Text(text="yes")
+    assert deltas[0] == TextDelta(text="yes")
     assert isinstance(deltas[-1], Finished)
     assert deltas[-1].reason == "length"
     assert server.requests[0]["prompt"] == [1, 2]

@@ -20,15 +20,13 @@ from clawd.providers.base import (
     Finished,
     Message,
     Sampling,
-    Text,
     ToolCall,
     ToolSpec,
-    Usage,
     collect,
 )
 from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.reliable import RetrySettings, parse_retry_after
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 from tests.support.chat_server import (
     DONE,
     HELLO,
@@ -79,7 +77,7 @@ async def error_of(server: ChatServer, **fields: Any) -> ProviderError:
 
 
 def text_of(deltas: list[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, Text))
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
 def end_of(deltas: list[Delta]) -> Finished:
@@ -91,9 +89,10 @@ async def test_a_stream_gives_text_and_usage() -> None:
     server = ChatServer(streamed(*HELLO))
     deltas = await deltas_of(server)
     end = end_of(deltas)
-    assert deltas[:-1] == [Text(text="He"), Text(text="llo")]
+    assert deltas[:-1] == [TextDelta(text="He"), TextDelta(text="llo")]
     assert (end.reason, end.provider, end.model) == ("stop", "remote", "m")
-    assert end.usage == Usage(prompt_tokens=5, completion_tokens=2)
+    usage = msgspec.structs.replace(end.usage, tokens_per_s=0.0)
+    assert usage == HopUsage(prompt_tokens=5, completion_tokens=2)
     assert end.raw == {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
     assert server.requests[0] == {
@@ -152,7 +151,8 @@ async def test_without_streaming_the_whole_answer_is_read() -> None:
         ToolCall(id="c1", name="f", arguments='{"a":1}'),
         ToolCall(id="c2", name="g", arguments='{"b":2}'),
     )
-    assert response.usage == Usage(prompt_tokens=9, cached_tokens=4, completion_tokens=3)
+    spent = msgspec.structs.replace(response.usage, tokens_per_s=0.0)
+    assert spent == HopUsage(prompt_tokens=9, cached_tokens=4, completion_tokens=3)
     assert response.raw == body
     assert server.requests[0]["stream"] is False
     assert "stream_options" not in server.requests[0]
@@ -249,7 +249,11 @@ async def test_reasoning_is_apart_and_length_is_kept() -> None:
         )
     )
     deltas = await deltas_of(server)
-    assert deltas[:3] == [ReasoningDelta(text="hm"), ReasoningDelta(text=" ok"), Text(text="so")]
+    assert deltas[:3] == [
+        ReasoningDelta(text="hm"),
+        ReasoningDelta(text=" ok"),
+        TextDelta(text="so"),
+    ]
     assert end_of(deltas).reason == "length"
 
 
@@ -441,7 +445,7 @@ async def test_closing_the_stream_closes_the_connection() -> None:
     server = ChatServer(streamed(*HELLO[:2], hang="end"))
     async with asyncio.timeout(LIMIT_S), provider_for(server) as provider:
         async with aclosing(provider.chat(ASK)) as stream:
-            assert await anext(stream) == Text(text="He")
+            assert await anext(stream) == TextDelta(text="He")
         await server.closed.wait()
 
 

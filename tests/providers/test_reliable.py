@@ -17,13 +17,12 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Text,
     collect,
 )
 from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.reliable import ReliableProvider, RetrySettings
 from clawd.providers.scripted import ScriptedProvider, parse_script
-from clawd.wire.events import ModelLoading, PromptProgress
+from clawd.wire.events import ModelLoading, PromptProgress, TextDelta
 from tests.support.chat_server import HELLO, Answer, ChatServer, serving, streamed
 from tests.support.rows import each_row
 
@@ -152,7 +151,7 @@ async def test_after_content_nobody_else_is_asked() -> None:
     second = GivenProvider("b")
     first = scripted("a", {"text": "half", "error": {"kind": "network"}})
     deltas = [delta async for delta in ReliableProvider("chain", [first, second]).chat(ASK)]
-    assert deltas[0] == Text(text="half")
+    assert deltas[0] == TextDelta(text="half")
     assert isinstance(deltas[-1], Failed)
     assert deltas[-1].partial
     assert second.asked == []
@@ -198,17 +197,17 @@ async def test_a_provider_that_says_nothing_is_left_after_the_limit() -> None:
 
 
 async def test_the_limit_is_for_the_first_delta_only() -> None:
-    slow = GivenProvider("a", Text(text="x"), hangs=True)
+    slow = GivenProvider("a", TextDelta(text="x"), hangs=True)
     chain = ReliableProvider("chain", [slow], first_delta_timeout_s=0.05)
     async with aclosing(chain.chat(ASK)) as stream:
-        assert await anext(stream) == Text(text="x")
+        assert await anext(stream) == TextDelta(text="x")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await anext(stream)
 
 
 async def test_closing_the_chain_closes_the_one_that_answers() -> None:
-    running = GivenProvider("a", Text(text="x"), hangs=True)
+    running = GivenProvider("a", TextDelta(text="x"), hangs=True)
     async with aclosing(ReliableProvider("chain", [running]).chat(ASK)) as stream:
         await anext(stream)
     assert running.ended == 1

@@ -17,13 +17,12 @@ from clawd.providers.base import (
     Finished,
     Message,
     Provider,
-    Text,
     collect,
 )
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import Labels, RoutedProvider, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider
-from clawd.wire.events import ModelLoading
+from clawd.wire.events import ModelLoading, TextDelta
 
 LIMIT_S = 60.0
 LOST = ProviderError("lost", kind="network")
@@ -86,7 +85,7 @@ class Server:
             if self.failure is not None and not self.fails_late:
                 yield Failed(error=self.failure)
                 return
-            yield Text(text=self._name)
+            yield TextDelta(text=self._name)
             if self.gate is not None:
                 await self.gate.wait()
             if self.failure is not None:
@@ -152,7 +151,7 @@ async def test_the_one_with_the_fewest_requests_in_flight_is_asked() -> None:
     a, b = Server("a"), Server("b")
     a.gate = asyncio.Event()
     async with routing(a, b) as router, aclosing(router.chat(ask())) as held:
-        assert await anext(held) == Text(text="a")
+        assert await anext(held) == TextDelta(text="a")
         assert [await answer_of(router, ask()) for _ in range(3)] == ["b", "b", "b"]
         a.gate.set()
         assert isinstance(await anext(held), Finished)
@@ -246,7 +245,7 @@ async def test_after_the_first_delta_nobody_else_is_asked_and_the_next_turn_goes
     a.failure, a.fails_late = LOST, True
     async with routing(a, b) as router:
         deltas = [delta async for delta in router.chat(ask("1"))]
-        assert deltas == [Text(text="a"), Failed(error=LOST, partial=True)]
+        assert deltas == [TextDelta(text="a"), Failed(error=LOST, partial=True)]
         assert b.asked == []
         assert await answer_of(router, ask("1")) == "b"
 

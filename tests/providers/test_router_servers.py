@@ -10,9 +10,10 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from clawd.errors import ProviderError
-from clawd.providers.base import ChatRequest, Failed, Message, Text, collect
+from clawd.providers.base import ChatRequest, Failed, Message, collect
 from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
 from clawd.providers.router import RoutedProvider, RouterProvider, RouterSettings
+from clawd.wire.events import TextDelta
 
 LIMIT_S = 60.0
 SETTINGS = RouterSettings(
@@ -130,7 +131,7 @@ async def test_answers_under_way_fail_readably_and_the_others_go_on(fleet: Fleet
     streams = [fleet.router.chat(request(str(number), "long")) for number in range(4)]
     async with asyncio.timeout(LIMIT_S):
         firsts = [await anext(stream) for stream in streams]
-        assert firsts == [Text(text=f"from {name}") for name in "abab"]
+        assert firsts == [TextDelta(text=f"from {name}") for name in "abab"]
         await fleet.servers["a"].kill()
         for stream in (streams[0], streams[2]):
             last = [delta async for delta in stream][-1]
@@ -140,7 +141,7 @@ async def test_answers_under_way_fail_readably_and_the_others_go_on(fleet: Fleet
             assert str(fleet.servers["a"].port) in last.error.message
         for stream in (streams[1], streams[3]):
             async with aclosing(stream):
-                assert await anext(stream) == Text(text=" more")
+                assert await anext(stream) == TextDelta(text=" more")
         assert [await fleet.ask(each) for each in "0123"] == ["from b"] * 4
 
 

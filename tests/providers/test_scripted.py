@@ -16,7 +16,6 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Text,
     ToolCall,
     ToolSpec,
     collect,
@@ -30,6 +29,7 @@ from clawd.providers.scripted import (
     load_script,
     parse_script,
 )
+from clawd.wire.events import TextDelta
 from tests.support.rows import each_row
 
 BLOCK = "<context>\nIt is Monday.\n</context>\n\n"
@@ -134,7 +134,7 @@ async def test_calls_reasoning_and_text_stream_in_several_deltas() -> None:
         }
     )
     deltas = [delta async for delta in provider.chat(said("x"))]
-    assert len([delta for delta in deltas if isinstance(delta, Text)]) == 4
+    assert len([delta for delta in deltas if isinstance(delta, TextDelta)]) == 4
     assert all(d.name == "" for d in deltas[1:] if isinstance(d, CallDelta) and d.arguments)
     response = await answer(provider, said("x"))
     assert response.final_text == "I will look now."

@@ -5,19 +5,10 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 from typing_extensions import override
 
-from clawd.providers.base import (
-    CallDelta,
-    Capabilities,
-    ChatRequest,
-    Delta,
-    Evaluated,
-    Finished,
-    Message,
-    Text,
-    Usage,
-)
+from clawd.providers.base import CallDelta, Capabilities, ChatRequest, Delta, Finished, Message
 from clawd.providers.ledger import PartTokens, parts_of
 from clawd.runtime.transcript import SUMMARISER, TITLER
+from clawd.wire.events import HopUsage, PromptEvaluated, TextDelta
 from tests.runtime.models import Hop, PlannedModel
 
 PER_MESSAGE = 5
@@ -65,15 +56,15 @@ class CountingModel(PlannedModel):
 
     async def _play(self, request: ChatRequest, hop: Hop) -> AsyncIterator[Delta]:
         size = tokens_of(request)
-        yield Evaluated(
+        yield PromptEvaluated(
             tokens=size, cached=0, elapsed_ms=1, context_used=size, context_size=self.context_size
         )
         said = 0
         async for delta in self.steps(hop):
-            said += len(delta.text.split()) if isinstance(delta, Text) else 0
+            said += len(delta.text.split()) if isinstance(delta, TextDelta) else 0
             said += len(delta.arguments.split()) if isinstance(delta, CallDelta) else 0
             if isinstance(delta, Finished):
-                usage = Usage(prompt_tokens=size, completion_tokens=said + PER_MESSAGE)
+                usage = HopUsage(prompt_tokens=size, completion_tokens=said + PER_MESSAGE)
                 delta = msgspec.structs.replace(delta, usage=usage)
             yield delta
 

@@ -8,15 +8,15 @@ from clawd.providers.base import (
     Capabilities,
     ChatRequest,
     Delta,
-    Evaluated,
     Failed,
     Finished,
     Message,
-    Text,
-    Usage,
 )
+from clawd.wire.events import HopUsage, PromptEvaluated, TextDelta
 
-DONE = Finished(reason="stop", usage=Usage(prompt_tokens=3, cached_tokens=1, completion_tokens=2))
+DONE = Finished(
+    reason="stop", usage=HopUsage(prompt_tokens=3, cached_tokens=1, completion_tokens=2)
+)
 
 
 class Pause:
@@ -32,12 +32,12 @@ Hop = Sequence[Step]
 
 
 def says(text: str) -> Hop:
-    return [Text(text=text), DONE]
+    return [TextDelta(text=text), DONE]
 
 
 def calls(*wanted: tuple[str, str], text: str = "", ids: Sequence[str] = ()) -> Hop:
     """Return a hop that asks for calls: (tool, arguments) each."""
-    deltas: list[Step] = [Text(text=text)] if text else []
+    deltas: list[Step] = [TextDelta(text=text)] if text else []
     for index, (name, arguments) in enumerate(wanted):
         call_id = ids[index] if ids else f"id-{index}"
         deltas += [
@@ -48,10 +48,10 @@ def calls(*wanted: tuple[str, str], text: str = "", ids: Sequence[str] = ()) -> 
 
 
 def fails(error: Exception, *before: str) -> Hop:
-    return [*(Text(text=text) for text in before), Failed(error=error, partial=bool(before))]
+    return [*(TextDelta(text=text) for text in before), Failed(error=error, partial=bool(before))]
 
 
-EVALUATED = Evaluated(tokens=3, cached=1, elapsed_ms=2.0, context_used=10, context_size=100)
+EVALUATED = PromptEvaluated(tokens=3, cached=1, elapsed_ms=2.0, context_used=10, context_size=100)
 
 
 class PlannedModel:

@@ -3,7 +3,7 @@
 import pytest
 
 from clawd.errors import ProviderError, WorkerDiedError
-from clawd.providers.base import Delta, Evaluated, Failed, Finished, Text, Usage
+from clawd.providers.base import Delta, Failed, Finished
 from clawd.receipts.record import Status
 from clawd.runtime.activity import Activity, DeltaMeter, ModelCounts, OpenTurns
 from clawd.runtime.hub import Hub
@@ -96,11 +96,11 @@ def test_one_that_is_cancelled_while_it_waits_does_not_end_the_turn_before_it() 
 
 def test_what_belongs_to_no_turn_is_counted_by_its_deltas() -> None:
     counts = ModelCounts()
-    usage = Usage(prompt_tokens=7, cached_tokens=0, completion_tokens=2)
-    evaluated = Evaluated(tokens=7, cached=0, elapsed_ms=100, context_used=9, context_size=99)
+    usage = HopUsage(prompt_tokens=7, cached_tokens=0, completion_tokens=2)
+    evaluated = PromptEvaluated(tokens=7, cached=0, elapsed_ms=100, context_used=9, context_size=99)
     whole: list[Delta] = [
         evaluated,
-        Text(text="a"),
+        TextDelta(text="a"),
         Finished(reason="stop", usage=usage, provider="mock"),
     ]
     broken: list[Delta] = [Failed(error=WorkerDiedError("x")), Failed(error=ValueError())]

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.providers.base import Capabilities, Finished, Message, StopReason, Text, ToolCall
+from clawd.providers.base import Capabilities, Finished, Message, StopReason, ToolCall
 from clawd.runtime.commands import (
     INSTRUCTIONS,
     MAX_COMMAND_CHARS,
@@ -17,7 +17,7 @@ from clawd.runtime.commands import (
     with_instructions,
 )
 from clawd.tools.base import Tool
-from clawd.wire.events import Notice, ReasoningDelta, ToolRequested
+from clawd.wire.events import Notice, ReasoningDelta, TextDelta, ToolRequested
 from tests.runtime.inboxes import House
 from tests.runtime.models import DONE, Hop, PlannedModel, says
 from tests.runtime.test_turn import Table
@@ -164,7 +164,7 @@ async def test_no_more_than_eight_commands_of_an_answer_are_run_and_that_is_said
 async def test_commands_of_an_answer_that_somebody_ended_are_not_run(
     bench: Bench, reason: StopReason
 ) -> None:
-    ended: Hop = [Text(text="I look.\nCMD: rm -r build"), Finished(reason=reason)]
+    ended: Hop = [TextDelta(text="I look.\nCMD: rm -r build"), Finished(reason=reason)]
     shell = Shell()
     finished = await PlainTable(bench, ended, tools=[shell]).turn().run()
     assert (shell.calls, finished.text) == (0, "I look.\nCMD: rm -r build")

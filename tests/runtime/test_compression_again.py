@@ -12,12 +12,12 @@ from clawd.config.schema import AgentSection
 from clawd.errors import ContextFullError
 from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import StoredMessage
-from clawd.providers.base import ChatRequest, Delta, Evaluated, Failed, Finished, Message, Usage
+from clawd.providers.base import ChatRequest, Delta, Failed, Finished, Message
 from clawd.providers.ledger import PartTokens
 from clawd.runtime.compression import Cut, Selection
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.transcript import OPENING
-from clawd.wire.events import Notice
+from clawd.wire.events import HopUsage, Notice, PromptEvaluated
 from tests.runtime.counting_model import CountingModel, is_whole, tokens_of
 from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, Pause, calls, says
@@ -189,8 +189,8 @@ class Forgetful(CountingModel):
     async def chat(self, request: ChatRequest) -> AsyncIterator[Delta]:
         async for delta in super().chat(request):
             if isinstance(delta, Finished):
-                delta = msgspec.structs.replace(delta, usage=Usage(prompt_tokens=40))
-            if isinstance(delta, Evaluated):
+                delta = msgspec.structs.replace(delta, usage=HopUsage(prompt_tokens=40))
+            if isinstance(delta, PromptEvaluated):
                 delta = msgspec.structs.replace(delta, tokens=40, context_used=40)
             yield delta
 

@@ -17,7 +17,7 @@ from clawd.errors import (
     ProviderError,
     StoppedError,
 )
-from clawd.providers.base import Sampling, Text
+from clawd.providers.base import Sampling
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.wire.events import (
@@ -132,7 +132,7 @@ async def test_a_turn_that_waits_can_be_cancelled(bench: Bench) -> None:
 
 async def test_a_turn_that_runs_can_be_cancelled_and_the_next_one_runs(bench: Bench) -> None:
     pause = Pause()
-    house = House(bench, [Text(text="half"), pause, DONE], says("2"))
+    house = House(bench, [TextDelta(text="half"), pause, DONE], says("2"))
     first = await house.send("a")
     await reached(pause)
     first.cancel()
@@ -225,7 +225,7 @@ async def test_followers_see_the_events_of_every_turn(bench: Bench) -> None:
 
 
 async def test_a_slow_reader_does_not_hold_up_its_turn(bench: Bench) -> None:
-    words = [Text(text=f"{number} ") for number in range(3000)]
+    words = [TextDelta(text=f"{number} ") for number in range(3000)]
     house = House(bench, [*words, DONE])
     ticket = await house.send("count")
     finished = await ticket.finished()
@@ -343,7 +343,7 @@ async def test_a_person_is_never_asked_before_the_limit_that_holds_alone(bench: 
 
 async def test_the_emergency_stop_ends_answers_and_later_ones_still_come(bench: Bench) -> None:
     pause = Pause()
-    house = House(bench, [Text(text="half"), pause, DONE], says("I am stopped"))
+    house = House(bench, [TextDelta(text="half"), pause, DONE], says("I am stopped"))
     ticket = await house.send("a")
     await reached(pause)
     house.inbox.stop_generations()
@@ -466,7 +466,7 @@ async def test_p12_a_conversation_that_was_opened_by_itself_stays_when_its_messa
 async def test_p12_a_turn_names_the_model_that_answered_where_the_config_names_none(
     bench: Bench,
 ) -> None:
-    answer: Hop = [Text(text="hello"), msgspec.structs.replace(DONE, model="its-own-7b")]
+    answer: Hop = [TextDelta(text="hello"), msgspec.structs.replace(DONE, model="its-own-7b")]
     house = House(bench, answer, answer)
     assert (await house.say("hi")).model == "small"
     house.settings = msgspec.structs.replace(house.settings, default_model="")

@@ -2,15 +2,15 @@
 
 import asyncio
 
-from clawd.providers.base import ChatRequest, Message, Usage
+from clawd.providers.base import ChatRequest, Message
 from clawd.providers.ledger import PartTokens, RequestPart
 from clawd.runtime.meter import TurnLedger, ledger_of
-from clawd.wire.events import TokenLedger, TokenPart
+from clawd.wire.events import HopUsage, TokenLedger, TokenPart
 from tests.runtime.models import Hop, PlannedModel, says
 from tests.support.dispatching import LIMIT_S
 
 REQUEST = ChatRequest(system="s" * 40, messages=(Message(role="user", content="u" * 20),))
-USAGE = Usage(prompt_tokens=30, cached_tokens=5, completion_tokens=7)
+USAGE = HopUsage(prompt_tokens=30, cached_tokens=5, completion_tokens=7)
 
 
 class CountingModel(PlannedModel):
@@ -55,7 +55,7 @@ async def test_without_a_tokenizer_an_estimate_is_scaled_to_the_prompt_and_marke
     assert await ledger.report(USAGE, used=0, size=0) == TokenLedger(
         parts=parts(system=20, history=17), is_estimate=True
     )
-    assert await ledger.report(Usage(), used=0, size=100) == TokenLedger(
+    assert await ledger.report(HopUsage(), used=0, size=100) == TokenLedger(
         parts=parts(system=10, history=5), free=85, context_size=100, is_estimate=True
     )
 

@@ -3,10 +3,10 @@
 import msgspec
 
 from clawd.memory.rows import StoredMessage
-from clawd.providers.base import Finished, Message, Sampling, Text, Usage
+from clawd.providers.base import Finished, Message, Sampling
 from clawd.runtime.housekeeping import message_text
 from clawd.runtime.message_rows import unreadable
-from clawd.wire.events import Notice, ReasoningDelta
+from clawd.wire.events import HopUsage, Notice, ReasoningDelta, TextDelta
 from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.security.fakes import ADA
@@ -46,7 +46,7 @@ async def test_r5_what_was_thought_before_a_call_is_there_at_the_next_hop_and_af
 
 
 async def test_r5_thoughts_that_became_the_answer_are_no_reasoning_as_well(bench: Bench) -> None:
-    only: Hop = [ReasoningDelta(text="hm"), Finished(reason="stop", usage=Usage())]
+    only: Hop = [ReasoningDelta(text="hm"), Finished(reason="stop", usage=HopUsage())]
     house = House(bench, only)
     finished = await house.say("go")
     assert finished.text == "hm"
@@ -70,7 +70,7 @@ async def test_r5_an_export_has_what_was_thought_and_what_could_not_be_read(benc
 async def test_r1_what_could_not_be_read_stays_with_the_answer_that_tells_of_it(
     bench: Bench,
 ) -> None:
-    house = House(bench, says("first"), [Text(text=HALF_A_CALL), says("")[1]], tools=[Probe()])
+    house = House(bench, says("first"), [TextDelta(text=HALF_A_CALL), says("")[1]], tools=[Probe()])
     first = await house.say("hello")
     last = await house.say("go", first.conversation_id)
     assert last.unreadable == (HALF_A_CALL, HALF_A_CALL)

@@ -5,16 +5,7 @@ import asyncio
 import pytest
 
 from clawd.errors import EngineError, ProviderError, StoppedError
-from clawd.providers.base import (
-    CallDelta,
-    ChatRequest,
-    Finished,
-    Message,
-    Text,
-    ToolCall,
-    ToolSpec,
-    Usage,
-)
+from clawd.providers.base import CallDelta, ChatRequest, Finished, Message, ToolCall, ToolSpec
 from clawd.runtime.model_request import HopResult
 from clawd.runtime.retry_policy import (
     REMARK,
@@ -24,7 +15,7 @@ from clawd.runtime.retry_policy import (
     flaw_of,
     was_to_be_a_call,
 )
-from clawd.wire.events import HopFinished, HopReset, Notice, ReasoningDelta, TextDelta
+from clawd.wire.events import HopFinished, HopReset, HopUsage, Notice, ReasoningDelta, TextDelta
 from tests.runtime.models import DONE, Hop, Pause, calls, fails, says
 from tests.runtime.test_turn import USER, Table, roles, run_cancelled, texts
 from tests.support.dispatching import Bench, Probe
@@ -33,7 +24,7 @@ from tests.support.rows import each_row
 THOUGHT: Hop = [ReasoningDelta(text="hm, "), ReasoningDelta(text="yes"), DONE]
 EMPTY: Hop = [DONE]
 LOST = ProviderError("gone", kind="network")
-HALF_A_CALL: Hop = [Text(text='I look. <tool_call>\n{"name": "probe", "argum'), DONE]
+HALF_A_CALL: Hop = [TextDelta(text='I look. <tool_call>\n{"name": "probe", "argum'), DONE]
 OFFERING = ChatRequest(
     messages=(USER,),
     tools=(ToolSpec(name="probe", description="", parameters={}),),
@@ -87,7 +78,7 @@ async def test_thoughts_beside_calls_are_no_thoughts_alone(bench: Bench) -> None
 
 
 async def test_an_empty_answer_is_asked_for_again_at_most_twice(bench: Bench) -> None:
-    table = Table(bench, EMPTY, [Text(text=" \n"), DONE], says("here"))
+    table = Table(bench, EMPTY, [TextDelta(text=" \n"), DONE], says("here"))
     assert (await table.turn().run()).text == "here"
     assert len(resets(bench)) == 2
     table = Table(bench, EMPTY)
@@ -98,7 +89,7 @@ async def test_an_empty_answer_is_asked_for_again_at_most_twice(bench: Bench) ->
 
 
 async def test_an_answer_that_broke_off_is_asked_for_again(bench: Bench) -> None:
-    table = Table(bench, fails(LOST, "half an"), [Text(text="without an end")], says("whole"))
+    table = Table(bench, fails(LOST, "half an"), [TextDelta(text="without an end")], says("whole"))
     finished = await table.turn().run()
     assert finished.text == "whole"
     assert resets(bench) == ["the answer was empty or broke off"] * 2
@@ -238,7 +229,7 @@ async def test_r1_what_could_not_be_read_is_told_by_its_beginning_and_kept_in_th
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrote = '<tool_call>\n{"name": "probe", "arguments": {"text": "' + "x" * 300
-    table = Table(bench, [Text(text=wrote), DONE])
+    table = Table(bench, [TextDelta(text=wrote), DONE])
     with caplog.at_level("DEBUG", logger="clawd.runtime.turn"):
         await table.turn().run()
     told = [e.text for e in bench.events if isinstance(e, Notice) and "wrote" in e.text]
@@ -258,7 +249,7 @@ async def test_a_call_cut_at_the_models_limit_is_repaired_too(bench: Bench) -> N
 async def test_an_answer_that_must_be_a_call_and_is_cut_before_its_name_is_never_text(
     bench: Bench,
 ) -> None:
-    cut: Hop = [Text(text='{\n  "name": "pro'), Finished(reason="length")]
+    cut: Hop = [TextDelta(text='{\n  "name": "pro'), Finished(reason="length")]
     table = Table(bench, cut)
     table.tool_choice = "required"
     finished = await table.turn().run()
@@ -269,7 +260,7 @@ async def test_an_answer_that_must_be_a_call_and_is_cut_before_its_name_is_never
 
 
 async def test_an_endless_unreadable_call_is_not_asked_for_again_nor_shown(bench: Bench) -> None:
-    table = Table(bench, [Text(text="<tool_call>" + "x" * 500), DONE])
+    table = Table(bench, [TextDelta(text="<tool_call>" + "x" * 500), DONE])
     finished = await table.turn(max_response_bytes=100).run()
     assert len(table.model.requests) == 1
     assert "<tool_call>" not in finished.text
@@ -328,9 +319,9 @@ def test_a_cancelled_answer_has_no_flaw() -> None:
 async def test_discarded_attempts_are_counted_as_spent_and_their_answers_not_as_read(
     bench: Bench,
 ) -> None:
-    usage = Usage(prompt_tokens=10, cached_tokens=4, completion_tokens=5)
+    usage = HopUsage(prompt_tokens=10, cached_tokens=4, completion_tokens=5)
     end = Finished(reason="stop", usage=usage)
-    table = Table(bench, [ReasoningDelta(text="hm"), end], [end], [Text(text="ok"), end])
+    table = Table(bench, [ReasoningDelta(text="hm"), end], [end], [TextDelta(text="ok"), end])
     finished = await table.turn().run()
     assert (finished.usage.prompt_tokens, finished.usage.completion_tokens) == (30, 15)
     told = [event.usage for event in bench.events if isinstance(event, HopFinished)]
@@ -339,10 +330,10 @@ async def test_discarded_attempts_are_counted_as_spent_and_their_answers_not_as_
 
 async def test_after_a_repair_the_next_hop_begins_at_the_first_prompt(bench: Bench) -> None:
     def end(prompt: int) -> Finished:
-        return Finished(reason="stop", usage=Usage(prompt_tokens=prompt, completion_tokens=5))
+        return Finished(reason="stop", usage=HopUsage(prompt_tokens=prompt, completion_tokens=5))
 
     acting: Hop = [CallDelta(index=0, name="probe"), end(40)]
-    turn = Table(bench, [HALF_A_CALL[0], end(10)], acting, [Text(text="ok"), end(30)]).turn()
+    turn = Table(bench, [HALF_A_CALL[0], end(10)], acting, [TextDelta(text="ok"), end(30)]).turn()
     await turn.run()
     told = [event.usage for event in bench.events if isinstance(event, HopFinished)]
     assert [(one.new_tokens, one.reevaluated_tokens) for one in told] == [

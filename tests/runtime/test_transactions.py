@@ -14,11 +14,11 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Message,
-    Text,
 )
 from clawd.runtime.context import repair_orphans
 from clawd.runtime.inbox import Ticket
 from clawd.tools.base import Arguments, ToolContext, ToolResult
+from clawd.wire.events import TextDelta
 from tests.runtime.inboxes import House
 from tests.security.fakes import ADA
 from tests.support.dispatching import LIMIT_S, Bench, Probe
@@ -48,7 +48,7 @@ class Moody:
         mood = self._dice.choice(["answer", "call", "call", "call", "fail", "break", "hang"])
         self.moods.add(mood)
         if mood != "fail":
-            yield Text(text=f"said {len(self.requests)}")
+            yield TextDelta(text=f"said {len(self.requests)}")
         match mood:
             case "answer":
                 yield Finished(reason="stop")

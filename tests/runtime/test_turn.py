@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from clawd.errors import ProviderError, StoppedError, StorageError
-from clawd.providers.base import CallDelta, Finished, Message, Text, ToolCall
+from clawd.providers.base import CallDelta, Finished, Message, ToolCall
 from clawd.runtime.context import UNSAID, Context
 from clawd.runtime.turn import Turn
 from clawd.runtime.turn_plan import GoOn, TurnLimits, TurnPlan
@@ -91,7 +91,8 @@ def roles(context: Context) -> list[str]:
 
 async def test_a_text_is_the_answer(bench: Bench) -> None:
     table = Table(
-        bench, [ReasoningDelta(text="hm"), EVALUATED, Text(text="he"), Text(text="llo"), DONE]
+        bench,
+        [ReasoningDelta(text="hm"), EVALUATED, TextDelta(text="he"), TextDelta(text="llo"), DONE],
     )
     finished = await table.turn().run()
     assert (finished.text, finished.stop_reason, finished.provider, finished.model) == (
@@ -273,7 +274,7 @@ async def test_a_loop_is_stopped_with_its_reason(bench: Bench) -> None:
 
 
 async def test_an_answer_cut_by_the_model_says_so(bench: Bench) -> None:
-    finished = await Table(bench, [Text(text="abc"), Finished(reason="length")]).turn().run()
+    finished = await Table(bench, [TextDelta(text="abc"), Finished(reason="length")]).turn().run()
     assert (finished.text, finished.stop_reason) == ("abc", "length")
     cut = "the answer was cut at its limit of tokens (max_tokens)"
     assert Notice(level="warning", text=cut) in bench.events
@@ -304,7 +305,7 @@ async def test_an_answer_in_which_the_model_speaks_for_others_is_named(
 
 @each_row("pieces", [["é" * 4] * 10, ["é" * 40]], fresh=["bench"])
 async def test_an_endless_answer_is_cut_at_the_limit(bench: Bench, pieces: list[str]) -> None:
-    table = Table(bench, [*(Text(text=piece) for piece in pieces), DONE])
+    table = Table(bench, [*(TextDelta(text=piece) for piece in pieces), DONE])
     finished = await table.turn(max_response_bytes=21).run()
     assert (finished.text, finished.stop_reason) == ("é" * 10, "length")
     assert texts(bench) == "é" * 10
@@ -360,7 +361,7 @@ async def test_calls_of_a_broken_answer_are_not_made(bench: Bench) -> None:
 
 async def test_a_stream_without_an_end_is_a_failure(bench: Bench) -> None:
     with pytest.raises(ProviderError, match="broke off"):
-        await Table(bench, [Text(text="abc")]).turn().run()
+        await Table(bench, [TextDelta(text="abc")]).turn().run()
 
 
 async def test_a_foreign_error_of_a_provider_is_told_as_a_providers(bench: Bench) -> None:
@@ -380,7 +381,7 @@ async def run_cancelled(turn: Turn, reached: asyncio.Event) -> None:
 
 async def test_a_cancel_while_the_model_speaks_stops_it_and_keeps_nothing(bench: Bench) -> None:
     pause = Pause()
-    table = Table(bench, [Text(text="half"), pause, DONE])
+    table = Table(bench, [TextDelta(text="half"), pause, DONE])
     await run_cancelled(table.turn(), pause.reached)
     assert table.model.closed_streams == 1
     assert table.context.messages == ()
@@ -436,7 +437,7 @@ async def test_a_trail_that_cannot_be_written_ends_the_turn(bench: Bench) -> Non
 
 async def test_the_emergency_stop_ends_a_running_answer(bench: Bench) -> None:
     pause = Pause()
-    table = Table(bench, [Text(text="half"), pause, DONE])
+    table = Table(bench, [TextDelta(text="half"), pause, DONE])
     turn = table.turn()
     running = asyncio.create_task(turn.run())
     await pause.reached.wait()

@@ -8,7 +8,7 @@ import pytest
 
 from clawd.config.schema import AgentSection
 from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
-from clawd.providers.base import CallDelta, Finished, Message, Text
+from clawd.providers.base import CallDelta, Finished, Message
 from clawd.runtime.context import UNSAID, open_calls, told_text
 from clawd.runtime.retry_policy import STOPPED
 from clawd.runtime.turn import Turn
@@ -82,7 +82,7 @@ async def test_a_call_that_was_cut_in_its_arguments_does_not_run(bench: Bench, b
 
 async def test_time_that_is_up_in_mid_answer_keeps_what_was_said(bench: Bench) -> None:
     pause = Pause()
-    table = Table(bench, [Text(text="half an "), Text(text="answer"), pause, DONE])
+    table = Table(bench, [TextDelta(text="half an "), TextDelta(text="answer"), pause, DONE])
     finished = await out_of_time(table, pause.reached)
     assert (finished.text, finished.stop_reason) == (f"half an answer\n{SPENT}", "cap")
     assert texts(bench) == finished.text
@@ -111,7 +111,7 @@ async def test_time_that_is_up_in_another_attempt_keeps_what_the_one_before_said
 
 async def test_time_that_is_up_in_half_a_call_does_not_show_it(bench: Bench) -> None:
     pause = Pause()
-    table = Table(bench, [Text(text="<tool_call>{"), pause, DONE])
+    table = Table(bench, [TextDelta(text="<tool_call>{"), pause, DONE])
     finished = await out_of_time(table, pause.reached)
     assert finished.text == SPENT
     assert HopReset(reason="60 s are used up") in bench.events
@@ -266,7 +266,7 @@ async def test_a_cancel_during_any_write_keeps_context_and_memory_in_step(
     [
         fails(ProviderError("gone", kind="network")),
         fails(ProviderError("gone", kind="timeout"), "half"),
-        [Text(text="no end")],
+        [TextDelta(text="no end")],
     ],
     fresh=["bench"],
 )

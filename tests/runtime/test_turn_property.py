@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.errors import ProviderError, StorageError
-from clawd.providers.base import Message, Text
+from clawd.providers.base import Message
 from clawd.runtime.context import Context, open_calls
 from clawd.runtime.retry_policy import REMARK
 from clawd.runtime.turn import Turn
@@ -16,7 +16,7 @@ from clawd.runtime.turn_plan import TurnLimits, TurnPlan
 from clawd.tools.offer import RequestTools
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry
-from clawd.wire.events import Event, ReasoningDelta
+from clawd.wire.events import Event, ReasoningDelta, TextDelta
 from tests.runtime.models import DONE, Hop, PlannedModel, calls, fails, says
 from tests.security.fakes import ADA
 from tests.support.dispatching import Probe
@@ -33,7 +33,7 @@ HOPS: dict[str, Hop] = {
     "lost": fails(ProviderError("gone", kind="network")),
     "broken": fails(ProviderError("gone", kind="network"), "half"),
     "broken call": fails(ProviderError("gone", kind="timeout"), "<tool_call>{"),
-    "no end": [Text(text="no end")],
+    "no end": [TextDelta(text="no end")],
 }
 
 

@@ -22,12 +22,12 @@ from clawd.engine.protocol import (
     Generate,
     GenerationDone,
     GenerationFailed,
+    GenerationStarted,
     Grammar,
     Load,
     LoadFailed,
     ModelConfig,
     ModelReady,
-    PromptEvaluated,
     Quit,
     Sampling,
     TemplateNotes,
@@ -64,8 +64,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return last
 
     @property
-    def evaluated(self) -> PromptEvaluated:
-        (event,) = (event for event in self.events if isinstance(event, PromptEvaluated))
+    def evaluated(self) -> GenerationStarted:
+        (event,) = (event for event in self.events if isinstance(event, GenerationStarted))
         return event
 
 

@@ -38,13 +38,13 @@ from clawd.engine.protocol import (
     Generate,
     GenerationDone,
     GenerationFailed,
+    GenerationStarted,
     Load,
     LoadFailed,
     ModelInfo,
     ModelReady,
     Ping,
     Pong,
-    PromptEvaluated,
     PromptStep,
     QuestionFailed,
     Quit,
@@ -250,7 +250,7 @@ class FakeWorker:
     def prefill(self, generation: int) -> None:
         progress = PromptProgress(processed=5, cached=2, total=10)
         self.send(PromptStep(id=generation, progress=progress))
-        self.send(PromptEvaluated(id=generation, tokens=10, cached=2, elapsed_ms=1.5, n_ctx=512))
+        self.send(GenerationStarted(id=generation, tokens=10, cached=2, elapsed_ms=1.5, n_ctx=512))
 
     def answer(self, frame: Generate, word: str, rest: str) -> None:
         texts = [rest]

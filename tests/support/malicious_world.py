@@ -26,7 +26,6 @@ from clawd.providers.base import (
     Delta,
     Finished,
     Message,
-    Text,
     ToolCall,
 )
 from clawd.receipts.record import Receipt
@@ -36,7 +35,7 @@ from clawd.security.approvals import Answer
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor, load_or_create_key
 from clawd.service.build import Daemon
-from clawd.wire.events import ApprovalRequested, Event, TurnFinished
+from clawd.wire.events import ApprovalRequested, Event, TextDelta, TurnFinished
 
 OWNER = Principal(uid=os.geteuid(), gid=os.getegid(), pid=os.getpid(), role="admin")
 LIMIT_S = 100.0
@@ -89,7 +88,7 @@ class MaliciousModel:
                 calls = self._attack.send(told) if self._asked else next(self._attack)
             except StopIteration as end:
                 self.is_done = True
-                yield Text(text=str(end.value or "done"))
+                yield TextDelta(text=str(end.value or "done"))
                 yield Finished(reason="stop")
                 return
             self._rounds = rounds

@@ -30,7 +30,7 @@ from clawd.channels.http.model_api import (
     ModelRequest,
 )
 from clawd.errors import ClawError, InvalidRequestError, ProviderError
-from clawd.providers.base import CallDelta, Failed, Finished, Text
+from clawd.providers.base import CallDelta, Failed, Finished
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -40,6 +40,7 @@ from clawd.wire.events import (
     PlanChanged,
     QuestionAsked,
     ReasoningDelta,
+    TextDelta,
     ToolRequested,
 )
 
@@ -69,12 +70,12 @@ class WholeEmoji:
     def take(self, event: GatewayEvent) -> list[GatewayEvent]:
         """Return what can be shown with an event: of a text all but an emoji at its end."""
         held, self._held = self._held, ""
-        if not isinstance(event, Text) or event.logprobs:
-            return [Text(text=held), event] if held else [event]
+        if type(event) is not TextDelta:  # what tokens are reported of stays as it is
+            return [TextDelta(text=held), event] if held else [event]
         text = held + event.text
         self._held = text[_open_from(text) :]
         shown = text[: len(text) - len(self._held)]
-        return [Text(text=shown)] if shown else []
+        return [event if shown == event.text else TextDelta(text=shown)] if shown else []
 
 
 def _open_from(text: str) -> int:
@@ -103,7 +104,7 @@ class ReplayGuard:
     def take(self, event: GatewayEvent) -> GatewayEvent | None:
         """Return what to send of an event, None for nothing; a `Failed` ends the stream."""
         match event:
-            case Text():
+            case TextDelta():
                 return self._text(event)
             case HopReset():
                 self._again = "".join(self._sent)
@@ -122,7 +123,7 @@ class ReplayGuard:
             case _:
                 return event
 
-    def _text(self, event: Text) -> GatewayEvent | None:
+    def _text(self, event: TextDelta) -> GatewayEvent | None:
         if not self._again:
             self._sent.append(event.text)
             return event
@@ -134,7 +135,7 @@ class ReplayGuard:
         rest = event.text[len(self._again) :]
         self._again = ""
         self._sent.append(rest)
-        return Text(text=rest)
+        return TextDelta(text=rest)
 
 
 def _diverged() -> Failed:
@@ -369,7 +370,7 @@ _log = logging.getLogger(__name__)
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # After these alone, an error is still one of a request that nothing came of.
 _BEFORE_ANSWER = (ModelLoading, Notice, PlanChanged, HopReset)
-_CONTENT = (Text, ReasoningDelta, CallDelta)
+_CONTENT = (TextDelta, ReasoningDelta, CallDelta)
 
 
 class StreamTimes(msgspec.Struct, frozen=True, kw_only=True):

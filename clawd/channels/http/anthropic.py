@@ -57,22 +57,19 @@ from clawd.channels.http.model_api import (
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import (
     CallDelta,
-    Evaluated,
     Failed,
     Finished,
     Message,
     Role,
     Sampling,
-    Text,
     ToolCall,
     ToolSpec,
-    Usage,
     thinking,
 )
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import HopUsage, PromptEvaluated, ReasoningDelta, TextDelta
 
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
-_Content = Text | ReasoningDelta | CallDelta
+_Content = TextDelta | ReasoningDelta | CallDelta
 _STARTS: dict[str, dict[str, Any]] = {
     "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
@@ -93,7 +90,7 @@ class MessagesAnswer:
         self._shows_events = shows_events
         self._estimate = estimate
         self._model = ""
-        self._evaluated: Evaluated | None = None
+        self._evaluated: PromptEvaluated | None = None
         self._is_started = False
         self._blocks = _Blocks()
 
@@ -105,10 +102,10 @@ class MessagesAnswer:
     def take(self, event: GatewayEvent) -> Iterable[bytes]:
         """Return what an event becomes."""
         match event:
-            case Evaluated():
+            case PromptEvaluated():
                 self._evaluated = self._evaluated or event
                 return [*self._started(), *self._told(event)]
-            case Text() | ReasoningDelta() | CallDelta():
+            case TextDelta() | ReasoningDelta() | CallDelta():
                 is_hidden = isinstance(event, ReasoningDelta) and not self._shows_thoughts
                 return [*self._started(), *([] if is_hidden else self._blocks.take(event))]
             case Finished():
@@ -178,7 +175,7 @@ class MessagesAnswer:
             "usage": usage,
         }
 
-    def _usage(self, usage: Usage) -> dict[str, int]:
+    def _usage(self, usage: HopUsage) -> dict[str, int]:
         if usage.prompt_tokens:
             return _counts(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
         before = self._evaluated
@@ -232,7 +229,7 @@ class _Blocks:
 
     def _is_open(self, event: _Content) -> bool:
         match event:
-            case Text():
+            case TextDelta():
                 return self._kind == "text"
             case ReasoningDelta():
                 return self._kind == "thinking"
@@ -247,13 +244,13 @@ class _Blocks:
             call_id = event.id or f"toolu_{secrets.token_hex(12)}"
             start = {"type": "tool_use", "id": call_id, "name": event.name, "input": {}}
         else:
-            self._kind = "text" if isinstance(event, Text) else "thinking"
+            self._kind = "text" if isinstance(event, TextDelta) else "thinking"
             start = _STARTS[self._kind]
         return [self._event("content_block_start", content_block=start)]
 
     def _append(self, event: _Content) -> list[bytes]:
         match event:
-            case Text():
+            case TextDelta():
                 return [self._delta("text_delta", text=event.text)]
             case ReasoningDelta():
                 return [self._delta("thinking_delta", thinking=event.text)]

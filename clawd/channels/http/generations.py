@@ -32,7 +32,6 @@ from clawd.providers.base import (
     CallDelta,
     ChatRequest,
     Delta,
-    Evaluated,
     Failed,
     Finished,
     Message,
@@ -51,7 +50,6 @@ from clawd.runtime.prompt import PromptSettings, system_prompt
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.principal import Principal
 from clawd.tools.offer import RequestTools
-from clawd.wire.events import Notice
 
 # One pass to a provider: what is asked, and the answer on its way.
 
@@ -121,8 +119,6 @@ class Forwarded:
                         raise
                     break
                 self._meter.note(delta)
-                for note in _notes(delta):
-                    yield Notice(level="warning", text=note)
                 told = offered.told(delta)
                 if told is not None:
                     yield told
@@ -135,13 +131,6 @@ class Forwarded:
         ending = Failed(error=_stopped())
         self._meter.note(ending)
         yield ending
-
-
-def _notes(delta: Delta) -> tuple[str, ...]:
-    """Return what a person should know of a prompt or an answer's end."""
-    if isinstance(delta, Finished):
-        return (delta.note,) if delta.note else ()
-    return delta.notes if isinstance(delta, Evaluated) else ()
 
 
 class Offered:

@@ -18,7 +18,7 @@ from clawd.channels.http.answering import CONVERSATION_HEADER
 from clawd.channels.http.body import invalid
 from clawd.channels.http.model_api import PRESET_WORDS, GatewayEvent, ModelRequest
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import CallDelta, Evaluated, Failed, Finished, Text
+from clawd.providers.base import CallDelta, Failed, Finished
 from clawd.providers.presets import check_preset
 from clawd.wire.events import (
     ApprovalRequested,
@@ -27,9 +27,11 @@ from clawd.wire.events import (
     ModelLoading,
     Notice,
     PlanChanged,
+    PromptEvaluated,
     PromptProgress,
     QuestionAsked,
     ReasoningDelta,
+    TextDelta,
     ToolFinished,
     ToolProgress,
     ToolRequested,
@@ -45,7 +47,8 @@ from clawd.wire.turns import MAX_ROUNDS
 #     clawd.tool_call        call_id, tool, arguments (JSON text)
 #     clawd.tool_result      call_id, tool, status, output, receipt_id, duration_ms
 #     clawd.prompt_progress  processed, cached, total
-#     clawd.prompt_eval      tokens, cached, elapsed_ms, context_used, context_size
+#     clawd.prompt_eval      tokens, cached, new, reevaluated, elapsed_ms, context_used,
+#                            context_size
 #
 # and more of that kind; other clients see none of them.
 
@@ -54,7 +57,7 @@ _EVENTS_HEADER = "X-Clawd-Events"
 _NAMES: dict[type, str] = {
     ModelLoading: "clawd.model_loading",
     PromptProgress: "clawd.prompt_progress",
-    Evaluated: "clawd.prompt_eval",
+    PromptEvaluated: "clawd.prompt_eval",
     ToolRequested: "clawd.tool_call",
     ToolStarted: "clawd.tool_started",
     ToolProgress: "clawd.tool_progress",
@@ -75,7 +78,7 @@ def wants_events(request: web.Request) -> bool:
 
 def shown(event: GatewayEvent) -> tuple[str, dict[str, Any]] | None:
     """Return an event's name and its fields; None for what is part of the answer itself."""
-    if isinstance(event, Text | ReasoningDelta | CallDelta | Finished | Failed):
+    if isinstance(event, TextDelta | ReasoningDelta | CallDelta | Finished | Failed):
         return None
     fields = msgspec.to_builtins(event)
     fields.pop("type", None)

@@ -32,7 +32,8 @@ from clawd.channels.http.openai.wording import (
 from clawd.engine.protocol import MAX_ANSWER_TOKENS
 from clawd.errors import BusyError
 from clawd.providers.abilities import Described, Serving, Tokenizing, TokenList
-from clawd.providers.base import ChatRequest, Evaluated, Finished, Infill, InfillFile, Text
+from clawd.providers.base import ChatRequest, Finished, Infill, InfillFile
+from clawd.wire.events import PromptEvaluated, TextDelta
 
 # POST /infill, in llama-server's form: what stands in the gap between two texts.
 #
@@ -111,7 +112,7 @@ class _InfillAnswer:
     def __init__(self, *, only_reads: bool = False) -> None:
         self._only_reads = only_reads
         self._model = ""
-        self._evaluated: Evaluated | None = None
+        self._evaluated: PromptEvaluated | None = None
 
     def begin(self, generation: Generation) -> Iterable[bytes]:
         """Return nothing: a stream begins with its first text."""
@@ -121,9 +122,9 @@ class _InfillAnswer:
     def take(self, event: GatewayEvent) -> Iterable[bytes]:
         """Return the event of a piece of text, or of the end."""
         match event:
-            case Text() if not self._only_reads:
+            case TextDelta() if not self._only_reads:
                 return (sse({"index": 0, "content": event.text, "tokens": [], "stop": False}),)
-            case Evaluated():
+            case PromptEvaluated():
                 self._evaluated = event
             case Finished():
                 return (sse(self._told("", event, self._evaluated)),)
@@ -140,7 +141,9 @@ class _InfillAnswer:
         self._model = generation.model
         return self._told(answered.text, answered.finished, answered.evaluated)
 
-    def _told(self, text: str, finished: Finished, evaluated: Evaluated | None) -> dict[str, Any]:
+    def _told(
+        self, text: str, finished: Finished, evaluated: PromptEvaluated | None
+    ) -> dict[str, Any]:
         usage = finished.usage
         ended = "limit" if finished.reason == "length" else "eos"
         written = 0 if self._only_reads else usage.completion_tokens

@@ -9,34 +9,34 @@ from typing import Any, Protocol
 
 import msgspec
 
+from clawd.engine.protocol import TokenLogprob
 from clawd.providers.base import (
     CallAssembler,
     CallDelta,
     Delta,
-    Evaluated,
     Failed,
     Finished,
     Infill,
     Message,
     RawPrompt,
     Sampling,
-    Text,
-    TokenLogprob,
     ToolCall,
     ToolSpec,
-    Usage,
 )
 from clawd.security.principal import Principal
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
     HopReset,
+    HopUsage,
     ModelLoading,
     Notice,
     PlanChanged,
+    PromptEvaluated,
     PromptProgress,
     QuestionAsked,
     ReasoningDelta,
+    TextDelta,
     ToolDraft,
     ToolFinished,
     ToolProgress,
@@ -173,11 +173,11 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str
     calls: tuple[ToolCall, ...]
     finished: Finished
-    evaluated: Evaluated | None = None
+    evaluated: PromptEvaluated | None = None
     side: tuple[SideEvent, ...] = ()
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> HopUsage:
         """Tokens."""
         return self.finished.usage
 
@@ -194,7 +194,7 @@ class Folding:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls = CallAssembler()
-        self._evaluated: Evaluated | None = None
+        self._evaluated: PromptEvaluated | None = None
         self._side: list[SideEvent] = []
         self._hop = (0, 0)  # where text and reasoning of the running hop begin
 
@@ -205,13 +205,13 @@ class Folding:
             Exception: the error of a `Failed`.
         """
         match event:
-            case Text():
+            case TextDelta():
                 self._text.append(event.text)
             case ReasoningDelta():
                 self._reasoning.append(event.text)
             case CallDelta():
                 self._calls.add(event)
-            case Evaluated():
+            case PromptEvaluated():
                 self._evaluated = event
             case ModelLoading() | PromptProgress() | ToolDraft():
                 pass

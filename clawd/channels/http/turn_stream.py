@@ -14,7 +14,7 @@ import msgspec
 
 from clawd.channels.http.model_api import GatewayEvent, SideEvent
 from clawd.errors import BusyError, ClawError
-from clawd.providers.base import Delta, Evaluated, Failed, Finished, Text, Usage
+from clawd.providers.base import Failed, Finished
 from clawd.providers.toolcalls.detect import looks_like_call
 from clawd.providers.toolcalls.families import CALL_MARKERS
 from clawd.runtime.inbox import CANCEL_LIMIT_S, Ticket
@@ -24,6 +24,7 @@ from clawd.wire.events import (
     Event,
     HopFinished,
     HopReset,
+    HopUsage,
     ModelLoading,
     PromptEvaluated,
     PromptProgress,
@@ -134,7 +135,7 @@ class Telling:
         self._held = ""
         self._tail = ""  # of what was told of the hop: a marker may begin in it
         self._is_plain = False  # what the hop says is no call, by how it begins
-        self._usage = Usage()
+        self._usage = HopUsage()
 
     @property
     def text(self) -> str:
@@ -147,10 +148,8 @@ class Telling:
         match event:
             case TextDelta():
                 told = self._say(event.text)
-            case ReasoningDelta() | ModelLoading() | PromptProgress():
+            case ReasoningDelta() | ModelLoading() | PromptProgress() | PromptEvaluated():
                 told = [event]
-            case PromptEvaluated():
-                told = [_evaluation(event)]
             case HopFinished():
                 self._usage = _sum(self._usage, event)
             case HopReset():
@@ -168,7 +167,7 @@ class Telling:
                 told = [event] if isinstance(event, _SIDE) else []
         return told
 
-    def _note(self, event: ApprovalRequested | QuestionAsked | ApprovalResolved) -> list[Text]:
+    def _note(self, event: ApprovalRequested | QuestionAsked | ApprovalResolved) -> list[TextDelta]:
         """Return what a person reads who sees nothing but the text."""
         match event:
             case ApprovalRequested():
@@ -193,16 +192,15 @@ class Telling:
         text = f"\n\n[{note}]\n\n" if self._text else f"[{note}]\n\n"
         self._text.append(text)
         self._begin_hop()
-        return [Text(text=text)]
+        return [TextDelta(text=text)]
 
     def finished(self, turn: TurnFinished) -> Finished:
         """Return the last event of an answer."""
         return Finished(
             reason="length" if turn.stop_reason == "length" else "stop",
-            usage=self._usage,
+            usage=msgspec.structs.replace(self._usage, tokens_per_s=turn.usage.tokens_per_s),
             provider=turn.provider,
             model=turn.model,
-            tokens_per_s=turn.usage.tokens_per_s,
         )
 
     def _say(self, text: str) -> list[GatewayEvent]:
@@ -227,7 +225,7 @@ class Telling:
             text = BETWEEN_HOPS + text
         self._text.append(text)
         self._tail = text[-_MARKER_CHARS:]
-        return [Text(text=text)]
+        return [TextDelta(text=text)]
 
     def _begin_hop(self) -> None:
         self._hop = len(self._text)
@@ -257,17 +255,7 @@ def _begun_marker(text: str) -> int:
     return 0
 
 
-def _evaluation(event: PromptEvaluated) -> Delta:
-    return Evaluated(
-        tokens=event.tokens,
-        cached=event.cached,
-        elapsed_ms=event.elapsed_ms,
-        context_used=event.context_used,
-        context_size=event.context_size,
-    )
-
-
-def _sum(usage: Usage, hop: HopFinished) -> Usage:
-    names = Usage.__struct_fields__
+def _sum(usage: HopUsage, hop: HopFinished) -> HopUsage:
+    names = HopUsage.__struct_fields__
     sums = {name: getattr(usage, name) + getattr(hop.usage, name) for name in names}
     return msgspec.structs.replace(usage, **sums)

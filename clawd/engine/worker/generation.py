@@ -8,7 +8,7 @@ from clawd.engine.protocol import (
     MAX_ANSWER_TOKENS,
     DoneReason,
     GenerationDone,
-    PromptEvaluated,
+    GenerationStarted,
     PromptStep,
     Sampling,
     TokenLogprob,
@@ -211,11 +211,11 @@ class GenerationState:
         )
         return PromptStep(id=self.number, progress=progress)
 
-    def mark_evaluated(self, now: float, n_ctx: int) -> PromptEvaluated:
+    def mark_evaluated(self, now: float, n_ctx: int) -> GenerationStarted:
         """Note that the prompt is evaluated and return the event."""
         self._is_evaluated = True
         self._evaluated_at = now
-        return PromptEvaluated(
+        return GenerationStarted(
             id=self.number,
             tokens=self.prompt_tokens,
             cached=self.cached_tokens,

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from clawd.engine.call_frame import CallFrame
-from clawd.providers.base import CallDelta, Text
-from clawd.wire.events import ReasoningDelta, ToolDraft
+from clawd.providers.base import CallDelta
+from clawd.wire.events import ReasoningDelta, TextDelta, ToolDraft
 
 THINK = ("<think>", "</think>")
-ParsedDelta = Text | ReasoningDelta | CallDelta | ToolDraft
+ParsedDelta = TextDelta | ReasoningDelta | CallDelta | ToolDraft
 Frames = tuple[CallFrame, ...]
 
 

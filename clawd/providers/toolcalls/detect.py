@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from clawd.providers.base import EFFORT, SWITCHES, CallDelta, Text
+from clawd.providers.base import EFFORT, SWITCHES, CallDelta
 from clawd.providers.toolcalls.base import (
     Frames,
     ParsedCall,
@@ -29,6 +29,7 @@ from clawd.providers.toolcalls.base import (
 from clawd.providers.toolcalls.families import CALL_MARKERS, family_for
 from clawd.providers.toolcalls.forms import HERMES_FORM
 from clawd.providers.toolcalls.marked import marked_parser
+from clawd.wire.events import TextDelta
 
 _MODELS = 16
 _ENDS_OF_MESSAGES = frozenset({"<|end|>", "<|eom|>", "<|close|>think<|sep|>"})
@@ -140,7 +141,7 @@ class _Chained:
     def _through(self, deltas: list[ParsedDelta]) -> list[ParsedDelta]:
         passed: list[ParsedDelta] = []
         for delta in deltas:
-            passed += self._second.feed(delta.text) if isinstance(delta, Text) else [delta]
+            passed += self._second.feed(delta.text) if isinstance(delta, TextDelta) else [delta]
         return passed
 
     def _numbered(self, deltas: list[ParsedDelta]) -> list[ParsedDelta]:
@@ -221,10 +222,10 @@ class _WholeAnswer:
             return deltas
         text, self._held = "".join(self._held), None
         if is_cut:  # the beginning of a call is no text, and what only looks like one still is
-            return deltas if _names_a_tool(text, self._options) else [*deltas, Text(text=text)]
+            return deltas if _names_a_tool(text, self._options) else [*deltas, TextDelta(text=text)]
         calls = _calls(text, self._options)
         if not calls:
-            return [*deltas, Text(text=text)]
+            return [*deltas, TextDelta(text=text)]
         told = (
             CallDelta(index=index, name=call.name, arguments=call.arguments)
             for index, call in enumerate(calls)
@@ -237,13 +238,13 @@ class _WholeAnswer:
             return deltas
         passed: list[ParsedDelta] = []
         for delta in deltas:
-            if self._held is None or not isinstance(delta, Text | CallDelta):
+            if self._held is None or not isinstance(delta, TextDelta | CallDelta):
                 passed.append(delta)
-            elif isinstance(delta, Text) and self._may_begin(delta.text):
+            elif isinstance(delta, TextDelta) and self._may_begin(delta.text):
                 self._held.append(delta.text)
             else:
                 held, self._held = "".join(self._held), None
-                passed += [Text(text=held)] if held else []
+                passed += [TextDelta(text=held)] if held else []
                 passed.append(delta)
         return passed
 

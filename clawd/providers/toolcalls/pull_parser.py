@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from clawd.providers.base import CallDelta, Text
+from clawd.providers.base import CallDelta
 from clawd.providers.toolcalls.base import THINK, ParsedDelta, ParserOptions
 from clawd.providers.toolcalls.scanners import BodyScanner, CallWatch, JsonBody, ObjectScanner
-from clawd.wire.events import ReasoningDelta, ToolDraft
+from clawd.wire.events import ReasoningDelta, TextDelta, ToolDraft
 
 _T = TypeVar("_T")
 Reading = Generator[None, None, _T]
@@ -88,7 +88,7 @@ class AnswerDeltas:
     def add_text(self, text: str) -> None:
         """Append text of the answer."""
         if text := self._text.take(text):
-            self._deltas.append(Text(text=text))
+            self._deltas.append(TextDelta(text=text))
 
     def add_reasoning(self, text: str) -> None:
         """Append reasoning."""
@@ -152,7 +152,7 @@ class AnswerDeltas:
     def finish(self) -> list[ParsedDelta]:
         """Return the last deltas: blanks at the end of text are text."""
         if text := self._text.rest():
-            self._deltas.append(Text(text=text))
+            self._deltas.append(TextDelta(text=text))
         return self.take()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from clawd.channels.http.model_api import Answered, Folding, GatewayEvent
-from clawd.providers.base import CallDelta, StopReason, Text
-from clawd.wire.events import ReasoningDelta
+from clawd.providers.base import CallDelta, StopReason
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.channels.http.told import EVALUATED, finished
 
 TEXTS = st.text(
@@ -20,7 +20,7 @@ CUTS = st.lists(st.integers(0, 10_000), max_size=20)
 
 @st.composite
 def _said(draw: st.DrawFn) -> list[GatewayEvent]:
-    kinds: list[type[Text] | type[ReasoningDelta]] = [Text, ReasoningDelta]
+    kinds: list[type[TextDelta] | type[ReasoningDelta]] = [TextDelta, ReasoningDelta]
     return [draw(st.sampled_from(kinds))(text=text) for text in draw(st.lists(TEXTS, max_size=6))]
 
 

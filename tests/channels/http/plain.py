@@ -21,8 +21,15 @@ from clawd.channels.http.model_api import (
     Generation,
     ModelRequest,
 )
-from clawd.providers.base import Finished, Message, Sampling, Text, ToolCall, ToolSpec
-from clawd.wire.events import ApprovalRequested, PromptProgress, ToolFinished, ToolRequested
+from clawd.providers.base import Finished, Message, Sampling, ToolCall, ToolSpec
+from clawd.wire.events import (
+    ApprovalRequested,
+    HopUsage,
+    PromptProgress,
+    TextDelta,
+    ToolFinished,
+    ToolRequested,
+)
 from tests.channels.http.rig import LIMIT_S, Served
 
 # The first event is waited for however slow the machine is, so that a refusal is always a status.
@@ -32,6 +39,12 @@ Said = tuple[str, str]
 
 def line(**values: Any) -> bytes:
     return json.dumps(values).encode() + b"\n"
+
+
+def _tokens(usage: HopUsage) -> dict[str, int]:
+    """Return the counts that depend on the conversation, not on the machine or what came before."""
+    names = ("prompt_tokens", "cached_tokens", "completion_tokens")
+    return {name: getattr(usage, name) for name in names}
 
 
 class Plain:
@@ -45,7 +58,7 @@ class Plain:
 
     def take(self, event: GatewayEvent) -> Iterable[bytes]:
         match event:
-            case Text():
+            case TextDelta():
                 return (line(text=event.text),)
             case PromptProgress():
                 return (line(progress=event.processed),)
@@ -56,7 +69,7 @@ class Plain:
             case ApprovalRequested():
                 return (line(approval=event.approval_id, digest=event.digest),)
             case Finished():
-                return (line(end=event.reason, usage=msgspec.to_builtins(event.usage)),)
+                return (line(end=event.reason, usage=_tokens(event.usage)),)
             case _:
                 return ()
 
@@ -69,7 +82,7 @@ class Plain:
             "end": answered.finished.reason,
             "model": generation.model,
             "calls": [call.name for call in answered.calls],
-            "usage": msgspec.to_builtins(answered.usage),
+            "usage": _tokens(answered.usage),
         }
 
 
@@ -83,7 +96,7 @@ class PlainMany:
         return (line(begin=len(generations)),)
 
     def take(self, number: int, event: GatewayEvent) -> Iterable[bytes]:
-        return (line(number=number, text=event.text),) if isinstance(event, Text) else ()
+        return (line(number=number, text=event.text),) if isinstance(event, TextDelta) else ()
 
     def end(self) -> Iterable[bytes]:
         return (line(end="all"),)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from clawd.channels.http.model_api import GatewayEvent
-from clawd.providers.base import CallDelta, Finished, StopReason, Text, Usage
+from clawd.providers.base import CallDelta, Finished, StopReason
+from clawd.wire.events import HopUsage, TextDelta
 from tests.channels.http.rig import Served, served
 from tests.channels.http.told import EVALUATED, Told, finished, raw, reread_lines, reread_sse
 from tests.support.rows import each_row
@@ -94,7 +95,7 @@ CASES = [(path, why) for path, words in WORDS.items() for why in words]
 
 def events(why: str) -> tuple[GatewayEvent, ...]:
     reason: StopReason = "length" if why == "length" else "stop"
-    said = (Text(text="He"), Text(text="llo"))
+    said = (TextDelta(text="He"), TextDelta(text="llo"))
     return (EVALUATED, *((CALL,) if why == "calls" else said), finished(reason))
 
 
@@ -121,8 +122,8 @@ async def test_nothing_is_counted_below_nothing_where_a_cache_had_more_than_the_
     tmp_path: Path,
 ) -> None:
     """Servers exist that tell a cache of more tokens than the prompt had."""
-    odd = Finished(reason="stop", usage=Usage(cached_tokens=5))
-    async with served(tmp_path, generations=Told(Text(text="a"), odd)) as door:
+    odd = Finished(reason="stop", usage=HopUsage(cached_tokens=5))
+    async with served(tmp_path, generations=Told(TextDelta(text="a"), odd)) as door:
         for path, body in ASKED.items():
             answer = await raw(door.url, path, body | {"stream": False})
             counts, _ = read_whole(path, answer.json())

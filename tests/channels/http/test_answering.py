@@ -12,8 +12,15 @@ from clawd.channels.http.answering import ReplayGuard, StreamTimes, answer
 from clawd.channels.http.app import tell_errors
 from clawd.channels.http.model_api import Folding, GatewayEvent
 from clawd.errors import BusyError, ProviderError
-from clawd.providers.base import Failed, Finished, Text
-from clawd.wire.events import HopReset, ModelLoading, Notice, PromptProgress, ToolRequested
+from clawd.providers.base import Failed, Finished
+from clawd.wire.events import (
+    HopReset,
+    ModelLoading,
+    Notice,
+    PromptProgress,
+    TextDelta,
+    ToolRequested,
+)
 from tests.channels.http.plain import ROUTES, Plain, lines_of
 from tests.channels.http.rig import LIMIT_S, served
 from tests.support.rows import each_row
@@ -125,7 +132,7 @@ async def test_what_is_not_there_and_what_is_no_json_is_told_in_the_envelope(
 
 async def test_silence_is_filled_with_pings_before_the_answer_and_in_it() -> None:
     seen = bytearray()
-    events: tuple[GatewayEvent, ...] = (Text(text="a"), Text(text="b"), END)
+    events: tuple[GatewayEvent, ...] = (TextDelta(text="a"), TextDelta(text="b"), END)
 
     async def slowly() -> AsyncGenerator[GatewayEvent, None]:
         for count, event in enumerate(events, 1):
@@ -165,10 +172,10 @@ async def test_a_server_that_wants_to_be_left_alone_is_told_of(status: int, told
 
 async def test_an_answer_without_an_end_and_a_defect_are_told() -> None:
     async def broken() -> AsyncGenerator[GatewayEvent, None]:
-        yield Text(text="a")
+        yield TextDelta(text="a")
         raise ValueError("secret of the daemon")
 
-    async with saying(Made(after(0, Text(text="a"))), PATIENT) as address:
+    async with saying(Made(after(0, TextDelta(text="a"))), PATIENT) as address:
         assert "before it was whole" in await raw(address)
     made = Made(broken())
     async with saying(made, PATIENT) as address:
@@ -177,7 +184,7 @@ async def test_an_answer_without_an_end_and_a_defect_are_told() -> None:
 
 
 async def test_what_is_at_hand_goes_out_in_one_piece() -> None:
-    events = [Text(text=f"{number} ") for number in range(200)]
+    events = [TextDelta(text=f"{number} ") for number in range(200)]
     async with saying(Made(after(0, *events, END)), PATIENT) as address:
         text = await raw(address)
     body = text.partition("\r\n\r\n")[2]
@@ -197,7 +204,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_stops_the_work() -> No
         nonlocal produced
         while True:
             produced += 1
-            yield Text(text="x" * 10_000)
+            yield TextDelta(text="x" * 10_000)
             await asyncio.sleep(0)
 
     made = Made(endless())
@@ -244,7 +251,7 @@ def sent(*events: GatewayEvent) -> str:
         if isinstance(told, Failed):
             assert isinstance(told.error, ProviderError)
             return shown + "!"
-        if isinstance(told, Text):
+        if isinstance(told, TextDelta):
             shown += told.text
     return shown
 
@@ -259,8 +266,8 @@ def folded(*events: GatewayEvent) -> str:
 
 def test_a_hop_that_is_asked_again_is_shown_once() -> None:
     reset, tool = HopReset(reason="broke off"), ToolRequested(call_id="1", tool="t", arguments="{}")
-    first, half, other = Text(text="Hello"), Text(text="He"), Text(text="Good day")
-    rest = Text(text="llo, you")
+    first, half, other = TextDelta(text="Hello"), TextDelta(text="He"), TextDelta(text="Good day")
+    rest = TextDelta(text="llo, you")
     for events in (
         (first, END),
         (half, reset, half, rest, END),
@@ -281,7 +288,7 @@ async def test_r4_a_stream_says_within_a_third_of_a_second_that_it_is_there() ->
     async def slowly(first: GatewayEvent) -> AsyncGenerator[GatewayEvent, None]:
         yield first
         await release.wait()
-        yield Text(text="hello")
+        yield TextDelta(text="hello")
         yield END
 
     for first in (

@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from clawd.providers.base import CallDelta, Text
+from clawd.providers.base import CallDelta
+from clawd.wire.events import TextDelta
 from tests.channels.http.rig import events_of, served
 from tests.channels.http.told import Told, finished
 
@@ -34,7 +35,7 @@ PIECES = ('{"pa', 'th": "s', 'rc"')
 
 async def test_h4_a_cut_call_ends_as_cut_in_every_dialect(tmp_path: Path) -> None:
     cut = [CallDelta(index=0, arguments=piece) for piece in PIECES]
-    told = Told(Text(text="I look."), NAME, *cut, finished("length"))
+    told = Told(TextDelta(text="I look."), NAME, *cut, finished("length"))
     async with served(tmp_path, generations=told) as door:
         for path, body in BODIES.items():
             for stream in (False, True):

@@ -15,9 +15,10 @@ from clawd.channels.http import answering
 from clawd.channels.http.app import COUNTS, GATEWAY, caller_of
 from clawd.channels.http.metrics import text_of
 from clawd.channels.http.model_api import Caller, Folding, ModelRequest
-from clawd.providers.base import Message, Text
+from clawd.providers.base import Message
 from clawd.service.http import routes_of
 from clawd.wire.daemon import MetricFamily, MetricSample, MetricsReport, ShowMetrics
+from clawd.wire.events import TextDelta
 from tests.channels.http.rig import LIMIT_S, Served, served
 from tests.channels.http.told import Told, ToldGeneration, finished
 from tests.support.inprocess import OWNER
@@ -227,9 +228,9 @@ async def test_who_leaves_at_the_last_event_has_got_the_answer_and_who_leaves_be
 ) -> None:
     # Codex closes its connection at response.completed, without reading to the end of the body.
     monkeypatch.setattr(answering, "CLOSE_LIMIT_S", 0.1)
-    part = Told(Text(text="a part"), asyncio.Event(), finished())
+    part = Told(TextDelta(text="a part"), asyncio.Event(), finished())
     for told, mark, status in (
-        (_ClosingSlowly(Text(text="all"), finished()), b"response.completed", "200"),
+        (_ClosingSlowly(TextDelta(text="all"), finished()), b"response.completed", "200"),
         (part, b"a part", "499"),
     ):
         (tmp_path / status).mkdir()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from clawd.channels.http.answering import ReplayGuard, WholeEmoji
 from clawd.channels.http.model_api import Folding, GatewayEvent
 from clawd.channels.http.turn_stream import Telling, may_be_call
-from clawd.providers.base import Failed, Finished, Text, Usage
+from clawd.providers.base import Failed, Finished
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -48,7 +48,7 @@ def streamed(events: list[GatewayEvent]) -> str | None:
         found = guard.take(event)
         if isinstance(found, Failed):
             return None
-        shown += found.text if isinstance(found, Text) else ""
+        shown += found.text if isinstance(found, TextDelta) else ""
     return shown
 
 
@@ -69,7 +69,7 @@ def test_what_becomes_an_unreadable_call_is_never_shown() -> None:
     for begun in ('{"name": "look", "argu', '```json\n{"name": "look"', "<tool_call>\n{bad"):
         pieces = [said(character) for character in begun]
         events, telling = told(*pieces, RESET, said("In words."))
-        assert [each.text for each in events if isinstance(each, Text)] == ["In words."]
+        assert [each.text for each in events if isinstance(each, TextDelta)] == ["In words."]
         assert telling.text == whole(events) == streamed(events) == "In words."
 
 
@@ -81,7 +81,7 @@ def test_json_that_is_an_answer_is_told_as_soon_as_it_is_no_call() -> None:
     assert telling.text == '{"city": "Bonn"}'
     held = Telling()
     assert held.take(said('{"name": "Bonn"}')) == []
-    assert held.take(DONE) == [Text(text='{"name": "Bonn"}')]
+    assert held.take(DONE) == [TextDelta(text='{"name": "Bonn"}')]
 
 
 def test_usage_is_the_sum_of_the_hops_and_what_is_no_answer_is_beside_it() -> None:
@@ -95,7 +95,7 @@ def test_usage_is_the_sum_of_the_hops_and_what_is_no_answer_is_beside_it() -> No
         notice,
         Finished(
             reason="stop",
-            usage=Usage(prompt_tokens=20, cached_tokens=8, completion_tokens=6),
+            usage=HopUsage(prompt_tokens=20, cached_tokens=8, completion_tokens=6),
             provider="p",
             model="m",
         ),
@@ -137,10 +137,10 @@ def test_only_what_may_begin_a_marker_is_held_back() -> None:
     telling = Telling()
     told = [telling.take(TextDelta(text=text)) for text in ("Hello ", "there ", "you <to", "day")]
     assert told == [
-        [Text(text="Hello")],
-        [Text(text=" there")],
-        [Text(text=" you ")],
-        [Text(text="<today")],
+        [TextDelta(text="Hello")],
+        [TextDelta(text=" there")],
+        [TextDelta(text=" you ")],
+        [TextDelta(text="<today")],
     ]
 
 
@@ -180,13 +180,13 @@ def test_h8_a_stream_is_never_cut_inside_an_emoji_and_loses_nothing() -> None:
     for emoji in EMOJI:
         text = f"so {emoji}{emoji} and {emoji}!{emoji}"
         holding = WholeEmoji()
-        pieces = [each for letter in text for each in holding.take(Text(text=letter))]
+        pieces = [each for letter in text for each in holding.take(TextDelta(text=letter))]
         pieces += holding.take(Finished(reason="stop"))[:-1]
-        shown = [each.text for each in pieces if isinstance(each, Text)]
+        shown = [each.text for each in pieces if isinstance(each, TextDelta)]
         parts = [part for each in shown for part in each.replace(emoji, "").split()]
         if "".join(shown) != text or any(set(part) & set(emoji) for part in parts):
             wrong.append((emoji, shown))
     assert not wrong
     endless = WholeEmoji()
-    told_so_far = [each for _ in range(50) for each in endless.take(Text(text=EMOJI[1]))]
+    told_so_far = [each for _ in range(50) for each in endless.take(TextDelta(text=EMOJI[1]))]
     assert len(told_so_far) > 40  # a model that repeats itself is seen

@@ -10,15 +10,20 @@ from urllib.parse import urlsplit
 import msgspec
 
 from clawd.channels.http.model_api import Caller, GatewayEvent, Generation, ModelRequest
-from clawd.providers.base import Evaluated, Finished, StopReason, Usage
+from clawd.providers.base import Finished, StopReason
+from clawd.wire.events import HopUsage, PromptEvaluated
 
 LIMIT_S = 60.0
-EVALUATED = Evaluated(tokens=30, cached=12, elapsed_ms=5.0, context_used=30, context_size=4096)
+EVALUATED = PromptEvaluated(
+    tokens=30, cached=12, elapsed_ms=5.0, context_used=30, context_size=4096
+)
 
 
 def finished(reason: StopReason = "stop", tokens: int = 7) -> Finished:
-    usage = Usage(prompt_tokens=30, cached_tokens=12, completion_tokens=tokens)
-    return Finished(reason=reason, usage=usage, provider="told", model="m", tokens_per_s=50.0)
+    usage = HopUsage(
+        prompt_tokens=30, cached_tokens=12, completion_tokens=tokens, tokens_per_s=50.0
+    )
+    return Finished(reason=reason, usage=usage, provider="told", model="m")
 
 
 class Told:

@@ -10,7 +10,7 @@ from clawd.engine.client import EngineSettings
 from clawd.engine.protocol import (
     FromWorker,
     GenerationDone,
-    PromptEvaluated,
+    GenerationStarted,
     Quit,
     Sampling,
     Tokens,
@@ -109,7 +109,7 @@ def test_a_conversation_that_left_the_memory_goes_on_from_its_copy() -> None:
     turn = [*first, *map(ord, run.text(1)), *prompt(7, 9)]
     assert run.ask(turn).cached_tokens == 63
     assert run.backend.restored == 1
-    (evaluated,) = (e for e in run.events if isinstance(e, PromptEvaluated) and e.id == 7)
+    (evaluated,) = (e for e in run.events if isinstance(e, GenerationStarted) and e.id == 7)
     assert (evaluated.tokens, evaluated.cached) == (73, 63)
 
 

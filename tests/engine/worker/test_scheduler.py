@@ -9,7 +9,7 @@ from clawd.engine.protocol import (
     FromWorker,
     GenerationDone,
     GenerationFailed,
-    PromptEvaluated,
+    GenerationStarted,
     PromptStep,
     Sampling,
     Tokens,
@@ -102,7 +102,7 @@ def test_events_come_in_the_order_of_the_protocol() -> None:
         PromptStep,
         PromptStep,
         PromptStep,
-        PromptEvaluated,
+        GenerationStarted,
         Tokens,
         Tokens,
         GenerationDone,
@@ -126,7 +126,7 @@ def test_a_long_prompt_does_not_stop_a_running_stream() -> None:
     run.submit(1, prompt(1, 4), max_tokens=100)
     run.step()
     run.submit(2, prompt(2, 200), max_tokens=5)
-    while not any(isinstance(e, PromptEvaluated) and e.id == 2 for e in run.events):
+    while not any(isinstance(e, GenerationStarted) and e.id == 2 for e in run.events):
         events = run.step()
         assert [e.count for e in events if isinstance(e, Tokens) and e.id == 1] == [1]
     assert max(dict(batch).get(1, 0) for batch in run.backend.batches) == 8
@@ -144,7 +144,7 @@ def test_prompts_are_decoded_in_order_of_arrival() -> None:
     run.submit(1, prompt(1, 40), max_tokens=1)
     run.submit(2, prompt(2, 8), max_tokens=1)
     run.finish()
-    evaluated = [e.id for e in run.events if isinstance(e, PromptEvaluated)]
+    evaluated = [e.id for e in run.events if isinstance(e, GenerationStarted)]
     assert evaluated == [1, 2]
 
 
@@ -319,7 +319,7 @@ def test_when_cells_run_out_the_newest_waits_and_both_answers_are_whole() -> Non
     for number in (1, 2):
         assert run.text(number) == expected_text(prompt(number, 30), 120)
         assert run.done(number).reason == "length"
-    evaluated = [e.id for e in run.events if isinstance(e, PromptEvaluated)]
+    evaluated = [e.id for e in run.events if isinstance(e, GenerationStarted)]
     assert evaluated == [1, 2]
 
 
@@ -412,7 +412,7 @@ def test_a_grammar_reaches_the_sampler_and_its_quarantine_the_daemon() -> None:
         None,
     ]
     run.finish()
-    told = {e.id: e.quarantined for e in run.events if isinstance(e, PromptEvaluated)}
+    told = {e.id: e.quarantined for e in run.events if isinstance(e, GenerationStarted)}
     assert told == {1: {"bad": "why"}, 2: {"bad": "why"}, 3: {}}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from clawd.engine.protocol import ChatMessage, Generate, PromptEvaluated, Warmth
+from clawd.engine.protocol import ChatMessage, Generate, GenerationStarted, Warmth
 from clawd.engine.worker.answers import Answers
 from clawd.engine.worker.prompt import PromptBuilder, tokens_of
 from clawd.engine.worker.states import StateStore
@@ -20,10 +20,10 @@ def large(folder: Path | None = None) -> Run:
     return Run(FakeBackend(n_ctx=2048), folder)
 
 
-def evaluated(run: Run, tokens: Sequence[int]) -> PromptEvaluated:
+def evaluated(run: Run, tokens: Sequence[int]) -> GenerationStarted:
     number = run.numbers + 1
     run.ask(tokens)
-    (event,) = (e for e in run.events if isinstance(e, PromptEvaluated) and e.id == number)
+    (event,) = (e for e in run.events if isinstance(e, GenerationStarted) and e.id == number)
     return event
 
 

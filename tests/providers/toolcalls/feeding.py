@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clawd.providers.base import CallAssembler, CallDelta, Text
+from clawd.providers.base import CallAssembler, CallDelta
 from clawd.providers.toolcalls import (
     harmony,
 )
@@ -20,7 +20,7 @@ from clawd.providers.toolcalls.base import (
     ToolCallParser,
 )
 from clawd.providers.toolcalls.families import FAMILIES
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.support.rows import thorough
 
 MAKE: dict[str, ParserFactory] = {family.name: family.make for family in FAMILIES}
@@ -72,7 +72,7 @@ def fold(deltas: list[ParsedDelta]) -> Folded:
             assert isinstance(json.loads(delta.arguments), dict)
             calls.add(delta)
     return (
-        "".join(delta.text for delta in deltas if isinstance(delta, Text)),
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
         "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
         [[call.name, call.arguments] for call in calls.calls()],
     )
@@ -82,7 +82,7 @@ def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
     deltas: list[ParsedDelta] = []
     for piece in pieces:
         new = parser.feed(piece)
-        assert all(delta.text for delta in new if isinstance(delta, Text | ReasoningDelta))
+        assert all(delta.text for delta in new if isinstance(delta, TextDelta | ReasoningDelta))
         deltas += new
     return fold(deltas + parser.finish())
 

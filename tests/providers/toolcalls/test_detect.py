@@ -3,7 +3,6 @@
 import time
 
 from clawd.engine.embedded import embedded_model_path
-from clawd.providers.base import Text
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import (
     detect,
@@ -14,7 +13,7 @@ from clawd.providers.toolcalls.detect import (
 )
 from clawd.providers.toolcalls.families import FAMILIES
 from clawd.providers.toolcalls.prompt_end import prompt_end
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.providers.toolcalls.feeding import parse
 from tests.support.rows import each_row
 
@@ -77,7 +76,7 @@ def test_an_answer_begins_in_reasoning_only_where_the_prompt_opens_it(
     make = detect(f"<tool_call>{GENERATION}{end}{{% endif %}}")
     parser = make(ParserOptions(calls=True))
     (first, *_) = [*parser.feed("so</think>yes"), *parser.finish()]
-    assert isinstance(first, ReasoningDelta if begins_in_reasoning else Text)
+    assert isinstance(first, ReasoningDelta if begins_in_reasoning else TextDelta)
 
 
 @each_row(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.providers.base import CallDelta, Text
+from clawd.providers.base import CallDelta
 from clawd.providers.toolcalls.base import ParsedDelta, ParserFactory, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.families import CALL_MARKERS, FAMILIES
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.providers.toolcalls.feeding import expect_linear
 from tests.support.rows import each_row, thorough
 
@@ -46,7 +46,7 @@ TEXTS = {name: [row["text"] for one, row in TRANSCRIPTS if one == name] for name
 
 def fold(deltas: list[ParsedDelta]) -> Folded:
     return (
-        "".join(delta.text for delta in deltas if isinstance(delta, Text)),
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
         "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
         [
             [delta.name, delta.arguments, delta.id]
@@ -60,7 +60,7 @@ def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
     deltas: list[ParsedDelta] = []
     for piece in pieces:
         new = parser.feed(piece)
-        assert all(delta.text for delta in new if isinstance(delta, Text | ReasoningDelta))
+        assert all(delta.text for delta in new if isinstance(delta, TextDelta | ReasoningDelta))
         deltas += new
     deltas += parser.finish()
     calls = [delta for delta in deltas if isinstance(delta, CallDelta)]

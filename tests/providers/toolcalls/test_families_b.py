@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from clawd.providers.base import CallDelta, Text
+from clawd.providers.base import CallDelta
 from clawd.providers.toolcalls import harmony
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
 from clawd.providers.toolcalls.detect import family_of
 from clawd.providers.toolcalls.families import CALL_MARKERS
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.providers.toolcalls.feeding import EVERY_PARSER, FOLDER, MAKE, PARSERS, options, parse
 from tests.support.rows import each_row, thorough
 
@@ -60,7 +60,7 @@ def test_text_is_not_held_back_longer_than_a_marker_may_begin(make: ParserFactor
         delta.text
         for piece in ("Hello wor", "ld, it is <", "b>noon")
         for delta in parser.feed(piece)
-        if isinstance(delta, Text | ReasoningDelta)
+        if isinstance(delta, TextDelta | ReasoningDelta)
     )
     assert told == "Hello world, it is <b>noon"
 

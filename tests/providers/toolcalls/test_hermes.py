@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.providers.base import CallAssembler, CallDelta, Text
+from clawd.providers.base import CallAssembler, CallDelta
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import detect, looks_like_call
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.providers.toolcalls.feeding import MAKE, expect_linear
 from tests.support.rows import each_row, thorough
 
@@ -53,7 +53,7 @@ def fold(deltas: list[ParsedDelta]) -> Folded:
         if isinstance(delta, CallDelta):
             calls.add(delta)
     return (
-        "".join(delta.text for delta in deltas if isinstance(delta, Text)),
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
         "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
         [[call.name, call.arguments] for call in calls.calls()],
     )
@@ -63,7 +63,7 @@ def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:
     deltas: list[ParsedDelta] = []
     for piece in pieces:
         new = parser.feed(piece)
-        assert all(delta.text for delta in new if isinstance(delta, Text | ReasoningDelta))
+        assert all(delta.text for delta in new if isinstance(delta, TextDelta | ReasoningDelta))
         deltas += new
     return fold(deltas + parser.finish())
 

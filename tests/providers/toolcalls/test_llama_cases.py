@@ -11,7 +11,7 @@ from clawd.engine.protocol import ChatCall, ChatMessage
 from clawd.engine.worker.plainchat import calls_in_frame
 from clawd.engine.worker.prompt import Part, PromptBuilder, tokens_of
 from clawd.engine.worker.template import ChatTemplate, RenderInput
-from clawd.providers.base import SWITCHES, CallDelta, Text, thinking
+from clawd.providers.base import SWITCHES, CallDelta, thinking
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import (
     also_in_tags,
@@ -20,7 +20,7 @@ from clawd.providers.toolcalls.detect import (
     thinking_variables,
     thoughts_of,
 )
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.support.chat_cases import Case, Said, cases, templates
 from tests.support.rows import thorough
 
@@ -69,7 +69,7 @@ def read(
             call[0] += delta.name
             call[1] += delta.arguments
     return (
-        "".join(delta.text for delta in deltas if isinstance(delta, Text)),
+        "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
         "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
         [(name, normal(arguments)) for name, arguments in calls.values()],
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from clawd.engine.protocol import ChatCall
 from clawd.engine.worker.plainchat import calls_in_frame
-from clawd.providers.base import CallAssembler, CallDelta, Text, ToolCall
+from clawd.providers.base import CallAssembler, CallDelta, ToolCall
 from clawd.providers.toolcalls import (
     dialects,
     harmony,
@@ -13,7 +13,7 @@ from clawd.providers.toolcalls import (
 )
 from clawd.providers.toolcalls.base import ParsedDelta, ParserFactory, ParserOptions
 from clawd.providers.toolcalls.detect import detect, habits_of
-from clawd.wire.events import ReasoningDelta, ToolDraft
+from clawd.wire.events import ReasoningDelta, TextDelta, ToolDraft
 from tests.providers.toolcalls.feeding import MAKE
 from tests.providers.toolcalls.test_frames import SINGLE, TEMPLATES
 
@@ -55,7 +55,7 @@ def folded(deltas: list[ParsedDelta]) -> tuple[str, str, tuple[ToolCall, ...]]:
     for delta in deltas:
         if isinstance(delta, CallDelta):
             calls.add(delta)
-    text = "".join(each.text for each in deltas if isinstance(each, Text))
+    text = "".join(each.text for each in deltas if isinstance(each, TextDelta))
     thought = "".join(each.text for each in deltas if isinstance(each, ReasoningDelta))
     return (
         text,

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from clawd.providers.base import Text
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import also_in_tags, habits_of, parser_of
+from clawd.wire.events import TextDelta
 from tests.providers.toolcalls.feeding import expect_linear, parse
 from tests.providers.toolcalls.test_frames import TEMPLATES
 from tests.support.rows import each_row
@@ -76,7 +76,7 @@ def test_r1_what_is_no_whole_call_of_an_offered_tool_stays_text_as_it_was_writte
 
 def test_r1_text_passes_at_once_where_no_call_can_come_of_it() -> None:
     for text in ("Hello", "{}", "[1", "```python", '{"name": "x', '{"title'):
-        assert reader("<tool_call>").feed(text) == [Text(text=text)], text
+        assert reader("<tool_call>").feed(text) == [TextDelta(text=text)], text
     for text in ("{", "```js", '[{"na', '{"name": "fi', '{"name": "file_list", "arg'):
         assert reader("<tool_call>").feed(text) == [], text
 
@@ -96,7 +96,7 @@ def test_r1_the_beginning_of_a_call_that_was_cut_is_no_text() -> None:
     ):
         parser = reader("<tool_call>")
         deltas = [*parser.feed(text), *parser.finish(is_cut=True)]
-        assert "".join(each.text for each in deltas if isinstance(each, Text)) == left, text
+        assert "".join(each.text for each in deltas if isinstance(each, TextDelta)) == left, text
 
 
 def test_r1_hostile_text_takes_linear_time() -> None:

@@ -54,19 +54,17 @@ from clawd.errors import NotFoundError
 from clawd.providers.base import (
     CallAssembler,
     CallDelta,
-    Evaluated,
     Failed,
     Finished,
     Infill,
     Message,
     Sampling,
-    Text,
     ToolCall,
     ToolSpec,
     thinking,
 )
 from clawd.providers.local import LocalProvider
-from clawd.wire.events import ReasoningDelta
+from clawd.wire.events import PromptEvaluated, ReasoningDelta, TextDelta
 from clawd.wire.models import LoadModel, UnloadModel
 
 Form = Literal["chat", "generate"]
@@ -88,7 +86,7 @@ class OllamaAnswer:
         self._started = time.monotonic()
         self._model = ""
         self._calls = CallAssembler()
-        self._evaluated: Evaluated | None = None
+        self._evaluated: PromptEvaluated | None = None
 
     def begin(self, generation: Generation) -> Iterable[bytes]:
         """Return nothing: a stream begins with its first piece."""
@@ -98,13 +96,13 @@ class OllamaAnswer:
     def take(self, event: GatewayEvent) -> Iterable[bytes]:
         """Return what an event becomes."""
         match event:
-            case Text():
+            case TextDelta():
                 return self._piece(text=event.text)
             case ReasoningDelta():
                 return self._piece(thoughts=event.text) if self._shows_thoughts else ()
             case CallDelta():
                 self._calls.add(event)
-            case Evaluated():
+            case PromptEvaluated():
                 self._evaluated = self._evaluated or event
             case Finished():
                 calls = self._calls.calls()
@@ -155,7 +153,7 @@ class OllamaAnswer:
         usage, before = finished.usage, self._evaluated
         total = int((time.monotonic() - self._started) * _NS_PER_S)
         prompt = int(before.elapsed_ms * _NS_PER_MS) if before else 0
-        speed = finished.tokens_per_s
+        speed = usage.tokens_per_s
         generating = int(usage.completion_tokens / speed * _NS_PER_S) if speed > 0 else 0
         prompt_tokens = usage.prompt_tokens or (before.tokens if before else 0)
         return {

@@ -46,24 +46,16 @@ from clawd.channels.http.openai.wording import (
     beside,
     error_value,
     logprob_value,
+    logprobs_of,
     new_id,
     of_content,
     sse,
     timings_value,
     usage_value,
 )
-from clawd.providers.base import (
-    CallDelta,
-    Evaluated,
-    Failed,
-    Finished,
-    Sampling,
-    StopReason,
-    Text,
-    TokenLogprob,
-    Usage,
-)
-from clawd.wire.events import PromptProgress, ReasoningDelta
+from clawd.engine.protocol import TokenLogprob
+from clawd.providers.base import CallDelta, Failed, Finished, Sampling, StopReason
+from clawd.wire.events import HopUsage, PromptEvaluated, PromptProgress, ReasoningDelta, TextDelta
 
 # The body of /v1/chat/completions as clawd's own request, and how the client wants it told.
 
@@ -195,7 +187,7 @@ class _Choice:
         self.text: list[str] = []
         self.told_logprobs = 0
         self.calls: dict[int, _Call] = {}
-        self.evaluated: Evaluated | None = None
+        self.evaluated: PromptEvaluated | None = None
 
     def take_call(self, delta: CallDelta) -> list[dict[str, Any]]:
         """Return what of a call is to be told now: id and name once, then pieces."""
@@ -240,7 +232,7 @@ class ChatAnswer:
         self._created = int(time.time())
         self._model = ""
         self._choices = [_Choice() for _ in range(choices)]
-        self._usages = [Usage()] * choices
+        self._usages = [HopUsage()] * choices
         self._progress = ProgressTold()
 
     def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
@@ -286,10 +278,11 @@ class ChatAnswer:
     def _told(self, index: int, event: GatewayEvent) -> Iterable[bytes]:
         choice = self._choices[index]
         match event:
-            case Text():
+            case TextDelta():
                 choice.text.append(event.text)
-                choice.told_logprobs += len(event.logprobs)
-                yield self._chunk(index, {"content": event.text}, logprobs=event.logprobs)
+                tokens = logprobs_of(event)
+                choice.told_logprobs += len(tokens)
+                yield self._chunk(index, {"content": event.text}, logprobs=tokens)
             case ReasoningDelta():
                 yield self._chunk(index, {"reasoning_content": event.text})
             case CallDelta():
@@ -297,23 +290,23 @@ class ChatAnswer:
                     yield self._chunk(index, {"tool_calls": [piece]})
             case Failed() | Finished():
                 pass
-            case PromptProgress() | Evaluated():
-                choice.evaluated = event if isinstance(event, Evaluated) else choice.evaluated
+            case PromptProgress() | PromptEvaluated():
+                choice.evaluated = event if isinstance(event, PromptEvaluated) else choice.evaluated
                 if index == 0:
                     yield from self._prompt(event)
             case _:
                 if self._telling.events:
                     yield self._beside(event)
 
-    def _prompt(self, event: PromptProgress | Evaluated) -> Iterable[bytes]:
+    def _prompt(self, event: PromptProgress | PromptEvaluated) -> Iterable[bytes]:
         told = self._progress
-        steps = told.finish(event) if isinstance(event, Evaluated) else told.take(event)
+        steps = told.finish(event) if isinstance(event, PromptEvaluated) else told.take(event)
         for step in steps:
             if self._telling.llama_progress:
                 yield sse(self._frame([]) | {"prompt_progress": told.value(step)})
             if self._telling.progress:
                 yield self._beside(step)
-        if isinstance(event, Evaluated) and self._telling.progress:
+        if isinstance(event, PromptEvaluated) and self._telling.progress:
             yield self._beside(event)
 
     def _finish(self, index: int, finished: Finished) -> list[bytes]:

@@ -39,24 +39,17 @@ from clawd.channels.http.openai.wording import (
     STREAM_TYPE,
     ProgressTold,
     error_value,
+    logprobs_of,
     new_id,
     of_content,
     sse,
     timings_value,
     usage_value,
 )
+from clawd.engine.protocol import TokenLogprob
 from clawd.providers.abilities import Tokenizing, able
-from clawd.providers.base import (
-    Evaluated,
-    Finished,
-    Infill,
-    RawPrompt,
-    Sampling,
-    Text,
-    TokenLogprob,
-    Usage,
-)
-from clawd.wire.events import PromptProgress
+from clawd.providers.base import Finished, Infill, RawPrompt, Sampling
+from clawd.wire.events import HopUsage, PromptEvaluated, PromptProgress, TextDelta
 
 # The body of /v1/completions as clawd's own requests: one for each prompt and choice.
 
@@ -162,8 +155,8 @@ class CompletionAnswer:
         self._model = ""
         self._texts = [""] * len(self._before)
         self._told_logprobs = [0] * len(self._before)
-        self._evaluated: dict[int, Evaluated] = {}
-        self._usages = [Usage()] * len(self._before)
+        self._evaluated: dict[int, PromptEvaluated] = {}
+        self._usages = [HopUsage()] * len(self._before)
         self._progress = ProgressTold()
 
     def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
@@ -179,9 +172,9 @@ class CompletionAnswer:
             case Finished():
                 self._usages[number] = event.usage
                 return self._finish(number, event)
-            case Text():
+            case TextDelta():
                 return self._said(number, event)
-            case Evaluated():
+            case PromptEvaluated():
                 self._evaluated[number] = event
                 return self._progressed(self._progress.finish(event)) if number == 0 else ()
             case PromptProgress():
@@ -210,13 +203,14 @@ class CompletionAnswer:
         timings = timings_value(answers[0].evaluated, answers[0].finished)
         return told | ({"timings": timings} if timings is not None else {})
 
-    def _said(self, index: int, event: Text) -> list[bytes]:
+    def _said(self, index: int, event: TextDelta) -> list[bytes]:
         offset = len(self._before[index]) + len(self._texts[index])
         self._texts[index] += event.text
-        self._told_logprobs[index] += len(event.logprobs)
-        if not event.text and not event.logprobs:
+        tokens = logprobs_of(event)
+        self._told_logprobs[index] += len(tokens)
+        if not event.text and not tokens:
             return []
-        return [self._chunk(index, event.text, _logprobs(event.logprobs, offset))]
+        return [self._chunk(index, event.text, _logprobs(tokens, offset))]
 
     def _progressed(self, events: Iterable[PromptProgress]) -> list[bytes]:
         if not self._telling.llama_progress:

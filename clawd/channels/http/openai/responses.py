@@ -51,23 +51,15 @@ from clawd.channels.http.openai.wording import (
     beside,
     error_value,
     logprob_value,
+    logprobs_of,
     new_id,
     of_content,
     sse,
 )
+from clawd.engine.protocol import TokenLogprob
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import (
-    CallDelta,
-    Evaluated,
-    Failed,
-    Finished,
-    Sampling,
-    Text,
-    TokenLogprob,
-    ToolCall,
-    Usage,
-)
-from clawd.wire.events import PromptProgress, ReasoningDelta
+from clawd.providers.base import CallDelta, Failed, Finished, Sampling, ToolCall
+from clawd.wire.events import HopUsage, PromptEvaluated, PromptProgress, ReasoningDelta, TextDelta
 
 # The body of /v1/responses as clawd's own request. Nothing is kept between requests here.
 #
@@ -490,13 +482,13 @@ class ResponseAnswer:
     def take(self, event: GatewayEvent) -> Iterable[bytes]:
         """Return the events that tell one of clawd's."""
         match event:
-            case Text() | ReasoningDelta() | CallDelta():
+            case TextDelta() | ReasoningDelta() | CallDelta():
                 return self._written(self._content(event))
             case Finished():
                 return self._finish(event)
             case Failed():
                 return ()
-            case PromptProgress() | Evaluated():
+            case PromptProgress() | PromptEvaluated():
                 return self._prompt(event) if self._asked.progress else ()
             case _:
                 return self._beside(event) if self._asked.events else ()
@@ -519,7 +511,7 @@ class ResponseAnswer:
             self._content(ReasoningDelta(text=answered.reasoning))
         if answered.text:
             tokens = of_content(answered.logprobs, answered.text)
-            self._content(Text(text=answered.text, logprobs=tokens))
+            self._say(answered.text, tokens)
         for index, call in enumerate(answered.calls):
             delta = CallDelta(index=index, id=call.id, name=call.name, arguments=call.arguments)
             self._content(delta)
@@ -528,10 +520,10 @@ class ResponseAnswer:
         response = self._ended(answered.finished)
         return response | ({"clawd": told} if told is not None else {})
 
-    def _content(self, event: Text | ReasoningDelta | CallDelta) -> list[_Told]:
+    def _content(self, event: TextDelta | ReasoningDelta | CallDelta) -> list[_Told]:
         match event:
-            case Text():
-                return self._say(event.text, event.logprobs)
+            case TextDelta():
+                return self._say(event.text, logprobs_of(event))
             case ReasoningDelta():
                 return self._think(event.text)
             case CallDelta():
@@ -611,12 +603,12 @@ class ResponseAnswer:
         response = self._ended(finished)
         yield self._event(f"response.{response['status']}", {"response": response})
 
-    def _prompt(self, event: PromptProgress | Evaluated) -> Iterable[bytes]:
+    def _prompt(self, event: PromptProgress | PromptEvaluated) -> Iterable[bytes]:
         told = self._progress
-        steps = told.finish(event) if isinstance(event, Evaluated) else told.take(event)
+        steps = told.finish(event) if isinstance(event, PromptEvaluated) else told.take(event)
         for step in steps:
             yield from self._beside(step)
-        if isinstance(event, Evaluated):
+        if isinstance(event, PromptEvaluated):
             yield from self._beside(event)
 
     def _beside(self, event: GatewayEvent) -> Iterable[bytes]:
@@ -670,7 +662,7 @@ def _status(finished: Finished) -> str:
     return "incomplete" if finished.reason == "length" else "completed"
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: HopUsage) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens},

@@ -11,8 +11,17 @@ import msgspec
 from clawd import __version__
 from clawd.channels.http.errors import body_of, status_of
 from clawd.channels.http.model_api import Answered
-from clawd.providers.base import Evaluated, Finished, LikelyToken, TokenLogprob, Usage
-from clawd.wire.events import Notice, PromptProgress, ToolFinished, ToolRequested
+from clawd.engine.protocol import TokenLogprob, TopLogprob
+from clawd.providers.base import Finished, ScoredText
+from clawd.wire.events import (
+    HopUsage,
+    Notice,
+    PromptEvaluated,
+    PromptProgress,
+    TextDelta,
+    ToolFinished,
+    ToolRequested,
+)
 
 STREAM_TYPE = "text/event-stream"
 PING = b":\n\n"
@@ -68,7 +77,7 @@ def beside(conversation_id: str, answered: Answered) -> dict[str, Any] | None:
     return told | {"tool_calls": list(calls.values()), "notices": notices}
 
 
-def usage_value(usages: Sequence[Usage], *, choices: int) -> dict[str, Any]:
+def usage_value(usages: Sequence[HopUsage], *, choices: int) -> dict[str, Any]:
     """Return the tokens of a chat or completion, of all its choices together.
 
     Args:
@@ -86,9 +95,9 @@ def usage_value(usages: Sequence[Usage], *, choices: int) -> dict[str, Any]:
     }
 
 
-def timings_value(evaluated: Evaluated | None, finished: Finished) -> dict[str, Any] | None:
+def timings_value(evaluated: PromptEvaluated | None, finished: Finished) -> dict[str, Any] | None:
     """Return how long prompt and answer took, as llama.cpp tells it; None where nobody knows."""
-    if evaluated is None and finished.tokens_per_s <= 0:
+    if evaluated is None and finished.usage.tokens_per_s <= 0:
         return None
     usage = finished.usage
     told: dict[str, Any] = {}
@@ -96,12 +105,17 @@ def timings_value(evaluated: Evaluated | None, finished: Finished) -> dict[str, 
         count = max(0, evaluated.tokens - evaluated.cached)
         told |= {"cache_n": evaluated.cached}
         told |= _pace("prompt", count, evaluated.elapsed_ms)
-    if finished.tokens_per_s > 0:
-        elapsed_ms = usage.completion_tokens / finished.tokens_per_s * 1000
+    if finished.usage.tokens_per_s > 0:
+        elapsed_ms = usage.completion_tokens / finished.usage.tokens_per_s * 1000
         told |= _pace("predicted", usage.completion_tokens, elapsed_ms)
     if usage.drafted_tokens:
         told |= {"draft_n": usage.drafted_tokens, "draft_n_accepted": usage.accepted_tokens}
     return told
+
+
+def logprobs_of(text: TextDelta) -> tuple[TokenLogprob, ...]:
+    """Return the tokens that came with a text."""
+    return text.logprobs if isinstance(text, ScoredText) else ()
 
 
 def logprob_value(token: TokenLogprob) -> dict[str, Any]:
@@ -134,7 +148,7 @@ def of_content(tokens: tuple[TokenLogprob, ...], text: str) -> tuple[TokenLogpro
     )
 
 
-def _likely(token: TokenLogprob | LikelyToken) -> dict[str, Any]:
+def _likely(token: TopLogprob) -> dict[str, Any]:
     # Certainty of nought is told as a number that JSON has.
     logprob = min(0.0, max(-1e4, token.logprob))
     return {"token": token.text, "logprob": logprob, "bytes": list(token.piece)}
@@ -172,7 +186,7 @@ class ProgressTold:
             self._last = told[-1]
         return told
 
-    def finish(self, event: Evaluated) -> list[PromptProgress]:
+    def finish(self, event: PromptEvaluated) -> list[PromptProgress]:
         """Return the steps that are missing up to the whole prompt; the next begins anew."""
         whole = PromptProgress(processed=event.tokens, cached=event.cached, total=event.tokens)
         told = self.take(whole)

@@ -7,8 +7,8 @@ from hypothesis import given
 from clawd.channels.http.anthropic import MessagesAnswer
 from clawd.channels.http.model_api import GatewayEvent
 from clawd.errors import ContextFullError
-from clawd.providers.base import CallDelta, Failed, Finished, Text
-from clawd.wire.events import ReasoningDelta, ToolFinished, ToolRequested
+from clawd.providers.base import CallDelta, Failed, Finished
+from clawd.wire.events import ReasoningDelta, TextDelta, ToolFinished, ToolRequested
 from tests.channels.http.answers import CUTS, Named, answers, folded
 from tests.channels.http.anthropic.reading import message_of
 from tests.channels.http.told import EVALUATED, finished, reread_sse
@@ -54,8 +54,8 @@ def test_a_stream_is_just_these_events() -> None:
     events: list[GatewayEvent] = [
         EVALUATED,
         ReasoningDelta(text="hm"),
-        Text(text="He"),
-        Text(text="llo"),
+        TextDelta(text="He"),
+        TextDelta(text="llo"),
         CallDelta(index=0, id="call_1", name="look"),
         CallDelta(index=0, arguments='{"at":'),
         CallDelta(index=0, arguments="1}"),
@@ -126,20 +126,20 @@ def test_why_an_answer_ended_is_told_in_the_words_of_the_dialect() -> None:
         return streamed_one["stop_reason"], streamed_one["stop_sequence"]
 
     call = CallDelta(index=0, id="c", name="now", arguments="{}")
-    assert reason(Text(text="a"), finished("stop")) == ("end_turn", None)
-    assert reason(Text(text="a"), finished("length")) == ("max_tokens", None)
+    assert reason(TextDelta(text="a"), finished("stop")) == ("end_turn", None)
+    assert reason(TextDelta(text="a"), finished("length")) == ("max_tokens", None)
     assert reason(call, finished("tool_calls")) == ("tool_use", None)
     assert reason(call, finished("stop")) == ("tool_use", None)
     assert reason(call, finished("length")) == ("max_tokens", None)
     at = Finished(reason="stop", stopped_by="END")
-    assert reason(Text(text="a"), at) == ("stop_sequence", "END")
+    assert reason(TextDelta(text="a"), at) == ("stop_sequence", "END")
 
 
 def test_thoughts_are_left_out_where_nobody_wants_them() -> None:
     events: list[GatewayEvent] = [
         EVALUATED,
         ReasoningDelta(text="hm"),
-        Text(text="yes"),
+        TextDelta(text="yes"),
         finished(),
     ]
     for message in (
@@ -150,7 +150,7 @@ def test_thoughts_are_left_out_where_nobody_wants_them() -> None:
 
 
 def test_without_a_count_the_start_tells_an_estimate_and_the_end_the_count() -> None:
-    told = reread_sse(streamed([Text(text="a"), finished()], estimate=40))
+    told = reread_sse(streamed([TextDelta(text="a"), finished()], estimate=40))
     assert told[0][1]["message"]["usage"]["input_tokens"] == 40
     assert told[-2][1]["usage"]["input_tokens"] == 18
 
@@ -160,7 +160,7 @@ def test_what_clawd_does_by_itself_is_shown_to_those_alone_who_ask() -> None:
     done = ToolFinished(
         call_id="1", tool="time", status="allowed", output="noon", receipt_id="r", duration_ms=3
     )
-    events: list[GatewayEvent] = [EVALUATED, call, done, Text(text="noon"), finished()]
+    events: list[GatewayEvent] = [EVALUATED, call, done, TextDelta(text="noon"), finished()]
     silent = reread_sse(streamed(events))
     assert all("clawd" not in name for name, _ in silent)
     told = reread_sse(streamed(events, shows_events=True))

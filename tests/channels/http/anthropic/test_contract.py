@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from clawd.errors import ContextFullError, ProviderError
-from clawd.providers.base import CallDelta, Failed, Message, Text
-from clawd.wire.events import PromptProgress, ReasoningDelta
+from clawd.providers.base import CallDelta, Failed, Message
+from clawd.wire.events import PromptProgress, ReasoningDelta, TextDelta
 from tests.channels.http.anthropic.claude_code import HEADERS, QUERY, first_request, second_request
 from tests.channels.http.anthropic.reading import message_of
 from tests.channels.http.rig import served
@@ -19,7 +19,13 @@ CALL = (
     CallDelta(index=0, arguments='{"path": "a b'),
     CallDelta(index=0, arguments='"}'),
 )
-ANSWER = (EVALUATED, ReasoningDelta(text="hm"), Text(text="Grüße "), Text(text="🙂"), finished())
+ANSWER = (
+    EVALUATED,
+    ReasoningDelta(text="hm"),
+    TextDelta(text="Grüße "),
+    TextDelta(text="🙂"),
+    finished(),
+)
 HI = {"role": "user", "content": "hi"}
 
 
@@ -150,7 +156,7 @@ async def test_an_error_before_the_first_event_is_a_status_also_of_a_stream(tmp_
 
 async def test_a_later_error_is_an_event_and_ends_the_stream(tmp_path: Path) -> None:
     error = ProviderError("it broke", kind="network")
-    told = Told(EVALUATED, Text(text="Good "), Failed(error=error, partial=True))
+    told = Told(EVALUATED, TextDelta(text="Good "), Failed(error=error, partial=True))
     async with served(tmp_path, generations=told) as door:
         answer = await raw(door.url, PATH, asked(stream=True))
     assert answer.status == 200
@@ -162,7 +168,7 @@ async def test_a_later_error_is_an_event_and_ends_the_stream(tmp_path: Path) -> 
 
 
 async def test_a_client_that_leaves_ends_the_work(tmp_path: Path) -> None:
-    told = Told(EVALUATED, Text(text="Good "), asyncio.Event())
+    told = Told(EVALUATED, TextDelta(text="Good "), asyncio.Event())
     async with served(tmp_path, generations=told) as door:
         async with door.session.post(door.url + PATH, json=asked(stream=True)) as response:
             await response.content.readuntil(b"\n\n")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from clawd.channels.http.model_api import GatewayEvent
 from clawd.channels.http.ollama.chat import Form, OllamaAnswer
 from clawd.errors import ProviderError
-from clawd.providers.base import CallDelta, Failed, Finished, Text
-from clawd.wire.events import PromptProgress, ReasoningDelta, ToolRequested
+from clawd.providers.base import CallDelta, Failed, Finished
+from clawd.wire.events import PromptProgress, ReasoningDelta, TextDelta, ToolRequested
 from tests.channels.http.answers import CUTS, Named, answers, folded
 from tests.channels.http.told import EVALUATED, finished, reread_lines
 
@@ -71,7 +71,7 @@ def test_a_stream_is_just_these_lines() -> None:
         PromptProgress(processed=1, cached=0, total=30),
         EVALUATED,
         ReasoningDelta(text="hm"),
-        Text(text="Good\u2028day"),
+        TextDelta(text="Good\u2028day"),
         CallDelta(index=0, id="call_1", name="look"),
         CallDelta(index=0, arguments='{"at": 1}'),
         finished("tool_calls"),
@@ -103,7 +103,11 @@ def test_a_stream_is_just_these_lines() -> None:
 
 
 def test_generate_has_text_and_thoughts_beside_each_other() -> None:
-    events: list[GatewayEvent] = [ReasoningDelta(text="hm"), Text(text="yes"), finished("length")]
+    events: list[GatewayEvent] = [
+        ReasoningDelta(text="hm"),
+        TextDelta(text="yes"),
+        finished("length"),
+    ]
     value = whole("generate", events)
     assert (value["response"], value["thinking"]) == ("yes", "hm")
     assert (value["done"], value["done_reason"]) == (True, "length")
@@ -111,14 +115,14 @@ def test_generate_has_text_and_thoughts_beside_each_other() -> None:
 
 
 def test_thoughts_are_left_out_where_nobody_wants_them() -> None:
-    events: list[GatewayEvent] = [ReasoningDelta(text="hm"), Text(text="yes"), finished()]
+    events: list[GatewayEvent] = [ReasoningDelta(text="hm"), TextDelta(text="yes"), finished()]
     for form in ("chat", "generate"):
         assert b"hm" not in streamed(form, events, shows_thoughts=False)
         assert "hm" not in str(whole(form, events, shows_thoughts=False))
 
 
 def test_durations_are_whole_numbers_also_where_nobody_tells_any() -> None:
-    value = whole("chat", [Text(text="a"), Finished(reason="stop")])
+    value = whole("chat", [TextDelta(text="a"), Finished(reason="stop")])
     for name in (*TIMES, "prompt_eval_duration", "eval_duration", "eval_count"):
         assert isinstance(value[name], int), name
         assert value[name] >= 0
@@ -126,7 +130,7 @@ def test_durations_are_whole_numbers_also_where_nobody_tells_any() -> None:
 
 def test_what_clawd_does_by_itself_is_no_line_of_the_answer() -> None:
     call = ToolRequested(call_id="1", tool="time", arguments="{}")
-    events: list[GatewayEvent] = [EVALUATED, call, Text(text="noon"), finished()]
+    events: list[GatewayEvent] = [EVALUATED, call, TextDelta(text="noon"), finished()]
     assert [line["message"]["content"] for line in reread_lines(streamed("chat", events))] == [
         "noon",
         "",

@@ -6,12 +6,18 @@ from typing import Any
 
 from clawd import __version__
 from clawd.errors import ContextFullError, ProviderError
-from clawd.providers.base import CallDelta, Failed, Message, Text
-from clawd.wire.events import ReasoningDelta
+from clawd.providers.base import CallDelta, Failed, Message
+from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.channels.http.rig import served
 from tests.channels.http.told import EVALUATED, Told, finished, raw, reread_lines
 
-ANSWER = (EVALUATED, ReasoningDelta(text="hm"), Text(text="Grüße "), Text(text="🙂"), finished())
+ANSWER = (
+    EVALUATED,
+    ReasoningDelta(text="hm"),
+    TextDelta(text="Grüße "),
+    TextDelta(text="🙂"),
+    finished(),
+)
 CALL = (
     CallDelta(index=0, id="call_9", name="look"),
     CallDelta(index=0, arguments='{"at": "a'),
@@ -97,14 +103,14 @@ async def test_errors_are_a_status_at_first_and_a_line_later(tmp_path: Path) -> 
         answer = await raw(door.url, "/api/chat", asked())
     assert (answer.status, answer.json()) == (400, {"error": "too much"})
     broken = Failed(error=ProviderError("it broke", kind="network"), partial=True)
-    async with served(tmp_path, generations=Told(EVALUATED, Text(text="He"), broken)) as door:
+    async with served(tmp_path, generations=Told(EVALUATED, TextDelta(text="He"), broken)) as door:
         answer = await raw(door.url, "/api/chat", asked())
     assert answer.status == 200
     assert reread_lines(answer.body)[-1] == {"error": "it broke"}
 
 
 async def test_a_client_that_leaves_ends_the_work(tmp_path: Path) -> None:
-    told = Told(EVALUATED, Text(text="Good "), asyncio.Event())
+    told = Told(EVALUATED, TextDelta(text="Good "), asyncio.Event())
     async with served(tmp_path, generations=told) as door:
         async with door.session.post(door.url + "/api/chat", json=asked()) as response:
             await response.content.readuntil(b"\n")

@@ -13,17 +13,18 @@ from aiohttp import web
 from clawd.channels.http.app import CALLER, Gateway, Handler, make_app
 from clawd.channels.http.model_api import Caller, GatewayEvent, Generation, ModelRequest
 from clawd.channels.http.openai import chat, completions, responses
-from clawd.providers.base import Finished, Text, Usage
+from clawd.providers.base import Finished
 from clawd.providers.scripted import ScriptedProvider
 from clawd.runtime.settings import RuntimeSettings
+from clawd.wire.events import HopUsage, TextDelta
 from clawd.wire.models import ModelList, ProviderLine
 from tests.channels.http.rig import EVERYTHING, LIMIT_S
 from tests.support.inprocess import OWNER
 
 ROUTES = [*chat.ROUTES, *completions.ROUTES, *responses.ROUTES]
-USAGE = Usage(prompt_tokens=11, cached_tokens=4, completion_tokens=3)
+USAGE = HopUsage(prompt_tokens=11, cached_tokens=4, completion_tokens=3)
 DONE = Finished(reason="stop", usage=USAGE)
-HELLO: tuple[GatewayEvent, ...] = (Text(text="He"), Text(text="llo"), DONE)
+HELLO: tuple[GatewayEvent, ...] = (TextDelta(text="He"), TextDelta(text="llo"), DONE)
 
 
 class Fixed:

@@ -3,28 +3,30 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from clawd import __version__
 from clawd.channels.http.model_api import GatewayEvent
+from clawd.engine.protocol import TokenLogprob, TopLogprob
 from clawd.errors import BusyError, ContextFullError, ProviderError
-from clawd.providers.base import (
-    CallDelta,
-    Evaluated,
-    Failed,
-    Finished,
-    LikelyToken,
-    Text,
-    TokenLogprob,
-    Usage,
+from clawd.providers.base import CallDelta, Failed, Finished, ScoredText
+from clawd.wire.events import (
+    HopUsage,
+    Notice,
+    PromptEvaluated,
+    PromptProgress,
+    ReasoningDelta,
+    TextDelta,
+    ToolFinished,
+    ToolRequested,
 )
-from clawd.wire.events import Notice, PromptProgress, ReasoningDelta, ToolFinished, ToolRequested
 from tests.channels.http.openai.recorded import OPENCODE_FIRST, WEATHER
 from tests.channels.http.openai.rig import DONE, HELLO, USAGE, Answer, door
 from tests.support.rows import each_row
 
 CALLING: tuple[GatewayEvent, ...] = (
-    Text(text="Let me see."),
+    TextDelta(text="Let me see."),
     CallDelta(index=0, id="call_x", name="get_weather"),
     CallDelta(index=0, arguments='{"ci'),
     CallDelta(index=0, arguments='ty":"Zürich"}'),
@@ -47,8 +49,8 @@ SIDE: tuple[GatewayEvent, ...] = (
 
 
 def token(text: str, logprob: float = -0.5) -> TokenLogprob:
-    likely = LikelyToken(text="x", piece=b"x", logprob=-1.0)
-    return TokenLogprob(text=text, piece=text.encode(), logprob=logprob, top=(likely,))
+    likely = TopLogprob(token=0, piece=b"x", logprob=-1.0)
+    return TokenLogprob(token=0, piece=text.encode(), logprob=logprob, top=(likely,))
 
 
 def deltas(answer: Answer, index: int = 0) -> list[dict[str, Any]]:
@@ -196,9 +198,9 @@ async def test_log_probabilities_join_to_the_content(by_text: bool, stream: bool
     he, llo = token("He"), token("llo", float("-inf"))
     markers = (token("<think>"), token("x"), token("</think>"))
     texts = (
-        (Text(text="He", logprobs=(he,)), Text(text="llo", logprobs=(llo,)))
+        (ScoredText(text="He", logprobs=(he,)), ScoredText(text="llo", logprobs=(llo,)))
         if by_text
-        else (Text(text="He"), Text(text="llo"))
+        else (TextDelta(text="He"), TextDelta(text="llo"))
     )
     end = Finished(reason="stop", usage=USAGE, logprobs=(*markers, he, llo, token("<end>")))
     async with door((*texts, end)) as at:
@@ -217,7 +219,7 @@ async def test_log_probabilities_join_to_the_content(by_text: bool, stream: bool
 
 
 async def test_several_choices_have_their_indexes_and_one_usage() -> None:
-    other = (Text(text="Bye"), Finished(reason="length", usage=USAGE))
+    other = (TextDelta(text="Bye"), Finished(reason="length", usage=USAGE))
     async with door(HELLO, other) as at:
         told = (await at.chat({"n": 2, "seed": 5})).json()
         assert [each.sampling.seed for each in at.generations.asked] == [5, 6]
@@ -256,8 +258,10 @@ async def test_one_choice_that_fails_ends_all_of_them() -> None:
 
 
 async def test_timings_are_told_as_llama_cpp_tells_them() -> None:
-    evaluated = Evaluated(tokens=11, cached=4, elapsed_ms=70.0, context_used=11, context_size=100)
-    end = Finished(reason="stop", usage=USAGE, tokens_per_s=30.0)
+    evaluated = PromptEvaluated(
+        tokens=11, cached=4, elapsed_ms=70.0, context_used=11, context_size=100
+    )
+    end = Finished(reason="stop", usage=msgspec.structs.replace(USAGE, tokens_per_s=30.0))
     expected = {
         "cache_n": 4,
         "prompt_n": 7,
@@ -269,7 +273,7 @@ async def test_timings_are_told_as_llama_cpp_tells_them() -> None:
         "predicted_per_token_ms": pytest.approx(100 / 3),
         "predicted_per_second": pytest.approx(30.0),
     }
-    async with door((evaluated, Text(text="a"), end)) as at:
+    async with door((evaluated, TextDelta(text="a"), end)) as at:
         assert (await at.chat({})).json()["timings"] == expected
         *others, last = (await at.chat({"stream": True})).data()
     assert last["timings"] == expected
@@ -280,7 +284,7 @@ async def test_prompt_progress_goes_from_the_cache_to_the_whole_in_llama_cpps_wo
     events = (
         PromptProgress(processed=40, cached=10, total=100),
         PromptProgress(processed=80, cached=10, total=100),
-        Evaluated(tokens=100, cached=10, elapsed_ms=5, context_used=100, context_size=200),
+        PromptEvaluated(tokens=100, cached=10, elapsed_ms=5, context_used=100, context_size=200),
         *HELLO,
     )
     async with door(events) as at:
@@ -346,7 +350,10 @@ async def test_a_failure_before_the_answer_is_a_status(stream: bool) -> None:
 
 
 async def test_a_failure_in_the_middle_is_an_error_event_and_then_the_end() -> None:
-    broken = (Text(text="He"), Failed(error=ProviderError("gone", kind="network"), partial=True))
+    broken = (
+        TextDelta(text="He"),
+        Failed(error=ProviderError("gone", kind="network"), partial=True),
+    )
     async with door(broken) as at:
         answer = await at.chat({"stream": True})
         assert at.generations.opened[0].is_closed
@@ -360,7 +367,7 @@ async def test_a_failure_in_the_middle_is_an_error_event_and_then_the_end() -> N
 
 async def test_text_that_splits_lines_by_unicodes_rules_keeps_its_event_whole() -> None:
     text = "a\u2028b\u2029c\x85d\x0be\x1cf\r\ng"
-    async with door((Text(text=text), DONE)) as at:
+    async with door((TextDelta(text=text), DONE)) as at:
         answer = await at.chat({"stream": True})
     assert said(answer) == text
     for line in answer.body.decode().splitlines():
@@ -393,5 +400,5 @@ async def test_the_path_without_its_version_is_the_same() -> None:
 
 
 async def test_usage_of_nothing_is_still_told() -> None:
-    async with door((Text(text="a"), Finished(reason="stop", usage=Usage()))) as at:
+    async with door((TextDelta(text="a"), Finished(reason="stop", usage=HopUsage()))) as at:
         assert (await at.chat({})).json()["usage"]["total_tokens"] == 0

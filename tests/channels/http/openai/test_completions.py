@@ -3,9 +3,10 @@
 from typing import Any
 
 from clawd import __version__
+from clawd.engine.protocol import TokenLogprob
 from clawd.errors import ProviderError
-from clawd.providers.base import Failed, Finished, Sampling, Text, TokenLogprob
-from clawd.wire.events import PromptProgress
+from clawd.providers.base import Failed, Finished, Sampling, ScoredText
+from clawd.wire.events import PromptProgress, TextDelta
 from tests.channels.http.openai.rig import HELLO, USAGE, Answer, Door, door
 from tests.support.rows import each_row
 
@@ -98,11 +99,11 @@ async def test_each_prompt_is_counted_once_however_many_choices_it_has(stream: b
 @each_row("stream", [False, True])
 async def test_log_probabilities_have_the_old_form(stream: bool) -> None:
     tokens = (
-        TokenLogprob(text="Hé", piece="Hé".encode(), logprob=-0.25),
-        TokenLogprob(text="llo", piece=b"llo", logprob=float("-inf")),
+        TokenLogprob(token=0, piece="Hé".encode(), logprob=-0.25),
+        TokenLogprob(token=0, piece=b"llo", logprob=float("-inf")),
     )
     end = Finished(reason="length", usage=USAGE, logprobs=tokens)
-    async with door((Text(text="Hé"), Text(text="llo"), end)) as at:
+    async with door((TextDelta(text="Hé"), TextDelta(text="llo"), end)) as at:
         answer = await complete(at, logprobs=0, stream=stream)
         assert (at.asked.sampling.logprobs, at.asked.sampling.top_logprobs) == (True, 0)
     choices = (
@@ -121,9 +122,9 @@ async def test_log_probabilities_have_the_old_form(stream: bool) -> None:
 
 
 async def test_offsets_of_tokens_go_on_from_piece_to_piece() -> None:
-    def piece(text: str) -> Text:
-        token = TokenLogprob(text=text, piece=text.encode(), logprob=-1.0)
-        return Text(text=text, logprobs=(token,))
+    def piece(text: str) -> TextDelta:
+        token = TokenLogprob(token=0, piece=text.encode(), logprob=-1.0)
+        return ScoredText(text=text, logprobs=(token,))
 
     async with door((piece("ab"), piece("c"), HELLO[-1])) as at:
         chunks = (await complete(at, logprobs=1, stream=True)).data()
@@ -145,7 +146,10 @@ async def test_progress_is_told_in_llama_cpps_words() -> None:
 
 
 async def test_a_failure_in_the_middle_is_an_error_event_and_then_the_end() -> None:
-    broken = (Text(text="He"), Failed(error=ProviderError("gone", kind="network"), partial=True))
+    broken = (
+        TextDelta(text="He"),
+        Failed(error=ProviderError("gone", kind="network"), partial=True),
+    )
     async with door(broken) as at:
         answer = await complete(at, stream=True)
         whole = await complete(at)

@@ -4,20 +4,10 @@ import json
 from typing import Any
 
 from clawd.channels.http.model_api import GatewayEvent
+from clawd.engine.protocol import TokenLogprob, TopLogprob
 from clawd.errors import ContextFullError, ProviderError
-from clawd.providers.base import (
-    CallDelta,
-    Evaluated,
-    Failed,
-    Finished,
-    LikelyToken,
-    Message,
-    Sampling,
-    Text,
-    TokenLogprob,
-    ToolCall,
-)
-from clawd.wire.events import ReasoningDelta, ToolRequested
+from clawd.providers.base import CallDelta, Failed, Finished, Message, Sampling, ToolCall
+from clawd.wire.events import PromptEvaluated, ReasoningDelta, TextDelta, ToolRequested
 from tests.channels.http.openai.recorded import CODEX_FIRST, CODEX_SECOND, WEATHER
 from tests.channels.http.openai.rig import DONE, HELLO, USAGE, Answer, Door, door
 from tests.support.rows import each_row
@@ -26,8 +16,8 @@ FLAT = {"type": "function", **WEATHER["function"]}
 EVERYTHING: tuple[GatewayEvent, ...] = (
     ReasoningDelta(text="I "),
     ReasoningDelta(text="think."),
-    Text(text="Let me "),
-    Text(text="see."),
+    TextDelta(text="Let me "),
+    TextDelta(text="see."),
     CallDelta(index=0, id="call_x", name="get_weather"),
     CallDelta(index=0, arguments='{"city":'),
     CallDelta(index=0, arguments='"Oslo"}'),
@@ -285,7 +275,7 @@ async def test_reasoning_is_a_summary_for_who_asks_for_one() -> None:
 @each_row("stream", [False, True])
 async def test_an_answer_that_was_cut_is_incomplete(stream: bool) -> None:
     cut = (
-        Text(text="He"),
+        TextDelta(text="He"),
         CallDelta(index=0, id="c", name="f", arguments='{"a'),
         Finished(reason="length", usage=USAGE),
     )
@@ -308,8 +298,8 @@ async def test_an_answer_of_nothing_is_an_empty_message(stream: bool) -> None:
 
 @each_row("stream", [False, True])
 async def test_log_probabilities_come_where_they_are_included(stream: bool) -> None:
-    likely = LikelyToken(text="H", piece=b"H", logprob=-1.0)
-    token = TokenLogprob(text="Hello", piece=b"Hello", logprob=-0.5, top=(likely,))
+    likely = TopLogprob(token=0, piece=b"H", logprob=-1.0)
+    token = TokenLogprob(token=0, piece=b"Hello", logprob=-0.5, top=(likely,))
     end = Finished(reason="stop", usage=USAGE, logprobs=(token,))
     async with door((*HELLO[:-1], end)) as at:
         include = ["message.output_text.logprobs"]
@@ -329,7 +319,10 @@ async def test_a_failure_before_the_answer_is_a_status(stream: bool) -> None:
 
 
 async def test_a_failure_in_the_middle_is_an_error_and_a_failed_response() -> None:
-    broken = (Text(text="He"), Failed(error=ProviderError("gone", kind="network"), partial=True))
+    broken = (
+        TextDelta(text="He"),
+        Failed(error=ProviderError("gone", kind="network"), partial=True),
+    )
     async with door(broken) as at:
         answer = await respond(at, stream=True)
     (error,) = named(answer, "error")
@@ -342,7 +335,7 @@ async def test_a_failure_in_the_middle_is_an_error_and_a_failed_response() -> No
 
 async def test_what_clawd_does_beside_the_answer_is_told_only_to_who_asks() -> None:
     events = (
-        Evaluated(tokens=9, cached=2, elapsed_ms=1, context_used=9, context_size=99),
+        PromptEvaluated(tokens=9, cached=2, elapsed_ms=1, context_used=9, context_size=99),
         ToolRequested(call_id="c", tool="time", arguments="{}"),
         *HELLO,
     )

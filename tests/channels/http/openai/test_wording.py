@@ -6,15 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.channels.http.openai.wording import of_content, sse
-from clawd.providers.base import TokenLogprob
+from clawd.engine.protocol import TokenLogprob
 from tests.support.rows import each_row
 
 
 def tokens(*pieces: bytes) -> tuple[TokenLogprob, ...]:
-    return tuple(
-        TokenLogprob(text=piece.decode(errors="replace"), piece=piece, logprob=-1.0)
-        for piece in pieces
-    )
+    return tuple(TokenLogprob(token=0, piece=piece, logprob=-1.0) for piece in pieces)
 
 
 @each_row(
