@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from clawd.engine.call_frame import CallFrame
-from clawd.engine.protocol import Grammar, ModelConfig, Sampling
+from clawd.engine.protocol import CallFrame, Grammar, ModelConfig, Sampling
 from clawd.providers.base import CallDelta
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import detect, habits_of

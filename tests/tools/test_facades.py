@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawd.engine.call_frame import CallFrame, json_call
-from clawd.engine.protocol import Grammar
+from clawd.engine.protocol import CallFrame, Grammar, json_call
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.security.policy import Deny, PolicySettings

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from clawd.engine.call_frame import CallFrame
+from clawd.engine.protocol import CallFrame
 from clawd.providers.base import CallDelta
 from clawd.wire.events import ReasoningDelta, TextDelta, ToolDraft
 

@@ -49,7 +49,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm, json_call, json_list
+from clawd.engine.protocol import CallFrame, ParameterForm, StringForm, json_call, json_list
 from clawd.providers.toolcalls.base import THINK, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.literals import Arguments
 from clawd.providers.toolcalls.pull_parser import (

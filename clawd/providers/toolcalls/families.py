@@ -6,7 +6,7 @@ The order is that in which they are asked; the last one is for whatever no famil
 from collections.abc import Callable
 from typing import NamedTuple
 
-from clawd.engine.call_frame import HERMES, CallFrame, json_call, json_list
+from clawd.engine.protocol import HERMES, CallFrame, json_call, json_list
 from clawd.providers.toolcalls import dialects, forms, framed, harmony, xml_calls
 from clawd.providers.toolcalls.base import (
     THINK,

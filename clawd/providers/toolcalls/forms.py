@@ -49,14 +49,7 @@ import json
 import re
 from functools import partial
 
-from clawd.engine.call_frame import (
-    HERMES,
-    CallFrame,
-    ParameterForm,
-    StringForm,
-    json_call,
-    json_list,
-)
+from clawd.engine.protocol import HERMES, CallFrame, ParameterForm, StringForm, json_call, json_list
 from clawd.providers.toolcalls.base import (
     THINK,
     ParsedCall,

@@ -20,7 +20,7 @@ import re
 from functools import partial
 from typing import Any
 
-from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
+from clawd.engine.protocol import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.base import (
     THINK,
     ParsedCall,

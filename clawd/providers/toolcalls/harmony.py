@@ -13,7 +13,7 @@ the answer begins within a header.
 import re
 from enum import Enum, auto
 
-from clawd.engine.call_frame import CallFrame
+from clawd.engine.protocol import CallFrame
 from clawd.providers.toolcalls.base import (
     ParsedDelta,
     ParserOptions,

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.engine.call_frame import ParameterForm
+from clawd.engine.protocol import ParameterForm
 from clawd.providers.toolcalls.base import ParsedCall, ParserOptions
 from clawd.providers.toolcalls.pull_parser import decode
 

@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
+from clawd.engine.protocol import CallFrame, ParameterForm, StringForm
 from clawd.providers.toolcalls.base import ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.literals import Arguments
 from clawd.providers.toolcalls.pull_parser import (

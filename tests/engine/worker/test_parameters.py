@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from clawd.engine.call_frame import ParameterForm, StringForm
+from clawd.engine.protocol import ParameterForm, StringForm
 from clawd.engine.worker.lark import Rules
 from clawd.engine.worker.parameters import arguments_rule
 from clawd.engine.worker.schema import SchemaError

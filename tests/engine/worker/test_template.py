@@ -6,8 +6,7 @@ import resource
 import msgspec
 import pytest
 
-from clawd.engine.call_frame import CallFrame, ParameterForm, StringForm
-from clawd.engine.protocol import ChatCall, ChatMessage
+from clawd.engine.protocol import CallFrame, ChatCall, ChatMessage, ParameterForm, StringForm
 from clawd.engine.worker.template import MAX_EXTRA_BYTES, ChatTemplate, RenderInput
 from tests.support.rows import each_row
 
