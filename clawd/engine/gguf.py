@@ -7,6 +7,7 @@ bounded by what is there to be read.
 """
 
 import os
+import re
 import struct
 from pathlib import Path
 from typing import IO, Any
@@ -33,6 +34,9 @@ QUANTIZATIONS = {
     23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M",
     30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE",
 }  # fmt: skip
+
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
+"""Ends the stem of a part: its number, and how many there are."""
 
 
 class GgufHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +69,16 @@ def read_head(path: Path) -> GgufHead:
             return _Reader(file).head()
     except (OSError, ValueError, struct.error) as error:
         raise ModelLoadError(f"{path} is no whole GGUF file: {error}") from error
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return all files of the model of which this is the only one, or one part."""
+    shard = SHARD.search(path.stem)
+    if shard is None:
+        return [path]
+    stem, count = path.stem[: shard.start()], int(shard[2])
+    names = (f"{stem}-{number:05}-of-{shard[2]}{path.suffix}" for number in range(1, count + 1))
+    return [path.with_name(name) for name in names]
 
 
 class _Reader:

@@ -13,7 +13,7 @@ from clawd.engine.assistant import (
     packaged_assistant,
 )
 from clawd.engine.embedded import embedded_model_path
-from clawd.engine.parts import SHARD, files_of
+from clawd.engine.gguf import SHARD, files_of
 from clawd.errors import ModelNotFoundError
 
 EMBEDDED = "embedded"

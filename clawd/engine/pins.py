@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from clawd.engine.parts import files_of
+from clawd.engine.gguf import files_of
 from clawd.errors import CancelledByUserError, ModelLoadError
 from clawd.wire.model_pins import MAX_BYTES, ModelPin, decode_pin, encode_pin, pin_of, seen
 

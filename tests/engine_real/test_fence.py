@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clawd.engine.parts import files_of
+from clawd.engine.gguf import files_of
 from clawd.engine.protocol import LoadFailed, LoraAdapter, ModelConfig, Sampling
 from tests.engine_real.conftest import TEMPLATE, StartWorker
 from tests.support.engine_worker import WorkerClient

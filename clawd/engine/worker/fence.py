@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from clawd.engine.parts import files_of
+from clawd.engine.gguf import files_of
 from clawd.engine.protocol import ModelConfig
 from clawd.kernel import landlock, seccomp
 from clawd.kernel.landlock import CHANGE, IOCTL_DEVICE, READ, WRITE

@@ -9,9 +9,8 @@ import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.engine.assistant import ASSISTANT, fact, packaged_assistant
-from clawd.engine.gguf import read_head
+from clawd.engine.gguf import files_of, read_head
 from clawd.engine.models import EMBEDDED, PROJECTOR, TOY_LIMIT, size_bytes
-from clawd.engine.parts import files_of
 from clawd.engine.pins import pin_state
 from clawd.engine.protocol import ModelConfig
 from clawd.engine.slot import ModelStatus

@@ -26,8 +26,7 @@ from clawd.channels.http.body import read_object
 from clawd.channels.http.catalogue import find, listed
 from clawd.channels.http.errors import message_of, nothing_starts
 from clawd.channels.http.ollama.chat import local_model_of, model_of
-from clawd.engine.gguf import GgufHead, read_head
-from clawd.engine.parts import files_of
+from clawd.engine.gguf import GgufHead, files_of, read_head
 from clawd.engine.protocol import ModelInfo
 from clawd.engine.slot import ModelStatus
 from clawd.errors import BusyError, ClawError, InvalidRequestError, ModelLoadError
