@@ -82,7 +82,6 @@ from clawd.service.limits import (
 )
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics, MetricsLog
-from clawd.service.preload import Preloader
 from clawd.service.receipts import Anchor, check_of, open_receipts, reopen_receipts
 from clawd.service.state import (
     LocalModels,
@@ -90,7 +89,7 @@ from clawd.service.state import (
     engine_of,
 )
 from clawd.service.toolset import Additions, Toolset
-from clawd.service.upkeep import MemoryKeeper
+from clawd.service.upkeep import MemoryKeeper, Preloader
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Tool
 from clawd.tools.call_hosts import ReachSettings
