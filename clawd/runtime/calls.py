@@ -10,7 +10,7 @@ import msgspec
 from clawd.errors import NotFoundError
 from clawd.runtime.approval_prompts import PersonAtDoor
 from clawd.runtime.conversation import ConversationBook
-from clawd.runtime.hub import Hub
+from clawd.runtime.hub import Broadcast, Hub
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.approvals import Attendance
 from clawd.security.policy import Allow, Ask, Deny
@@ -69,14 +69,15 @@ class Calls:
         Raises:
             ClawError: the workspace is not allowed, or the trail cannot be written.
         """
-        tell = self._hub.teller(
+        everybody = Broadcast(
+            self._hub,
             owner=principal.uid,
             conversation_id=visit.conversation_id,
             made_by=principal.key_id,
         )
 
         def both(event: Event) -> None:
-            tell(event)
+            everybody.emit(event)
             emit(event)
 
         there = visit.attendance if visit.interactive else None

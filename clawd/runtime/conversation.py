@@ -76,12 +76,15 @@ class LiveConversation:
         preamble: its system prompt, when one was made.
     """
 
-    def __init__(
-        self, record: Conversation, found: ModelView, tell: Callable[[Event], None] | None = None
-    ) -> None:
+    def __init__(self, record: Conversation, found: ModelView, hub: Hub | None = None) -> None:
         self.record = record
         self.context = Context()
-        self.broadcast = Broadcast(tell)
+        self.broadcast = Broadcast(
+            hub,
+            owner=record.owner,
+            conversation_id=record.id,
+            made_by=str(record.metadata.get(MADE_BY, "")),
+        )
         self.tell: Callable[[Event], None] = self.broadcast.emit
         self.attendance = Attendance()
         self.lock = asyncio.Lock()
@@ -187,7 +190,7 @@ class ConversationBook:
                 metadata=made_with(principal),
             )
         )
-        live = self._live_of(record, ModelView(messages=()))
+        live = LiveConversation(record, ModelView(messages=()), self.hub)
         self.opened += 1
         self._keep(live)
         _log.info("conversation started", extra={"conversation": record.id, "owner": record.owner})
@@ -206,7 +209,7 @@ class ConversationBook:
             live = self._live.get(record.id)
             if live is None:
                 found = await self._checkpoints.shown(record.id, owner=owner)
-                live = self._live_of(record, found)
+                live = LiveConversation(record, found, self.hub)
                 for source in record.metadata.get(TAINT, []):
                     self._taint.mark(record.id, source)
                 if self._modes is not None:
@@ -400,14 +403,6 @@ class ConversationBook:
             self._taint.forget(conversation_id)
             if self._modes is not None:
                 self._modes.forget(conversation_id)
-
-    def _live_of(self, record: Conversation, found: ModelView) -> LiveConversation:
-        tell = self.hub.teller(
-            owner=record.owner,
-            conversation_id=record.id,
-            made_by=str(record.metadata.get(MADE_BY, "")),
-        )
-        return LiveConversation(record, found, tell)
 
     def _keep(self, live: LiveConversation) -> None:
         self._live.pop(live.record.id, None)

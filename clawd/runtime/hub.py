@@ -146,12 +146,23 @@ class Broadcast:
     """Everybody who follows one conversation.
 
     Args:
-        tell: is given every event as well, followed or not; never blocks.
+        hub: is given every event as well, followed or not; None for none.
+        owner: whose conversation it is.
+        conversation_id: which.
+        made_by: id of the key of the HTTP gateway that it was made with; empty for none.
     """
 
-    def __init__(self, tell: Callable[[Event], None] | None = None) -> None:
+    def __init__(
+        self,
+        hub: "Hub | None" = None,
+        *,
+        owner: int = 0,
+        conversation_id: str = "",
+        made_by: str = "",
+    ) -> None:
         self._subscriptions: set[Subscription] = set()
-        self._tell = tell
+        self._hub = hub
+        self._owner, self._conversation_id, self._made_by = owner, conversation_id, made_by
 
     @property
     def is_followed(self) -> bool:
@@ -171,8 +182,15 @@ class Broadcast:
 
     def emit(self, event: Event) -> None:
         """Give the event to every subscription."""
-        if self._tell is not None:
-            self._tell(event)
+        if self._hub is not None:
+            self._hub.emit(
+                DaemonEvent(
+                    event=event,
+                    owner=self._owner,
+                    conversation_id=self._conversation_id,
+                    made_by=self._made_by,
+                )
+            )
         for subscription in tuple(self._subscriptions):
             subscription.put(event)
             if subscription.stalled:
@@ -285,19 +303,6 @@ class Hub:
                 subscription.put(told)
                 if subscription.stalled:
                     self._subscriptions.discard(subscription)
-
-    def teller(
-        self, *, owner: int, conversation_id: str = "", made_by: str = ""
-    ) -> Callable[[Event], None]:
-        """Return what tells the events of one conversation, or of calls outside of them."""
-
-        def tell(event: Event) -> None:
-            told = DaemonEvent(
-                event=event, owner=owner, conversation_id=conversation_id, made_by=made_by
-            )
-            self.emit(told)
-
-        return tell
 
 
 def _merge(first: DaemonEvent, second: DaemonEvent) -> DaemonEvent | None:

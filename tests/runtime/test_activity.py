@@ -6,7 +6,7 @@ from clawd.errors import ProviderError, WorkerDiedError
 from clawd.providers.base import Delta, Failed, Finished
 from clawd.receipts.record import Status
 from clawd.runtime.activity import Activity, DeltaMeter, ModelCounts, OpenTurns
-from clawd.runtime.hub import Hub
+from clawd.runtime.hub import Broadcast, Hub
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallOutcome, OutcomeKind
 from clawd.wire.events import (
@@ -47,7 +47,7 @@ def told(*events: tuple[str, Event]) -> Activity:
     hub, activity = Hub(), Activity()
     hub.add_listener(activity.note)
     for name, event in events:
-        hub.teller(owner=1, conversation_id=name)(event)
+        Broadcast(hub, owner=1, conversation_id=name).emit(event)
     return activity
 
 

@@ -180,8 +180,8 @@ async def taken(subscription: HubSubscription) -> list[DaemonEvent]:
 async def test_each_is_told_of_their_own_and_admins_of_all() -> None:
     hub = Hub()
     followers = [hub.subscribe(who) for who in (ADA, BOB, ADMIN)]
-    hub.teller(owner=1, conversation_id="a")(Notice(level="info", text="of ada"))
-    hub.teller(owner=2)(Notice(level="info", text="of bob"))
+    Broadcast(hub, owner=1, conversation_id="a").emit(Notice(level="info", text="of ada"))
+    Broadcast(hub, owner=2).emit(Notice(level="info", text="of bob"))
     hub.emit(DaemonEvent(event=EstopChanged(is_set=True)))
     told = [[(e.owner, e.conversation_id) for e in await taken(f)] for f in followers]
     assert told == [
@@ -194,7 +194,7 @@ async def test_each_is_told_of_their_own_and_admins_of_all() -> None:
 async def test_a_slow_reader_gets_all_text_merged_by_conversation() -> None:
     hub = Hub()
     slow = hub.subscribe(ADA, limit=2)
-    first, second = (hub.teller(owner=1, conversation_id=name) for name in "ab")
+    first, second = (Broadcast(hub, owner=1, conversation_id=name).emit for name in "ab")
     for tell, text in ((first, "1"), (first, "2"), (first, "3"), (second, "x"), (second, "y")):
         tell(TextDelta(text=text))
     told = [(e.conversation_id, e.event) for e in await taken(slow)]
