@@ -20,27 +20,22 @@ UNSAID = "(stopped)"
 
 
 class Context:
-    """The committed messages of one conversation, oldest first."""
+    """The committed messages of one conversation.
+
+    Attributes:
+        messages: they, oldest first.
+    """
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
-        self._messages = repair_orphans(messages)
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The committed messages."""
-        return self._messages
-
-    def begin(self) -> "Transaction":
-        """Start a transaction on what is committed now."""
-        return Transaction(self)
+        self.messages = repair_orphans(messages)
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Append complete messages."""
-        self._messages = (*self._messages, *messages)
+        self.messages = (*self.messages, *messages)
 
     def replace(self, messages: Sequence[Message]) -> None:
         """Put other messages in the place of all committed ones: a compression, or its undoing."""
-        self._messages = repair_orphans(messages)
+        self.messages = repair_orphans(messages)
 
 
 class Transaction:

@@ -21,7 +21,7 @@ from clawd.errors import (
     InvalidRequestError,
 )
 from clawd.memory.approvals import LapsedCall
-from clawd.providers.base import Message, ToolCall
+from clawd.providers.base import ToolCall
 from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.hub import Subscription
@@ -30,7 +30,7 @@ from clawd.runtime.message_rows import TokensRead, UserWords, to_rows
 from clawd.runtime.model_request import Emit, why
 from clawd.runtime.preparation import Preparation, PreparedTurn, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.turn import Turn, Turns
+from clawd.runtime.turn import Batch, Turn, Turns
 from clawd.runtime.turn_hooks import Care, TurnHooks
 from clawd.runtime.turn_plan import LateCall
 from clawd.security.approvals import Attendance, PendingApproval
@@ -416,15 +416,15 @@ class Inbox:
                 words.append(UserWords(text=text, speaker=prepared.words.speaker))
             return text
 
-        async def persist(messages: tuple[Message, ...], mark: str) -> None:
+        async def persist(batch: Batch) -> None:
             read = TokensRead(
                 provider=plan.provider.name(),
                 model=plan.model,
-                tokens=turn.known_tokens,
+                tokens=batch.known_tokens,
                 checkpoint=live.checkpoint_id,
                 fixed=plan.fixed,
             )
-            rows = to_rows(messages, words, read, mark, turn.take_unreadable(), turn.claims)
+            rows = to_rows(batch.messages, words, read, batch.mark, batch.unreadable, batch.claims)
             await self.book.store(live, ticket.turn_id, rows)
             live.note_stored(prepared.words, read)
             self._joined(joining, ticket, emit)

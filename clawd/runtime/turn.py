@@ -6,10 +6,11 @@ cancellation leaves the last complete round and nothing after it.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
 import msgspec
 
@@ -63,8 +64,25 @@ MAX_BESIDE = 4
 _log = logging.getLogger(__name__)
 _WHOLE = frozenset({"stop", "tool_calls"})  # why an answer ends that nothing cut
 
-Persist = Callable[[tuple[Message, ...], str], Awaitable[None]]
-"""Stores committed messages; the second argument marks them (`incomplete: …`) or is empty."""
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn stores at once: messages, and what is known beside them by now.
+
+    Attributes:
+        mark: marks messages that broke off (`incomplete: …`), or is empty.
+        known_tokens: how many tokens the next prompt begins with that the model has read.
+        unreadable: what could not be read as a call since the batch before.
+        claims: what the answer says was done, checked; empty until there is one.
+    """
+
+    messages: tuple[Message, ...]
+    mark: str
+    known_tokens: int
+    unreadable: tuple[str, ...]
+    claims: tuple[Claim, ...]
+
+
+Persist = Callable[[Batch], Coroutine[Any, Any, None]]
 
 
 class Turn:
@@ -88,7 +106,7 @@ class Turn:
         persist: Persist,
     ) -> None:
         self._plan = plan
-        self._transaction: Transaction = context.begin()
+        self._transaction = Transaction(context)
         self._dispatcher = dispatcher
         self._emit = emit
         self._persist = persist
@@ -113,22 +131,6 @@ class Turn:
         self._unreadable: list[str] = []
         self._unreadable_stored = 0
 
-    @property
-    def known_tokens(self) -> int:
-        """How many tokens the next prompt begins with that the model has read."""
-        return self._meter.known_tokens
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """What the answer says was done, checked; empty until there is one."""
-        return self._claims
-
-    def take_unreadable(self) -> tuple[str, ...]:
-        """Return what could not be read as a call since this was asked last."""
-        new = tuple(self._unreadable[self._unreadable_stored :])
-        self._unreadable_stored = len(self._unreadable)
-        return new
-
     def stop_generating(self) -> None:
         """End a running generation because of the emergency stop; running calls are dispatch's."""
         if self._hop is not None and not self._hop.done():
@@ -142,39 +144,37 @@ class Turn:
             ClawError: the provider failed, the trail could not be written, or the stop was set.
             CancelledError: it was cancelled; complete rounds are kept.
         """
-        try:
-            return await self._run()
-        finally:
-            self._ledger.close()
-
-    async def _run(self) -> TurnFinished:
-        limits = self._plan.limits
-        if limits.wall_clock_budget_s:
-            self._deadline = asyncio.get_running_loop().time() + limits.wall_clock_budget_s
-        allowed = limits.max_tool_rounds
-        await self._begin()
-        while True:
-            result = await self._next_hop()
-            if self._is_late:
-                return await self._give_up(result.text, "cap", self._time_is_up)
-            if not result.calls:
-                return await self._end(result)
-            if self._meter.usage.rounds >= allowed:
-                if not await self._goes_on(allowed):
-                    self._meter.forget_answer()  # its calls are dropped
-                    break
-                allowed += limits.max_tool_rounds
-            # What was said beside calls is kept with them.
-            reason = await self._round(result)
-            if self._parked is not None:
-                return await self._wait(self._parked)
-            if reason:
-                return await self._give_up("", "loop", reason)
-            if self._is_late:
-                return await self._give_up("", "cap", self._time_is_up)
-            await self._take_in()
-        reached = f"the limit of {allowed} tool rounds is reached ({limits.rounds_key})"
-        return await self._give_up(result.text, "cap", reached)
+        with contextlib.closing(self._ledger):
+            limits = self._plan.limits
+            budget_s, now = limits.wall_clock_budget_s, asyncio.get_running_loop().time()
+            self._deadline = now + budget_s if budget_s else None
+            allowed = limits.max_tool_rounds
+            if self._plan.late is None:
+                self._transaction.add(self._plan.message)
+            else:
+                await self._round(HopResult(text="", calls=(self._plan.late.call,)))
+            while True:
+                result = await self._next_hop()
+                if self._is_late:
+                    return await self._give_up(result.text, "cap", self._time_is_up)
+                if not result.calls:
+                    return await self._end(result)
+                if self._meter.usage.rounds >= allowed:
+                    if not await self._goes_on(allowed):
+                        self._meter.forget_answer()  # its calls are dropped
+                        break
+                    allowed += limits.max_tool_rounds
+                # What was said beside calls is kept with them.
+                reason = await self._round(result)
+                if self._parked is not None:
+                    return await self._wait(self._parked)
+                if reason:
+                    return await self._give_up("", "loop", reason)
+                if self._is_late:
+                    return await self._give_up("", "cap", self._time_is_up)
+                await self._take_in()
+            reached = f"the limit of {allowed} tool rounds is reached ({limits.rounds_key})"
+            return await self._give_up(result.text, "cap", reached)
 
     async def _goes_on(self, rounds: int) -> bool:
         """Ask the person, if one is there, whether to go on; their time is not the turn's."""
@@ -199,19 +199,6 @@ class Turn:
         self._plan = msgspec.structs.replace(self._plan, tool_choice="auto")
         await self._commit("")
 
-    async def _begin(self) -> None:
-        """Begin with the user's message, or with the call that was answered late."""
-        if self._plan.late is None:
-            self._transaction.add(self._plan.message)
-        else:
-            await self._round(HopResult(text="", calls=(self._plan.late.call,)))
-
-    def _note_unreadable(self, result: HopResult) -> None:
-        """Keep what was to be a call of an answer, whether it was written again or not."""
-        for text in filter(None, (result.repaired, result.unreadable)):
-            _log.debug("a tool call could not be read", extra={"text": kept(text)})
-            self._unreadable.append(kept(text))
-
     @property
     def _time_is_up(self) -> str:
         return f"{self._plan.limits.wall_clock_budget_s:g} s are used up"
@@ -220,7 +207,8 @@ class Turn:
 
     async def _next_hop(self) -> HopResult:
         """Return the next answer, or what was shown of it when the time was up."""
-        self._renew()
+        if (begin := self._plan.news()) is not None:
+            self._plan, self._meter.known_tokens = renewed(self._plan, begin), 0
         limits = self._plan.limits
         attempts = Attempts(
             self._ask, self._emit, self._meter, retries_incomplete=limits.retry_on_incomplete
@@ -230,13 +218,19 @@ class Turn:
             async with limit:
                 await self._make_room()
                 result = await attempts.run(self._request())
-                if await self._made_room_after_all(result):
-                    result = await attempts.run(self._request())
+                if isinstance(result.failure, ContextFullError):
+                    # It was estimated to fit, and did not.
+                    self._meter.known_tokens = 0
+                    if await self._make_room():
+                        result = await attempts.run(self._request())
         except TimeoutError:
             if not limit.expired():
                 raise
             return self._late(self._request(), attempts.broken_off)
-        self._note_unreadable(result)
+        for text in filter(None, (result.repaired, result.unreadable)):
+            # Whether it was written again or not.
+            _log.debug("a tool call could not be read", extra={"text": kept(text)})
+            self._unreadable.append(kept(text))
         if result.failure is not None:
             await self._keep_partial(result)
             raise as_claw_error(result.failure)
@@ -244,26 +238,13 @@ class Turn:
             self._emit(Notice(level="warning", text=self._cut(result)))
         return self._with_commands(result)
 
-    def _renew(self) -> None:
-        """Begin the next request with the tools there are now, if they are not those of before."""
-        before, self._plan = self._plan, renewed(self._plan)
-        if self._plan is not before:
-            self._meter.known_tokens = 0
-
-    async def _made_room_after_all(self, result: HopResult) -> bool:
-        """Make room for a prompt that was estimated to fit and did not; tell whether there is."""
-        if not isinstance(result.failure, ContextFullError):
-            return False
-        self._meter.known_tokens = 0
-        return await self._make_room()
-
     async def _make_room(self) -> bool:
         """Let older messages give way where the next request would not fit; tell if any did."""
         plan = self._plan
         if plan.make_room is None:
             return False
         wanted = request_of(plan, self._transaction.messages)
-        known = self.known_tokens
+        known = self._meter.known_tokens
         if not self._meter.usage.rounds:
             known = min(known, plan.measured_tokens)
         is_changed = await plan.make_room(wanted, known)
@@ -285,7 +266,7 @@ class Turn:
                 request,
                 lambda event: self._on_event(event, request),
                 limit_bytes=self._plan.limits.max_response_bytes,
-                known_tokens=self.known_tokens,
+                known_tokens=self._meter.known_tokens,
             )
         )
         try:
@@ -602,20 +583,29 @@ class Turn:
             raise asyncio.CancelledError
 
     async def _store(self, mark: str) -> None:
-        await self._persist(self._transaction.pending[self._stored :], mark)
+        await self._persist(self._batch(mark))
         self._transaction.commit()
         self._stored = 0
 
     async def _store_ahead(self) -> None:
         """Store what is pending, without committing: calls in it have no results yet."""
-        pending = self._transaction.pending
-        _, cancelled = await settled(self._persist_some(pending[self._stored :]))
-        self._stored = len(pending)
+        pending = len(self._transaction.pending)
+        _, cancelled = await settled(self._persist(self._batch("")))
+        self._stored = pending
         if cancelled:
             raise asyncio.CancelledError
 
-    async def _persist_some(self, messages: tuple[Message, ...]) -> None:
-        await self._persist(messages, "")
+    def _batch(self, mark: str) -> Batch:
+        """Return what is pending and not on disk yet."""
+        unreadable = tuple(self._unreadable[self._unreadable_stored :])
+        self._unreadable_stored = len(self._unreadable)
+        return Batch(
+            messages=self._transaction.pending[self._stored :],
+            mark=mark,
+            known_tokens=self._meter.known_tokens,
+            unreadable=unreadable,
+            claims=self._claims,
+        )
 
 
 class InOrder:

@@ -259,11 +259,7 @@ class TurnHooks:
 
     def note(self, told: DaemonEvent) -> None:
         """Take what happened in the daemon; never blocks, never raises."""
-        event = told.event
-        live = self._book.live(told.conversation_id)
-        if live is None or not self._hooks.of("on_question"):
-            return
-        match event:
+        match event := told.event:
             case ApprovalRequested():
                 facts: dict[str, Any] = {
                     "question": event.reason,
@@ -275,8 +271,10 @@ class TurnHooks:
                 facts = {"question": event.text, "options": list(event.options)}
             case _:
                 return
-        owner = Principal(uid=live.record.owner, gid=-1, pid=0)
-        self._begin(self._asked(live, owner, facts))
+        live = self._book.live(told.conversation_id)
+        if live is not None and self._hooks.of("on_question"):
+            owner = Principal(uid=live.record.owner, gid=-1, pid=0)
+            self._begin(self._asked(live, owner, facts))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         if len(self._tasks) >= MAX_HOOKS_RUNNING:

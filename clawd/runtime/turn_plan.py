@@ -139,11 +139,8 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.known_tokens if self.is_continued else 0
 
 
-def renewed(plan: TurnPlan) -> TurnPlan:
-    """Return the plan with the tools there are now; the plan itself while they are the same."""
-    begin = plan.news()
-    if begin is None:
-        return plan
+def renewed(plan: TurnPlan, begin: Beginning) -> TurnPlan:
+    """Return the plan with the tools that there are now."""
     return msgspec.structs.replace(
         plan,
         system=begin.system,

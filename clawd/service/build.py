@@ -59,7 +59,7 @@ from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
 from clawd.security.paths import path_rules
-from clawd.security.policy import ModeBook, PolicySettings
+from clawd.security.policy import ModeBook
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox.egress import Egress
@@ -277,10 +277,6 @@ class Daemon:
         """Report the emergency stop to all that follow the daemon."""
         self.hub.emit(DaemonEvent(event=EstopChanged(is_set=is_set)))
 
-    def _policy(self) -> PolicySettings:
-        """Return the policy in force."""
-        return self.state.policy
-
     async def _connect(self) -> None:
         config = self.loaded.config
         files = FileOrigins(
@@ -299,12 +295,18 @@ class Daemon:
             timeout_s=config.security.approval_timeout_s,
             rule_days=config.security.approval_rule_days,
         )
-        modes = ModeBook(self._policy, record=self.journal.record_mode)
+        modes = ModeBook(lambda: self.state.policy, record=self.journal.record_mode)
         self.registry = registry = await self._tools(taint)
         self.hooks = self._hooks(taint)
         self._dispatcher = dispatcher = Dispatcher(
             registry,
-            gate=Gate(self._policy, estop=self.estop, taint=taint, rules=rules, modes=modes),
+            gate=Gate(
+                lambda: self.state.policy,
+                estop=self.estop,
+                taint=taint,
+                rules=rules,
+                modes=modes,
+            ),
             approvals=self.approvals,
             journal=self.journal,
             taint=taint,

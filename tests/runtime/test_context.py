@@ -9,6 +9,7 @@ from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, ToolCall, strip_context_block
 from clawd.runtime.context import (
     Context,
+    Transaction,
     open_calls,
     repair_orphans,
     result_message,
@@ -38,7 +39,7 @@ def result(call_id: str, text: str = "ok") -> Message:
 
 def test_a_commit_appends_what_was_added() -> None:
     context = Context([user("a")])
-    transaction = context.begin()
+    transaction = Transaction(context)
     transaction.add(said("b"))
     assert context.messages == (user("a"),)
     assert transaction.messages == (user("a"), said("b"))
@@ -50,7 +51,7 @@ def test_a_commit_appends_what_was_added() -> None:
 
 def test_a_rollback_leaves_nothing() -> None:
     context = Context([user("a")])
-    transaction = context.begin()
+    transaction = Transaction(context)
     transaction.add(said("b"))
     transaction.rollback()
     assert transaction.messages == context.messages == (user("a"),)
@@ -58,7 +59,7 @@ def test_a_rollback_leaves_nothing() -> None:
 
 def test_calls_without_results_cannot_be_committed() -> None:
     context = Context()
-    transaction = context.begin()
+    transaction = Transaction(context)
     for message in (user(), call("1", "2"), result("1")):
         transaction.add(message)
     with pytest.raises(InvalidRequestError, match="tool_2"):
@@ -70,7 +71,7 @@ def test_calls_without_results_cannot_be_committed() -> None:
 
 
 def test_completing_adds_nothing_to_what_is_complete() -> None:
-    transaction = Context().begin()
+    transaction = Transaction(Context())
     for message in (user(), call("1"), result("1"), said()):
         transaction.add(message)
     transaction.complete_results("it ended")
@@ -162,7 +163,7 @@ class Turns(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.context = Context()
-        self.transaction = self.context.begin()
+        self.transaction = Transaction(self.context)
         self.committed: list[Message] = []
         self.pending: list[Message] = []
 
@@ -197,7 +198,7 @@ class Turns(RuleBasedStateMachine):
 
     @rule()
     def fail_and_begin_anew(self) -> None:
-        self.transaction = self.context.begin()
+        self.transaction = Transaction(self.context)
         self.pending = []
 
     @invariant()
@@ -221,7 +222,7 @@ test_a_context_only_ever_grows_by_whole_exchanges = Turns.TestCase
 )
 def test_what_is_broken_anywhere_is_not_committed(pending: list[Message], match: str) -> None:
     context = Context([user("a")])
-    transaction = context.begin()
+    transaction = Transaction(context)
     for message in pending:
         transaction.add(message)
     with pytest.raises(InvalidRequestError, match=match):

@@ -333,13 +333,13 @@ async def test_after_a_repair_the_next_hop_begins_at_the_first_prompt(bench: Ben
         return Finished(reason="stop", usage=HopUsage(prompt_tokens=prompt, completion_tokens=5))
 
     acting: Hop = [CallDelta(index=0, name="probe"), end(40)]
-    turn = Table(bench, [HALF_A_CALL[0], end(10)], acting, [TextDelta(text="ok"), end(30)]).turn()
-    await turn.run()
+    table = Table(bench, [HALF_A_CALL[0], end(10)], acting, [TextDelta(text="ok"), end(30)])
+    await table.turn().run()
     told = [event.usage for event in bench.events if isinstance(event, HopFinished)]
     assert [(one.new_tokens, one.reevaluated_tokens) for one in told] == [
         (10, 0), (25, 15), (20, 10),
     ]  # fmt: skip
-    assert turn.known_tokens == 35
+    assert table.known_tokens == 35
 
 
 def call(name: str = "t", arguments: str = "{}") -> ToolCall:

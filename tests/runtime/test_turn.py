@@ -8,7 +8,7 @@ import pytest
 from clawd.errors import ProviderError, StoppedError, StorageError
 from clawd.providers.base import CallDelta, Finished, Message, ToolCall
 from clawd.runtime.context import UNSAID, Context
-from clawd.runtime.turn import Turn
+from clawd.runtime.turn import Batch, Turn
 from clawd.runtime.turn_plan import GoOn, TurnLimits, TurnPlan
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.dispatch import Dispatcher
@@ -45,6 +45,7 @@ class Table:
         self.storing: Pause | None = None
         self.tool_choice = "auto"
         self.go_on: GoOn | None = None
+        self.known_tokens = 0
 
     def turn(self, **limits: float) -> Turn:
         plan = TurnPlan(
@@ -67,13 +68,14 @@ class Table:
             persist=self._persist,
         )
 
-    async def _persist(self, messages: tuple[Message, ...], mark: str) -> None:
+    async def _persist(self, batch: Batch) -> None:
         if self.disk_error is not None:
             raise self.disk_error
         if self.storing is not None:
             self.storing.reached.set()
             await self.storing.let_go.wait()
-        self.stored.append((messages, mark))
+        self.stored.append((batch.messages, batch.mark))
+        self.known_tokens = batch.known_tokens
 
     def in_step(self) -> bool:
         """Tell whether memory holds exactly what the context holds."""

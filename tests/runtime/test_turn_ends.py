@@ -8,10 +8,10 @@ import pytest
 
 from clawd.config.schema import AgentSection
 from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
-from clawd.providers.base import CallDelta, Finished, Message
+from clawd.providers.base import CallDelta, Finished
 from clawd.runtime.context import UNSAID, open_calls, told_text
 from clawd.runtime.retry_policy import STOPPED
-from clawd.runtime.turn import Turn
+from clawd.runtime.turn import Batch, Turn
 from clawd.security.approvals import Approvals
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
@@ -212,12 +212,12 @@ async def test_memory_that_fails_at_any_write_leaves_no_call_without_its_result(
     table = Table(bench, calls(ONE, ONE), says("done"))
     persist, written = table._persist, 0
 
-    async def failing(messages: tuple[Message, ...], mark: str) -> None:
+    async def failing(batch: Batch) -> None:
         nonlocal written
         if written >= good:
             raise StorageError("the disk is full")
         written += 1
-        await persist(messages, mark)
+        await persist(batch)
 
     table._persist = failing  # type: ignore[method-assign]
     if good < 3:
@@ -241,13 +241,13 @@ async def test_a_cancel_during_any_write_keeps_context_and_memory_in_step(
     persist, written, reached = table._persist, 0, asyncio.Event()
     let_go = asyncio.Event()
 
-    async def slow(messages: tuple[Message, ...], mark: str) -> None:
+    async def slow(batch: Batch) -> None:
         nonlocal written
         written += 1
         if written == number:
             reached.set()
             await let_go.wait()
-        await persist(messages, mark)
+        await persist(batch)
 
     table._persist = slow  # type: ignore[method-assign]
     running = asyncio.create_task(table.turn().run())
