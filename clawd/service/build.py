@@ -75,7 +75,6 @@ from clawd.service.limits import (
     command_limit_of,
     dispatch_settings_of,
     hidden_paths_of,
-    hooks_of,
     keep_limits_of,
     network_rules_of,
     sandbox_settings_of,
@@ -402,7 +401,7 @@ class Daemon:
         # Not isolated, but bounded, and killed by the emergency stop like everything else.
         bare = SandboxSettings(mode="off", home=self.loaded.layout.home, umask=self._umask)
         return Hooks(
-            lambda: hooks_of(self.state.loaded),
+            lambda: self.state.hooks,
             HookTrail(journal=self.journal, flow=TaintTracking(taint), commands=self.snapshots),
             sandbox=self.sandbox,
             owner=Sandbox(bare, registry=self.estop),

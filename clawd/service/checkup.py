@@ -8,8 +8,8 @@ from clawd.config.load import Loaded, load
 from clawd.errors import ClawError, ConfigError
 from clawd.paths import has_module, install_line, layout
 from clawd.security.sandbox.run import Sandbox
-from clawd.service.limits import hooks_of, sandbox_settings_of
-from clawd.service.state import LocalModels, local_default
+from clawd.service.limits import sandbox_settings_of
+from clawd.service.state import LocalModels, hooks_of, local_default
 from clawd.tools.hooks import Hook
 from clawd.wire.daemon import Checkup
 

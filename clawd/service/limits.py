@@ -2,11 +2,9 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from clawd.config.load import Loaded
 from clawd.config.schema import SandboxMode
-from clawd.config.sections import HookEntry
 from clawd.memory.changes import ChangeLimits
 from clawd.memory.upkeep import KeepLimits
 from clawd.paths import user_home
@@ -18,10 +16,8 @@ from clawd.service.state import forbidden_paths_of
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.changes import CommandLog
-from clawd.tools.hooks import Hook, HookEvent
 from clawd.tools.outcome import CallOutcome
 from clawd.tools.session_files import SessionStore
-from clawd.wire.safe_text import NAME_LIMIT, single_line
 
 
 def sandbox_settings_of(
@@ -70,31 +66,6 @@ def dispatch_settings_of(
         commands=commands,
         count=count,
         reach=reach,
-    )
-
-
-def hooks_of(loaded: Loaded) -> tuple[Hook, ...]:
-    """Return the owner's hooks, in the order of the events and of each one's list."""
-    section = loaded.config.hooks
-    entries: dict[HookEvent, tuple[HookEntry, ...]] = {
-        "before_tool": section.before_tool,
-        "after_tool": section.after_tool,
-        "turn_start": section.turn_start,
-        "turn_end": section.turn_end,
-        "on_question": section.on_question,
-    }
-    return tuple(
-        Hook(
-            name=single_line(Path(entry.command[0]).name, NAME_LIMIT),
-            event=event,
-            command=entry.command,
-            tools=entry.tools,
-            timeout_s=entry.timeout_s,
-            where=entry.where,
-            may=frozenset(entry.may),
-        )
-        for event, listed in entries.items()
-        for entry in listed
     )
 
 

@@ -13,6 +13,7 @@ from clawd.config.engine import EngineSection, split_adapter
 from clawd.config.load import Loaded, engine_settings, matching_pattern
 from clawd.config.schema import ProviderSection
 from clawd.config.secrets import provider_key
+from clawd.config.sections import HookEntry
 from clawd.engine.assistant import ASSISTANT, Assistant
 from clawd.engine.client import EngineSettings
 from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, size_bytes
@@ -29,7 +30,9 @@ from clawd.providers.scripted import ScriptedProvider, load_script
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.policy import PolicySettings
+from clawd.tools.hooks import Hook, HookEvent
 from clawd.wire.models import ModelLine, ModelList, ProviderLine
+from clawd.wire.safe_text import NAME_LIMIT, single_line
 
 # Providers that are servers, made of their sections and keys.
 #
@@ -113,7 +116,7 @@ class State:
         # Why the last signal to reload changed nothing, until a reload succeeds.
         self.reload_refused = ""
         self.redact: Callable[[str], str] = str
-        self.policy = policy_of(loaded)
+        self.policy, self.hooks = policy_of(loaded), hooks_of(loaded)
         self.runtime = runtime_of(loaded)
         self.providers = self._build(loaded)
 
@@ -135,7 +138,8 @@ class State:
             providers = self._build(loaded)
             self._retired += self.providers.values()
             self.providers = providers
-        self.policy, self.loaded, self.reload_refused = policy_of(loaded), loaded, ""
+        self.policy, self.hooks = policy_of(loaded), hooks_of(loaded)
+        self.loaded, self.reload_refused = loaded, ""
         self.runtime = self._change(runtime_of(loaded))
         late = [
             name
@@ -374,6 +378,31 @@ def forbidden_paths_of(loaded: Loaded) -> tuple[Path, ...]:
     )
     own = () if is_covered else (folder,)
     return (*config.security.forbidden_paths, *own)
+
+
+def hooks_of(loaded: Loaded) -> tuple[Hook, ...]:
+    """Return the owner's hooks, in the order of the events and of each one's list."""
+    section = loaded.config.hooks
+    entries: dict[HookEvent, tuple[HookEntry, ...]] = {
+        "before_tool": section.before_tool,
+        "after_tool": section.after_tool,
+        "turn_start": section.turn_start,
+        "turn_end": section.turn_end,
+        "on_question": section.on_question,
+    }
+    return tuple(
+        Hook(
+            name=single_line(Path(entry.command[0]).name, NAME_LIMIT),
+            event=event,
+            command=entry.command,
+            tools=entry.tools,
+            timeout_s=entry.timeout_s,
+            where=entry.where,
+            may=frozenset(entry.may),
+        )
+        for event, listed in entries.items()
+        for entry in listed
+    )
 
 
 def policy_of(loaded: Loaded) -> PolicySettings:
