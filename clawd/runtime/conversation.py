@@ -98,7 +98,11 @@ class LiveConversation:
         self.no_summary_at = 0
         self.speakers: frozenset[int] = frozenset()
         self.preamble: Preamble | None = None
-        self.show(found)
+        self.checkpoint: Checkpoint | None = None
+        self.read = TokensRead()
+        self.shown: dict[str, str] = {}
+        if found.messages or found.checkpoint is not None:
+            self.show(found)
 
     @property
     def is_in_use(self) -> bool:
@@ -118,7 +122,7 @@ class LiveConversation:
     def show(self, found: ModelView) -> None:
         """Show a model these messages from now on, and no others."""
         self.context.replace(shown_messages(found))
-        self.checkpoint: Checkpoint | None = found.checkpoint
+        self.checkpoint = found.checkpoint
         self.read = tokens_read(found)
         # Facts are known as far as they are shown still: those that were cut away are news again.
         self.shown = shown_facts(found.messages)

@@ -10,6 +10,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 
@@ -28,7 +29,7 @@ from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import IncomingMessage, check
 from clawd.runtime.message_rows import TokensRead, UserWords, to_rows
 from clawd.runtime.model_request import Emit, why
-from clawd.runtime.preparation import Preparation, PreparedTurn, PromptPreview, TurnSource
+from clawd.runtime.preparation import Preparation, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.turn import Batch, Turn, Turns
 from clawd.runtime.turn_hooks import Care, TurnHooks
@@ -51,6 +52,7 @@ class Ticket:
         is_unused: it failed, and the conversation that it opened is gone with it.
         attendance: who is there to answer what the turn asks.
         cut_by: why it was cancelled, if it was.
+        task: runs the turn; None until it does.
     """
 
     def __init__(
@@ -68,21 +70,17 @@ class Ticket:
         self.attendance = Attendance(followers)
         self.late = late
         self.cut_by: ClawError = CancelledByUserError("the turn was cancelled")
-        self._task: asyncio.Task[TurnFinished] | None = None
-
-    def attach(self, task: asyncio.Task[TurnFinished]) -> None:
-        """Take the task that runs the turn."""
-        self._task = task
+        self.task: asyncio.Task[TurnFinished] | None = None
 
     def on_end(self, act: Callable[[], None]) -> None:
         """Call a function when the turn has ended, however."""
-        assert self._task is not None
-        self._task.add_done_callback(lambda _task: act())
+        assert self.task is not None
+        self.task.add_done_callback(lambda _task: act())
 
     def cancel(self) -> None:
         """Cancel the turn, wherever it is; idempotent."""
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     async def finished(self) -> TurnFinished:
         """Wait for the turn's end.
@@ -90,11 +88,11 @@ class Ticket:
         Raises:
             ClawError: the turn failed or was cancelled.
         """
-        assert self._task is not None
-        await asyncio.wait([self._task])
-        if self._task.cancelled():
+        assert self.task is not None
+        await asyncio.wait([self.task])
+        if self.task.cancelled():
             raise self.cut_by
-        return self._task.result()
+        return self.task.result()
 
 
 class _Said(msgspec.Struct, kw_only=True):
@@ -198,7 +196,7 @@ class Inbox:
             late=late,
         )
         task = asyncio.create_task(self._run_in_order(live, incoming, principal, ticket))
-        ticket.attach(task)
+        ticket.task = task
         self._running[ticket.turn_id] = _Running(
             ticket=ticket, owner=live.record.owner, principal=principal
         )
@@ -405,7 +403,10 @@ class Inbox:
         ticket: Ticket,
         emit: Callable[[Event], None],
     ) -> TurnFinished:
-        prepared = await self._prepared(live, incoming, principal, ticket, emit)
+        source = TurnSource(turn_id=ticket.turn_id, attendance=ticket.attendance, late=ticket.late)
+        prepare = partial(self.preparation.prepare, live, incoming, principal, source=source)
+        care = self.care
+        prepared = await (care.prepared(live, emit, prepare) if care else prepare(emit=emit))
         entry, joining = self._running[ticket.turn_id], list[_Said]()
         plan, words = prepared.plan, deque([prepared.words] if ticket.late is None else ())
 
@@ -427,15 +428,16 @@ class Inbox:
             rows = to_rows(batch.messages, words, read, batch.mark, batch.unreadable, batch.claims)
             await self.book.store(live, ticket.turn_id, rows)
             live.note_stored(prepared.words, read)
-            self._joined(joining, ticket, emit)
+            if joining:
+                self._joined(joining, ticket, emit)
 
         parking = _Parking(self.book, live.record.id, incoming) if incoming.is_resumable else None
         plan = msgspec.structs.replace(plan, overheard=overheard, parking=parking)
         entry.turn = turn = self._turns.begin(plan, live.context, emit, persist)
         finished = await turn.run()
         live.answered += 1
-        if self.care is not None and ticket.late is None:
-            self.care.finished(live, prepared, finished)
+        if care is not None and ticket.late is None:
+            care.finished(live, prepared, finished)
         return finished
 
     def _joined(self, joining: list[_Said], ticket: Ticket, emit: Emit) -> None:
@@ -447,25 +449,6 @@ class Inbox:
             if not said.decided.done():
                 said.decided.set_result(True)
         joining.clear()
-
-    async def _prepared(
-        self,
-        live: LiveConversation,
-        incoming: IncomingMessage,
-        principal: Principal,
-        ticket: Ticket,
-        emit: Emit,
-    ) -> PreparedTurn:
-        source = TurnSource(turn_id=ticket.turn_id, attendance=ticket.attendance, late=ticket.late)
-
-        async def prepare(emit: Emit, short: str) -> PreparedTurn:
-            return await self.preparation.prepare(
-                live, incoming, principal, source=source, emit=emit, short=short
-            )
-
-        if self.care is None:
-            return await prepare(emit, "")
-        return await self.care.prepared(live, emit, prepare)
 
     def _ended(
         self, task: asyncio.Task[TurnFinished], live: LiveConversation, ticket: Ticket

@@ -22,8 +22,7 @@ from clawd.errors import ProviderError
 from clawd.providers.base import CONTEXT_OPEN, ChatRequest, Message, ToolCall
 from clawd.providers.toolcalls.detect import looks_like_call
 from clawd.runtime.context import UNSAID
-from clawd.runtime.meter import TurnMeter
-from clawd.runtime.model_request import Emit, HopResult
+from clawd.runtime.model_request import Emit, HopResult, TurnMeter
 from clawd.wire.events import HopReset, Notice, TextDelta
 
 # Text of a model that poses as something else: how it is told, and what is asked. Pure.
@@ -203,7 +202,8 @@ def flaw_of(result: HopResult, request: ChatRequest) -> Flaw | None:
     """Return why an attempt is no answer; None where it is one, or is a failure of another kind."""
     if result.failure is not None:
         return "incomplete" if _is_broken_off(result) else None
-    if result.calls or _is_cancelled(result):
+    is_cancelled = result.finished is not None and result.finished.reason == "cancelled"
+    if result.calls or is_cancelled:
         return None
     if was_to_be_a_call(result.text, request):
         return "unreadable"
@@ -218,10 +218,6 @@ def _is_broken_off(result: HopResult) -> bool:
     """Say whether the connection was lost in mid-answer; before it, providers try again."""
     is_lost = isinstance(result.failure, ProviderError) and result.failure.kind == "network"
     return is_lost and result.has_begun
-
-
-def _is_cancelled(result: HopResult) -> bool:
-    return result.finished is not None and result.finished.reason == "cancelled"
 
 
 SAME_CALL_LIMIT = 3
@@ -261,11 +257,7 @@ def _canonical(arguments: str) -> bytes:
     try:
         value = msgspec.json.decode(arguments)
         if isinstance(value, dict):
-            value = {key: _trimmed(item) for key, item in value.items()}
+            value = {k: v.strip() if isinstance(v, str) else v for k, v in value.items()}
         return msgspec.json.encode(value, order="sorted")
     except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):
         return arguments.encode(errors="replace")
-
-
-def _trimmed(value: object) -> object:
-    return value.strip() if isinstance(value, str) else value

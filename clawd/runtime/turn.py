@@ -28,8 +28,15 @@ from clawd.runtime.context import (
     with_block,
     with_unique_ids,
 )
-from clawd.runtime.meter import TurnLedger, TurnMeter
-from clawd.runtime.model_request import Emit, HopResult, as_claw_error, run_hop, why
+from clawd.runtime.model_request import (
+    Emit,
+    HopResult,
+    TurnLedger,
+    TurnMeter,
+    as_claw_error,
+    run_hop,
+    why,
+)
 from clawd.runtime.retry_policy import (
     STOPPED,
     Attempts,

@@ -144,11 +144,12 @@ class Care:
         self,
         live: LiveConversation,
         emit: Emit,
-        prepare: Callable[[Emit, str], Awaitable[PreparedTurn]],
+        prepare: Callable[..., Awaitable[PreparedTurn]],
     ) -> PreparedTurn:
         """Return a turn as `prepare` makes it, in a conversation that has room for it.
 
-        `prepare` takes where events go, and what stands for a long message if that is settled.
+        `prepare` takes where events go as `emit`, and as `short` what stands for a long message if
+        that is settled.
 
         Raises:
             ClawError: the turn cannot be prepared, or memory failed.
@@ -159,7 +160,7 @@ class Care:
             if not isinstance(event, TurnStarted):
                 emit(event)
 
-        prepared = await prepare(emit, "")
+        prepared = await prepare(emit=emit)
         plan = prepared.plan
         message = None if plan.late else plan.message
         room = self.compressor.room(live, plan.provider, emit, message=message)
@@ -167,7 +168,7 @@ class Care:
         request = request_of(plan, said)
         if await room.make(request, plan.measured_tokens):
             # What was cut away is shown again in the block of this message, so it is made anew.
-            prepared = await prepare(emit_once, prepared.words.short)
+            prepared = await prepare(emit=emit_once, short=prepared.words.short)
             plan = prepared.plan
             message = None if plan.late else plan.message
             room = self.compressor.room(live, plan.provider, emit, message=message)

@@ -265,7 +265,8 @@ class Dispatcher:
     ) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
         verdict = _asked_too(self._review(prepared.action), prepared.ask_because)
-        if _may_run(verdict) and (problem := await self._foresee(prepared)):
+        is_no = isinstance(verdict, Deny) and not verdict.may_ask
+        if not is_no and (problem := await self._foresee(prepared)):
             return denied(problem)
         verdict = _asked_too(verdict, self._loss(prepared))
         if request.late is not None and isinstance(verdict, Allow):
@@ -702,10 +703,6 @@ class Dispatcher:
         )
         await self._flow.end(passage, result)
         return receipt_id
-
-
-def _may_run(verdict: Allow | Ask | Deny) -> bool:
-    return not isinstance(verdict, Deny) or verdict.may_ask
 
 
 def _diffs(prepared: PreparedCall) -> tuple[FileDiff, ...]:

@@ -66,7 +66,9 @@ class TaintTracking:
             touched=touched,
             unmarked_since_ns=time.time_ns(),
         )
-        sources = await self._sources(passage)
+        known = self._known(passage)
+        found = await self._taint.files.sources(touched.reads, known=known)
+        sources = tuple(dict.fromkeys((*known, *found)))
         if not sources:
             return passage
         files, spans = self._taint.files, []
@@ -112,11 +114,6 @@ class TaintTracking:
             else:
                 await self._taint.files.mark(path, sources)
                 self._taint.files.release(path)
-
-    async def _sources(self, passage: Passage) -> tuple[str, ...]:
-        known = self._known(passage)
-        found = await self._taint.files.sources(passage.touched.reads, known=known)
-        return tuple(dict.fromkeys((*known, *found)))
 
     def _known(self, passage: Passage) -> tuple[str, ...]:
         return self._taint.sources(passage.conversation_id) if passage.conversation_id else ()

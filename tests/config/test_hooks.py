@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from clawd.service.limits import hooks_of
+from clawd.service.state import hooks_of
 from clawd.tools.hooks import Hook
 from tests.config.test_mcp import load_text, problems_of
 from tests.support.rows import each_row

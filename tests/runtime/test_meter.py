@@ -4,7 +4,7 @@ import asyncio
 
 from clawd.providers.base import ChatRequest, Message
 from clawd.providers.ledger import PartTokens, RequestPart
-from clawd.runtime.meter import TurnLedger, ledger_of
+from clawd.runtime.model_request import TurnLedger, ledger_of
 from clawd.wire.events import HopUsage, TokenLedger, TokenPart
 from tests.runtime.models import Hop, PlannedModel, says
 from tests.support.dispatching import LIMIT_S
