@@ -174,9 +174,9 @@ class Room:
         settings = self._compressor.settings()
         size = self._compressor.context_size(self._provider, request.model)
         is_short = len(request.messages) < settings.at_messages
-        if is_short and surely_fits(
-            request, known_tokens, size * settings.at_context_percent // 100
-        ):
+        limit = size * settings.at_context_percent // 100
+        # Where nobody knows the size, the number of messages alone counts.
+        if is_short and (not size or surely_fits(request, known_tokens, limit)):
             return False
         work = _Work(self._live, request)
         changed = False
