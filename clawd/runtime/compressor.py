@@ -87,17 +87,6 @@ class Compressor:
         self._conversations = conversations
         self.models = models or ModelBook()
 
-    def room(
-        self,
-        live: LiveConversation,
-        provider: Provider,
-        emit: Emit,
-        *,
-        message: Message | None = None,
-    ) -> "Room":
-        """Return what sees to it that the requests of one turn fit; `message` is its user's."""
-        return Room(self, live, provider, emit, message=message)
-
     def context_size(self, provider: Provider, model: str) -> int:
         """Return the size of a model's context as far as it is known, 0 for unknown."""
         return self.models.size(provider, model) or self.settings().context_tokens
@@ -142,7 +131,15 @@ class Compressor:
 
 
 class Room:
-    """Sees to it that the requests of one turn fit into the context."""
+    """Sees to it that the requests of one turn fit into the context.
+
+    Args:
+        compressor: compresses.
+        live: the conversation.
+        provider: answers it.
+        emit: takes events.
+        message: the user's of the turn; None where it has none.
+    """
 
     def __init__(
         self,

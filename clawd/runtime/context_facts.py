@@ -158,8 +158,6 @@ class Facts:
         Raises:
             InvalidRequestError: one of them is none of the workspace's.
         """
-        if not names:
-            return ()
         return await self._taint.files.sources(await asyncio.to_thread(_within, workspace, names))
 
     async def _ask(self, source: FactSource, scope: FactScope) -> dict[str, Fact] | None:

@@ -20,7 +20,7 @@ from clawd.errors import BusyError, InvalidRequestError
 from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
 from clawd.memory.store import Memory
-from clawd.runtime.compressor import Compressor
+from clawd.runtime.compressor import Compressor, Room
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
@@ -86,7 +86,7 @@ class Housekeeping:
                 if isinstance(event, ContextCompressed):
                     told.append(event)
 
-            room = self._compressor.room(live, plan.provider, emit)
+            room = Room(self._compressor, live, plan.provider, emit)
             request = request_of(plan, live.context.messages)
             checkpoint = await room.by_hand(request, plan.known_tokens)
             return Compressed(

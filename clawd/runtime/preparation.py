@@ -199,7 +199,7 @@ class Preparation:
             limits=_limits(incoming, settings),
             scope=msgspec.structs.replace(scope, mode=mode, is_resumable=is_resumable),
             late=source.late,
-            sampling=_thinking_as(live.think, _sampling(incoming, agent)),
+            sampling=_sampling(incoming, agent, live.think),
             hints=hints,
             fixed=begun.fixed,
             known_tokens=live.known_tokens(provider.name(), model),
@@ -232,8 +232,9 @@ class Preparation:
             text = "\n".join(filter(None, (block.text, incoming.noted)))
             block = msgspec.structs.replace(block, text=text)
         brought = tuple(single_line(each)[:SOURCE_NAME] for each in incoming.untrusted)
-        of_files = await self._facts.of_files(scope.workspace, incoming.files)
-        self._facts.mark(live.record.id, (*block.untrusted, *brought, *of_files))
+        if incoming.files:
+            brought += await self._facts.of_files(scope.workspace, incoming.files)
+        self._facts.mark(live.record.id, (*block.untrusted, *brought))
         told = Message(role="user", content=with_block(block.text, short or incoming.text))
         words = UserWords(
             text=incoming.text,
@@ -440,10 +441,16 @@ def _model_for(provider: Provider, settings: RuntimeSettings) -> str:
     return settings.default_model if is_default else ""
 
 
-def _sampling(incoming: IncomingMessage, agent: AgentProfile) -> Sampling:
-    """Return the wishes of a message; its preset goes before those of its agent."""
+def _sampling(incoming: IncomingMessage, agent: AgentProfile, think: str = "") -> Sampling:
+    """Return the wishes of a message; its preset goes before those of its agent.
+
+    What is said of thinking goes behind its own variables.
+    """
     wishes = incoming.sampling or Sampling()
     preset = incoming.preset or wishes.preset or agent.preset
+    if think:
+        variables = thinking(think) | (wishes.template_kwargs or {})
+        wishes = msgspec.structs.replace(wishes, template_kwargs=variables)
     return msgspec.structs.replace(wishes, preset=preset)
 
 
@@ -470,14 +477,6 @@ def _take_think(
     if why:
         name = single_line(model or provider.name())
         emit(Notice(level="warning", text=f"with {name}, think {wish} {why}"))
-
-
-def _thinking_as(think: str, sampling: Sampling) -> Sampling:
-    """Return the sampling with what a conversation says of thinking; its own variables go first."""
-    if not think:
-        return sampling
-    variables = thinking(think) | (sampling.template_kwargs or {})
-    return msgspec.structs.replace(sampling, template_kwargs=variables)
 
 
 class _Opening:

@@ -15,7 +15,7 @@ from clawd.errors import ClawError, ForbiddenError
 from clawd.memory.conversations import Conversations
 from clawd.memory.rows import TITLED_BY
 from clawd.providers.base import ChatRequest, Message, Sampling
-from clawd.runtime.compressor import Compressor
+from clawd.runtime.compressor import Compressor, Room
 from clawd.runtime.conversation import ConversationBook, LiveConversation, title_of
 from clawd.runtime.hub import DaemonEvent
 from clawd.runtime.incoming import IncomingMessage
@@ -163,7 +163,7 @@ class Care:
         prepared = await prepare(emit=emit)
         plan = prepared.plan
         message = None if plan.late else plan.message
-        room = self.compressor.room(live, plan.provider, emit, message=message)
+        room = Room(self.compressor, live, plan.provider, emit, message=message)
         said = (*live.context.messages, *([message] if message else ()))
         request = request_of(plan, said)
         if await room.make(request, plan.measured_tokens):
@@ -171,7 +171,7 @@ class Care:
             prepared = await prepare(emit=emit_once, short=prepared.words.short)
             plan = prepared.plan
             message = None if plan.late else plan.message
-            room = self.compressor.room(live, plan.provider, emit, message=message)
+            room = Room(self.compressor, live, plan.provider, emit, message=message)
         return msgspec.structs.replace(
             prepared, plan=msgspec.structs.replace(plan, make_room=room.make)
         )

@@ -487,7 +487,8 @@ class Dispatcher:
                 execution = await self._execute(prepared, entry, permit, request, scope)
         begun = await permit.written()  # it is: this returns at once
         refused = not_permitted(permit, execution)
-        await settled(self._leave(begun, scope))
+        if begun.visit is not None:
+            await settled(self._leave(begun.visit, scope))
         if refused is not None:
             await settled(self._flow.end(begun.passage))
             outcome = await self._refuse(entry, refused, request, scope)
@@ -552,10 +553,11 @@ class Dispatcher:
         if execution.kind == "ok" and not permit.is_given:
             _log.error("%s did not wait until it was cleared", prepared.tool.name)
             return Execution(kind="failed", result=failed("it did not wait until it was cleared"))
-        execution = self._named_as_offered(execution, prepared)
+        if execution.result.error:
+            execution = self._named_as_offered(execution, prepared)
         if reach is not None:
             execution = msgspec.structs.replace(execution, result=reach.told(execution.result))
-        if not permit.is_given:
+        if not permit.is_given or not self._reports.is_long(told(execution)):
             return execution
         # A cancellation meanwhile is seen again when the receipt is written.
         kept, _ = await settled(self._kept_whole(execution, prepared))
@@ -564,8 +566,6 @@ class Dispatcher:
     async def _kept_whole(self, execution: Execution, prepared: PreparedCall) -> Execution:
         """Keep a result that is too long to be told, and note where."""
         said = told(execution)
-        if not self._reports.is_long(said):
-            return execution
         tool, context = prepared.tool.name, prepared.context
         clean = await in_thread(lambda: self._journal.without_secrets(said))
         kept = await self._output.keep(clean, tool=tool, context=context)
@@ -584,7 +584,7 @@ class Dispatcher:
     def _named_as_offered(self, execution: Execution, prepared: PreparedCall) -> Execution:
         """Let an error name tools as the session calls them; what it quotes stays as it is."""
         result = execution.result
-        if result.success or not result.error:
+        if result.success:
             return execution
         spared = self._journal.canonical(prepared.arguments).decode(errors="replace")
         error = prepared.offer.spelled(result.error, spared=spared)
@@ -684,11 +684,10 @@ class Dispatcher:
 
     # --- after the act
 
-    async def _leave(self, begun: _Begun, scope: CallScope) -> None:
+    async def _leave(self, visit: CommandChanges, scope: CallScope) -> None:
         """Have what a command changed kept for undo, and say what is not covered."""
-        if begun.visit is None or self._settings.commands is None:
-            return
-        aftermath = await self._settings.commands.leave(begun.visit)
+        assert self._settings.commands is not None
+        aftermath = await self._settings.commands.leave(visit)
         if aftermath.uncovered:
             text = f"undo does not cover all of this: {'; '.join(aftermath.uncovered)}"
             scope.emit(Notice(level="warning", text=text))
