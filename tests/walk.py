@@ -7,6 +7,7 @@ The message is that of `clawctl agent -m`, answered by a script of the mock prov
 `file_list`. What only the first message of a daemon does (imports, caches) is done by one before.
 """
 
+import asyncio
 import json
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from clawctl.client import connect
+from clawd.service.build import Daemon
 from clawd.wire.events import TurnFinished
 from clawd.wire.turns import SendMessage
 from tests.support.inprocess import Aside
@@ -52,6 +54,7 @@ def walked() -> Walk:
                 is_counting.set()
                 _say(aside.inside.path)
                 is_counting.clear()
+                aside.run(_at_rest(aside.inside.daemon))
         finally:
             threading.setprofile(None)
             aside.close()
@@ -71,6 +74,14 @@ def _counter(found: Walk, is_counting: threading.Event) -> Callable[[FrameType, 
             functions[code.co_qualname] = functions.get(code.co_qualname, 0) + 1
 
     return entered
+
+
+async def _at_rest(daemon: Daemon) -> None:
+    """Wait until what follows on a turn in the background is over."""
+    care = daemon.inbox.care
+    assert care is not None
+    if (summing := care._summaries._task) is not None:
+        await asyncio.wait({summing})
 
 
 def _say(socket: Path) -> None:
