@@ -36,8 +36,8 @@ from clawd.runtime.compression import (
     summary_room,
     surely_fits,
 )
+from clawd.runtime.context import checkpoint_messages, shown_result
 from clawd.runtime.conversation import LiveConversation
-from clawd.runtime.message_rows import checkpoint_messages, shown_result
 from clawd.runtime.model_request import Emit
 from clawd.runtime.summariser import EmptyTextError, NoTextError, Summariser
 from clawd.runtime.transcript import (

@@ -20,7 +20,9 @@ import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.runtime.prompt import clipped
-from clawd.security.paths import PathRules
+from clawd.runtime.settings import RuntimeSettings
+from clawd.security.paths import PathRules, path_rules
+from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.taint import FileOrigins, TaintBook
 from clawd.security.workspace import Workspace
@@ -338,6 +340,18 @@ class AgentsMdSettings(msgspec.Struct, frozen=True, kw_only=True):
     is_on: bool
     rules: PathRules
     roots: tuple[Path, ...]
+
+    @classmethod
+    def of(
+        cls, settings: RuntimeSettings, policy: PolicySettings, workspace: Path
+    ) -> "AgentsMdSettings":
+        """Return what the settings in force say of a workspace."""
+        roots = (settings.workspace, *settings.workspace_roots)
+        return cls(
+            is_on=settings.prompt.parts.agents_md,
+            rules=path_rules(policy, workspace=workspace, home=settings.home),
+            roots=tuple(root.resolve() for root in roots),
+        )
 
 
 class FoundFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,9 +19,8 @@ from clawd.memory.rows import (
     made_with,
 )
 from clawd.memory.store import Memory
-from clawd.runtime.context import Context
-from clawd.runtime.hub import Broadcast, Hub
-from clawd.runtime.message_rows import (
+from clawd.runtime.context import (
+    Context,
     TokensRead,
     UserWords,
     shown_facts,
@@ -29,6 +28,7 @@ from clawd.runtime.message_rows import (
     speakers,
     tokens_read,
 )
+from clawd.runtime.hub import Broadcast, Hub
 from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.approvals import Attendance

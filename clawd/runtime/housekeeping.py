@@ -21,10 +21,10 @@ from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
 from clawd.memory.store import Memory
 from clawd.runtime.compressor import Compressor, Room
+from clawd.runtime.context import claims, unreadable
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
-from clawd.runtime.message_rows import claims, unreadable
 from clawd.runtime.preparation import TurnSource
 from clawd.runtime.turn_plan import TurnPlan, request_of
 from clawd.security.principal import Principal

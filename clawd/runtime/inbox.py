@@ -24,10 +24,10 @@ from clawd.errors import (
 from clawd.memory.approvals import LapsedCall
 from clawd.providers.base import ToolCall
 from clawd.runtime.approval_prompts import approval_event
+from clawd.runtime.context import TokensRead, UserWords, to_rows
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import IncomingMessage, check
-from clawd.runtime.message_rows import TokensRead, UserWords, to_rows
 from clawd.runtime.model_request import Emit, why
 from clawd.runtime.preparation import Preparation, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings

@@ -22,11 +22,10 @@ from clawd.providers.base import (
 from clawd.providers.ledger import ContextTeller, SizeTeller
 from clawd.runtime.approval_prompts import PersonAtDoor
 from clawd.runtime.commands import with_instructions
-from clawd.runtime.context import with_block
+from clawd.runtime.context import UserWords, with_block
 from clawd.runtime.context_facts import Block, Facts, FactScope
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.incoming import Door, IncomingMessage, hints_for
-from clawd.runtime.message_rows import UserWords
 from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import LongMessages
 from clawd.runtime.settings import RuntimeSettings

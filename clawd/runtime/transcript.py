@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from clawd.providers.base import Message, strip_context_block
 from clawd.providers.ledger import BYTES_PER_TOKEN
 from clawd.providers.toolcalls.families import CALL_MARKERS
-from clawd.runtime.message_rows import cut_in_the_middle
+from clawd.runtime.context import cut_in_the_middle
 from clawd.wire.safe_text import paragraph, shortened, single_line
 
 OPENING = "We are continuing an earlier conversation."

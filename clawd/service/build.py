@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -58,7 +57,6 @@ from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
-from clawd.security.paths import path_rules
 from clawd.security.policy import ModeBook
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
@@ -385,16 +383,10 @@ class Daemon:
             SaidOf("memory_vocabulary", self.knowledge.vocabulary, tools=_READING_NOTES),
             SessionFilesFact(self.memory.session_files),
             WorkspaceMessage(lambda: self.state.runtime.prompt.parts.workspace_message),
-            AgentsMd(taint.files, self._agents_md),
-        )
-
-    def _agents_md(self, workspace: Path) -> AgentsMdSettings:
-        runtime = self.state.runtime
-        roots = (runtime.workspace, *runtime.workspace_roots)
-        return AgentsMdSettings(
-            is_on=runtime.prompt.parts.agents_md,
-            rules=path_rules(self.state.policy, workspace=workspace, home=runtime.home),
-            roots=tuple(root.resolve() for root in roots),
+            AgentsMd(
+                taint.files,
+                lambda folder: AgentsMdSettings.of(self.state.runtime, self.state.policy, folder),
+            ),
         )
 
     def _hooks(self, taint: TaintBook) -> Hooks:

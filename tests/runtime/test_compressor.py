@@ -12,7 +12,7 @@ from clawd.errors import BusyError, ContextFullError, InvalidRequestError, Provi
 from clawd.memory.checkpoints import Checkpoint
 from clawd.memory.rows import NewMessage
 from clawd.providers.base import ChatRequest, Message, ToolCall
-from clawd.runtime.message_rows import ACKNOWLEDGEMENT
+from clawd.runtime.context import ACKNOWLEDGEMENT
 from clawd.runtime.summariser import NoTextError
 from clawd.runtime.transcript import OPENING, PAUSED, SUMMARISER
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded

@@ -4,8 +4,8 @@ import msgspec
 
 from clawd.memory.rows import StoredMessage
 from clawd.providers.base import Finished, Message, Sampling
+from clawd.runtime.context import unreadable
 from clawd.runtime.housekeeping import message_text
-from clawd.runtime.message_rows import unreadable
 from clawd.wire.events import HopUsage, Notice, ReasoningDelta, TextDelta
 from tests.runtime.inboxes import House, events_of
 from tests.runtime.models import Hop, PlannedModel, calls, says

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import StoredMessage
 from clawd.providers.base import Message, ToolCall
-from clawd.runtime.message_rows import ACKNOWLEDGEMENT, cut_in_the_middle, shown_messages
+from clawd.runtime.context import ACKNOWLEDGEMENT, cut_in_the_middle, shown_messages
 from clawd.runtime.transcript import (
     OPENING,
     loops,

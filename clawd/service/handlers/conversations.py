@@ -10,9 +10,9 @@ from clawd.errors import InvalidRequestError
 from clawd.memory.checkpoints import FORKED_FROM
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, check_shown, visible_to
 from clawd.memory.store import Memory
+from clawd.runtime.context import CLAIMS, UNREADABLE, claims, unreadable
 from clawd.runtime.conversation import MODE, THINK
 from clawd.runtime.housekeeping import checkpoint_text, head_text, message_text
-from clawd.runtime.message_rows import CLAIMS, UNREADABLE, claims, unreadable
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.service.build import Daemon
