@@ -31,7 +31,7 @@ from clawd.runtime.incoming import IncomingMessage, check
 from clawd.runtime.model_request import Emit, why
 from clawd.runtime.preparation import Preparation, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.turn import Batch, Turn, Turns
+from clawd.runtime.turn import MessageBatch, Turn, Turns
 from clawd.runtime.turn_hooks import Care, TurnHooks
 from clawd.runtime.turn_plan import LateCall
 from clawd.security.approvals import Attendance, PendingApproval
@@ -417,7 +417,7 @@ class Inbox:
                 words.append(UserWords(text=text, speaker=prepared.words.speaker))
             return text
 
-        async def persist(batch: Batch) -> None:
+        async def persist(batch: MessageBatch) -> None:
             read = TokensRead(
                 provider=plan.provider.name(),
                 model=plan.model,

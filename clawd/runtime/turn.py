@@ -72,7 +72,7 @@ _log = logging.getLogger(__name__)
 _WHOLE = frozenset({"stop", "tool_calls"})  # why an answer ends that nothing cut
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class MessageBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn stores at once: messages, and what is known beside them by now.
 
     Attributes:
@@ -89,7 +89,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[Claim, ...]
 
 
-Persist = Callable[[Batch], Coroutine[Any, Any, None]]
+Persist = Callable[[MessageBatch], Coroutine[Any, Any, None]]
 
 
 class Turn:
@@ -602,11 +602,11 @@ class Turn:
         if cancelled:
             raise asyncio.CancelledError
 
-    def _batch(self, mark: str) -> Batch:
+    def _batch(self, mark: str) -> MessageBatch:
         """Return what is pending and not on disk yet."""
         unreadable = tuple(self._unreadable[self._unreadable_stored :])
         self._unreadable_stored = len(self._unreadable)
-        return Batch(
+        return MessageBatch(
             messages=self._transaction.pending[self._stored :],
             mark=mark,
             known_tokens=self._meter.known_tokens,

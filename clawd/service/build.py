@@ -298,11 +298,7 @@ class Daemon:
         self._dispatcher = dispatcher = Dispatcher(
             registry,
             gate=Gate(
-                lambda: self.state.policy,
-                estop=self.estop,
-                taint=taint,
-                rules=rules,
-                modes=modes,
+                lambda: self.state.policy, estop=self.estop, taint=taint, rules=rules, modes=modes
             ),
             approvals=self.approvals,
             journal=self.journal,

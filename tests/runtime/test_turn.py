@@ -8,7 +8,7 @@ import pytest
 from clawd.errors import ProviderError, StoppedError, StorageError
 from clawd.providers.base import CallDelta, Finished, Message, ToolCall
 from clawd.runtime.context import UNSAID, Context
-from clawd.runtime.turn import Batch, Turn
+from clawd.runtime.turn import MessageBatch, Turn
 from clawd.runtime.turn_plan import GoOn, TurnLimits, TurnPlan
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.dispatch import Dispatcher
@@ -68,7 +68,7 @@ class Table:
             persist=self._persist,
         )
 
-    async def _persist(self, batch: Batch) -> None:
+    async def _persist(self, batch: MessageBatch) -> None:
         if self.disk_error is not None:
             raise self.disk_error
         if self.storing is not None:

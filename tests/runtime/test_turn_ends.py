@@ -11,7 +11,7 @@ from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
 from clawd.providers.base import CallDelta, Finished
 from clawd.runtime.context import UNSAID, open_calls, told_text
 from clawd.runtime.retry_policy import STOPPED
-from clawd.runtime.turn import Batch, Turn
+from clawd.runtime.turn import MessageBatch, Turn
 from clawd.security.approvals import Approvals
 from clawd.tools.base import Tool
 from clawd.tools.dispatch import Dispatcher
@@ -212,7 +212,7 @@ async def test_memory_that_fails_at_any_write_leaves_no_call_without_its_result(
     table = Table(bench, calls(ONE, ONE), says("done"))
     persist, written = table._persist, 0
 
-    async def failing(batch: Batch) -> None:
+    async def failing(batch: MessageBatch) -> None:
         nonlocal written
         if written >= good:
             raise StorageError("the disk is full")
@@ -241,7 +241,7 @@ async def test_a_cancel_during_any_write_keeps_context_and_memory_in_step(
     persist, written, reached = table._persist, 0, asyncio.Event()
     let_go = asyncio.Event()
 
-    async def slow(batch: Batch) -> None:
+    async def slow(batch: MessageBatch) -> None:
         nonlocal written
         written += 1
         if written == number:

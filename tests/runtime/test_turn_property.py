@@ -11,7 +11,7 @@ from clawd.errors import ProviderError, StorageError
 from clawd.providers.base import Message
 from clawd.runtime.context import Context, open_calls
 from clawd.runtime.retry_policy import REMARK
-from clawd.runtime.turn import Batch, Turn
+from clawd.runtime.turn import MessageBatch, Turn
 from clawd.runtime.turn_plan import TurnLimits, TurnPlan
 from clawd.tools.offer import RequestTools
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
@@ -69,7 +69,7 @@ async def run_turns(
     stored: list[Message] = []
     writes = 0
 
-    async def persist(batch: Batch) -> None:
+    async def persist(batch: MessageBatch) -> None:
         nonlocal writes
         writes += 1
         if writes in failing_writes:
