@@ -51,7 +51,7 @@ class Ticket:
     Attributes:
         is_unused: it failed, and the conversation that it opened is gone with it.
         attendance: who is there to answer what the turn asks.
-        cut_by: why it was cancelled, if it was.
+        cut_by: why it was cancelled, where that was not the user's wish.
         task: runs the turn; None until it does.
     """
 
@@ -69,13 +69,17 @@ class Ticket:
         self.is_unused = False
         self.attendance = Attendance(followers)
         self.late = late
-        self.cut_by: ClawError = CancelledByUserError("the turn was cancelled")
+        self.cut_by: ClawError | None = None
         self.task: asyncio.Task[TurnFinished] | None = None
 
     def on_end(self, act: Callable[[], None]) -> None:
         """Call a function when the turn has ended, however."""
         assert self.task is not None
         self.task.add_done_callback(lambda _task: act())
+
+    def end_of_cut(self) -> ClawError:
+        """Return what a turn that was cancelled ended with."""
+        return self.cut_by or CancelledByUserError("the turn was cancelled")
 
     def cancel(self) -> None:
         """Cancel the turn, wherever it is; idempotent."""
@@ -91,7 +95,7 @@ class Ticket:
         assert self.task is not None
         await asyncio.wait([self.task])
         if self.task.cancelled():
-            raise self.cut_by
+            raise self.end_of_cut()
         return self.task.result()
 
 
@@ -359,7 +363,7 @@ class Inbox:
             emit(_failure(ticket, error))
             raise
         except asyncio.CancelledError:
-            emit(_failure(ticket, ticket.cut_by))
+            emit(_failure(ticket, ticket.end_of_cut()))
             raise
         except Exception as error:
             _log.error("a turn failed with a defect", exc_info=error)
