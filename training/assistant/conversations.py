@@ -308,6 +308,8 @@ class Conversations:
             return rng.choice(_GREETINGS[language]) + text
         if chance < 0.35 and _VERBS.match(text):
             return rng.choice(_COURTESIES[language]) + text
+        if chance < 0.5 and language == "de" and _VERBS.match(text):
+            return re.sub(r"^\w+(?: (?:mir|mal|dir))? ", r"\g<0>bitte ", text)
         return text
 
     def _shown(self, phrasing: str, name: str, value: Value) -> str:
