@@ -8,7 +8,7 @@ A LoRA adapter is written as a GGUF file, and behind a colon how much it counts:
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from clawd.config.sections import Section
 
@@ -24,7 +24,6 @@ Fence = Literal["auto", "off"]
 Preset = Literal["", "deterministic", "precise", "balanced", "creative", "wild"]
 Texts = Annotated[tuple[str, ...], Field(strict=False)]
 Breakers = Annotated[tuple[str, ...], Field(strict=False, max_length=64)]
-# Ranges that a model's profile shares with the section.
 Layers = Annotated[int, Field(ge=-1)]
 Context = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
 Threads = Annotated[int, Field(ge=0, le=MAX_THREADS)]
@@ -197,49 +196,35 @@ class EngineSection(Section):
     )
 
 
-class ModelProfile(Section):
-    """Overrides for models whose file name contains the pattern: [model."pattern"]."""
+_OF_A_MODEL = (
+    "preset", "temperature", "top_p", "top_k", "min_p", "typical_p", "xtc_probability",
+    "xtc_threshold", "repeat_penalty", "frequency_penalty", "presence_penalty",
+    "penalty_last_n", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_last_n",
+    "dry_breakers", "seed", "max_tokens", "stop_loops", "template_kwargs", "ctx_size",
+    "n_batch", "n_ubatch", "n_threads", "n_parallel", "n_gpu_layers", "split_mode",
+    "cache_type_k", "cache_type_v", "flash_attn", "kv_unified", "mlock", "mmap", "rope_scaling",
+    "rope_freq_scale", "yarn_orig_ctx", "lora", "rpc_servers", "speculation",
+)  # fmt: skip
+"""The keys of [engine] that may differ from model to model."""
 
-    preset: Preset | None = None
-    temperature: Heat | None = None
-    top_p: Share | None = None
-    top_k: Count | None = None
-    min_p: Share | None = None
-    typical_p: Share | None = None
-    xtc_probability: Share | None = None
-    xtc_threshold: Share | None = None
-    repeat_penalty: Repetition | None = None
-    frequency_penalty: Frequency | None = None
-    presence_penalty: Presence | None = None
-    penalty_last_n: Count | None = None
-    dry_multiplier: Scale | None = None
-    dry_base: Base | None = None
-    dry_allowed_length: Count | None = None
-    dry_last_n: CountOrAll | None = None
-    dry_breakers: Breakers | None = None
-    seed: int | None = None
-    max_tokens: Count | None = None
-    stop_loops: bool | None = None
-    template_kwargs: dict[str, Any] | None = None
-    ctx_size: Context | None = None
-    n_batch: Positive | None = None
-    n_ubatch: Positive | None = None
-    n_threads: Threads | None = None
-    n_parallel: Sequences | None = None
-    n_gpu_layers: Layers | None = None
-    split_mode: SplitMode | None = None
-    cache_type_k: CacheType | None = None
-    cache_type_v: CacheType | None = None
-    flash_attn: FlashAttention | None = None
-    kv_unified: UnifiedCache | None = None
-    mlock: bool | None = None
-    mmap: bool | None = None
-    rope_scaling: RopeScaling | None = None
-    rope_freq_scale: Scale | None = None
-    yarn_orig_ctx: Count | None = None
-    lora: Texts | None = None
-    rpc_servers: Texts | None = None
-    speculation: Speculation | None = None
+
+def _optional(name: str) -> Any:
+    """Return the type of a key of [engine], its range included, or None for one left out."""
+    field = EngineSection.model_fields[name]
+    kind: Any = field.annotation
+    if field.metadata:
+        kind = Annotated[(kind, *field.metadata)]
+    return kind | None
+
+
+class ModelProfile(
+    create_model(  # type: ignore[misc]
+        "ModelProfile",
+        __base__=Section,
+        **{name: (_optional(name), None) for name in _OF_A_MODEL},
+    )
+):
+    """Overrides for models whose file name contains the pattern: [model."pattern"]."""
 
 
 def split_adapter(text: str) -> tuple[str, float]:
