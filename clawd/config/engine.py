@@ -55,7 +55,7 @@ class EngineSection(Section):
         default=2,
         ge=1,
         le=64,
-        description="Models loaded at once; the least recently used one goes.",
+        description="Models loaded at once; the least recently used one is unloaded.",
     )
     n_gpu_layers: Layers = Field(default=-1, description="Layers on the GPU; -1 is all, 0 none.")
     ctx_size: Context = Field(
@@ -102,11 +102,11 @@ class EngineSection(Section):
     )
     speculation: Speculation = Field(
         default="auto",
-        description="Guess tokens from what was said before, where that pays; the text is the "
+        description="Draft tokens from earlier text where that is faster; the answer is the "
         "same. off never does.",
     )
     max_queue: int = Field(
-        default=64, ge=1, description="Requests that may wait; more are told to retry."
+        default=64, ge=1, description="Requests that may wait; more are refused and may be retried."
     )
     prefill_chunk: int = Field(
         default=128,
@@ -163,8 +163,8 @@ class EngineSection(Section):
     )
     stop_loops: bool = Field(
         default=True,
-        description="End an answer whose last 512 tokens do nothing but repeat themselves; 96 of "
-        "models of less than 32 million parameters.",
+        description="End an answer whose last 512 tokens do nothing but repeat themselves; 96 "
+        "for models of fewer than 32 million parameters.",
     )
     template_kwargs: dict[str, Any] = Field(
         default={},
@@ -180,18 +180,19 @@ class EngineSection(Section):
     prefix_cache_disk_mb: int = Field(
         default=2048,
         ge=0,
-        description="Disk for what models have read, so that they go on where they were after a "
-        "restart: of the system prompt and the tools; where this key is set, of conversations, "
-        "too. 0 keeps nothing.",
+        description="Disk for evaluated prompts, so that models continue there after a restart: "
+        "of the system prompt and the tools; where this key is set, of conversations as well. "
+        "0 keeps nothing.",
     )
     preload: bool = Field(
         default=True,
         description="Load the default model when the daemon starts, if it takes at most half of "
-        "the free memory, and read the system prompt and the tools ahead of the first message.",
+        "the free memory, and evaluate the system prompt and the tools before the first "
+        "message.",
     )
     fence: Fence = Field(
         default="auto",
-        description="Hold the process that runs a model: it reads the model and its own code, "
+        description="Confine the process that runs a model: it reads the model and its own code, "
         "starts nothing and reaches no network. off is for a graphics driver that needs more.",
     )
 

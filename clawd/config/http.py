@@ -70,7 +70,7 @@ class HttpSection(Section):
     enabled: bool = Field(default=False, description="Whether the gateway listens.")
     host: Host = Field(
         default="127.0.0.1",
-        description="Where it listens: an address or a name. All but loopback wants a key "
+        description="Where it listens: an address or a name. Anything but loopback needs a key "
         "(clawctl key create), and TLS or insecure_bind.",
     )
     port: int = Field(default=8686, ge=0, le=65_535, description="The TCP port; 0 takes any.")
@@ -80,12 +80,13 @@ class HttpSection(Section):
     )
     agent: bool = Field(
         default=True,
-        description="Whether clawd's own agent, with its tools, answers chats that bring no tools "
-        "of their own (with a key of the scopes chat and tools); off, the model alone does.",
+        description="Whether clawd's own agent, with its tools, answers chats that supply no "
+        "tools of their own (with a key of the scopes chat and tools); with false the model "
+        "alone does.",
     )
     keep_conversations: bool = Field(
         default=True,
-        description="Whether what the agent answers there is kept in memory; receipts always are.",
+        description="Whether the agent's conversations are kept in memory; receipts always are.",
     )
     keyless: Literal["auto", "on", "off"] = Field(
         default="auto",
@@ -100,8 +101,9 @@ class HttpSection(Section):
     )
     cors_origins: Origins = Field(
         default=(),
-        description='Web pages that may ask, by origin, as "http://localhost:3000"; no others may. '
-        '"http://localhost:*" is any port, "vscode-webview://*" every page of that scheme.',
+        description='Web pages that may send requests, by origin, as "http://localhost:3000"; no '
+        'others may. "http://localhost:*" is any port, "vscode-webview://*" every page of '
+        "that scheme.",
     )
     allowed_hosts: Hosts = Field(
         default=(),
@@ -109,7 +111,7 @@ class HttpSection(Section):
     )
     tls_cert: str = Field(
         default="",
-        description="The file of the certificate and its chain (PEM); with it TLS is spoken.",
+        description="The file of the certificate and its chain (PEM); it switches TLS on.",
     )
     tls_key: str = Field(
         default="",
@@ -117,8 +119,8 @@ class HttpSection(Section):
     )
     insecure_bind: bool = Field(
         default=False,
-        description="Let it listen to other machines without TLS: keys and answers can be read on "
-        "the way.",
+        description="Let other machines connect without TLS: keys and answers can be read in "
+        "transit.",
     )
     max_body_bytes: int = Field(
         default=8 << 20, ge=1_024, le=256 << 20, description="The longest body of a request."
@@ -127,13 +129,16 @@ class HttpSection(Section):
         default=512, ge=1, le=65_536, description="Connections at a time; more get 503."
     )
     header_timeout_s: float = Field(
-        default=10.0, gt=0, le=600, description="A request's head must be there within that time."
+        default=10.0, gt=0, le=600, description="A request's head must arrive within that time."
     )
     body_timeout_s: float = Field(
-        default=60.0, gt=0, le=3_600, description="And its body within that time."
+        default=60.0, gt=0, le=3_600, description="Its body must arrive within that time."
     )
     idle_timeout_s: float = Field(
-        default=75.0, gt=0, le=86_400, description="A connection without requests is closed then."
+        default=75.0,
+        gt=0,
+        le=86_400,
+        description="A connection without requests is closed after that time.",
     )
     requests_per_minute: int = Field(
         default=0,
@@ -145,5 +150,5 @@ class HttpSection(Section):
         default=1.0,
         gt=0,
         le=60,
-        description="A stream that is silent that long gets a sign of life.",
+        description="A stream that is silent that long gets a keep-alive.",
     )

@@ -60,7 +60,7 @@ class McpServerSection(Section):
     auth_token: SecretStr | None = Field(
         default=None,
         strict=False,
-        description="url: the bearer token; taken from a config of mode 0600 only.",
+        description="url: the bearer token; accepted only from a config of mode 0600.",
     )
     auth_env: str = Field(
         default="",
@@ -72,8 +72,8 @@ class McpServerSection(Section):
     )
     oauth_client_id: str = Field(
         default="",
-        description="url: the client id that the server's operator gave out, where it lets nobody "
-        "register by itself.",
+        description="url: the client id issued by the server's operator, where clients cannot "
+        "register themselves.",
     )
     oauth_client_env: str = Field(
         default="",
@@ -82,16 +82,16 @@ class McpServerSection(Section):
     )
     mode: Literal["auto", "legacy"] = Field(
         default="auto",
-        description="legacy never asks for the newest revision of the protocol first, for servers "
-        "that break on it.",
+        description="legacy never asks for the newest revision of the protocol first, for "
+        "servers that fail on it.",
     )
     allow: Words = Field(
         default=("*",),
-        description='Tools that are taken, by the server\'s own names; a name may end in "*".',
+        description='Tools that are offered, by the server\'s own names; a name may end in "*".',
     )
-    deny: Words = Field(default=(), description="Tools that are left out all the same.")
+    deny: Words = Field(default=(), description="Tools that are excluded nevertheless.")
     trusted: bool = Field(
-        default=False, description="Believe the server where it says that a tool only reads."
+        default=False, description="Trust the server where it reports that a tool only reads."
     )
     connect_timeout_s: float = Field(
         default=10.0,
@@ -111,7 +111,7 @@ class McpServerSection(Section):
 
 
 class McpAutoApproveSection(Section):
-    """Calls of MCP servers that need no person where medium risk would ask."""
+    """MCP tools that run without approval where medium risk would ask."""
 
     tools: Words = Field(
         default=(),
@@ -120,21 +120,21 @@ class McpAutoApproveSection(Section):
 
 
 class McpSection(Section):
-    """MCP servers, whose tools are offered beside the others."""
+    """MCP servers, whose tools are offered in addition to the others."""
 
     schema_budget_tokens: int = Field(
         default=4_000,
         ge=0,
         description="What the schemas of all servers' tools may take of each request, in tokens; "
-        "beyond it the largest are offered by name and line, and where those are too many only "
-        "some are named; tool_lookup shows the others.",
+        "beyond it the largest are offered by name and one line, and of too many only some "
+        "are named; tool_lookup finds the others.",
     )
     first_turn_wait_s: float = Field(
         default=10.0,
         ge=0,
         le=600,
-        description="How long, after the start, turns wait for servers that are just being "
-        "connected; what is not there then is said.",
+        description="How long, after the start, turns wait for servers that are still "
+        "connecting; those missing then are reported.",
     )
     max_result_bytes: int = Field(
         default=4 << 20, ge=1_024, le=256 << 20, description="The largest result of one call."

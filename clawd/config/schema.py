@@ -38,56 +38,62 @@ OnePath = Annotated[Path, Field(strict=False)]
 
 
 class SecuritySection(Section):
-    """What the model may do without a person, with one, and not at all."""
+    """What the model may do without approval, with approval, and not at all."""
 
     autonomy: Autonomy = Field(
         default="supervised",
         description="How far the model may go alone: readonly (low risk runs, nothing else), "
         "supervised (medium risk asks, high is refused), edits (as supervised, but changes to "
-        "files of the workspace run), full (all runs that is not blocked).",
+        "files of the workspace run), full (everything that is not blocked runs).",
     )
     max_autonomy: Autonomy = Field(
         default="full",
-        description="How far a mode that a person sets for a conversation may go. Who is no admin "
-        "never goes beyond autonomy.",
+        description="The highest mode that a user may set for a conversation. Without admin "
+        "rights it is never above autonomy.",
     )
     workspace_only: bool = Field(
         default=True,
-        description="Keep file tools inside the workspace. false lets them out, one risk up.",
+        description="Keep file tools inside the workspace. With false they may leave it, at one "
+        "level of risk more.",
     )
     forbidden_paths: Paths = Field(
-        description="Never touched, with all that lies under them, whatever the autonomy."
+        description="Paths that are never touched, with everything below them, whatever the "
+        "autonomy."
     )
     forbidden_commands: Words = Field(
         default=sections.FORBIDDEN_COMMANDS, description="Commands that never run, by name."
     )
     allowed_commands: Words = Field(
         default=sections.ALLOWED_COMMANDS,
-        description="Shell commands of medium risk beside those of everyday work: a name, or with "
-        'a subcommand as in "git log". In the full sandbox those run unasked that only read.',
+        description="Shell commands of medium risk beside those of everyday work: a name, or "
+        'with a subcommand as in "git log". In the full sandbox those that only read run '
+        "without approval.",
     )
     allowed_domains: Words = Field(
         default=(),
-        description='Where web tools may go and POST; "*.example.org" means subdomains too.',
+        description='Domains that web tools may contact and POST to; "*.example.org" includes '
+        "subdomains.",
     )
     allowed_addresses: Words = Field(
         default=(),
-        description='Private or loopback "host:port" pairs that web tools may reach all the same.',
+        description='Private or loopback "host:port" pairs that web tools may reach nevertheless.',
     )
     egress: Literal["ask", "off"] = Field(
         default="ask",
-        description="Whether commands may reach hosts by name: ask lets them reach those of "
-        "egress_hosts and those that a person grants, off none at all.",
+        description="Whether commands may reach hosts by name: with ask those of egress_hosts "
+        "and those that the user approves, with off none.",
     )
     egress_hosts: Words = Field(
         default=(),
-        description='Hosts that commands may reach unasked: "get.example.org:443", '
-        '"*.example.org:443" for subdomains. Private addresses need allowed_addresses, too.',
+        description='Hosts that commands may reach without approval: "get.example.org:443", '
+        '"*.example.org:443" for subdomains. Private addresses need allowed_addresses as '
+        "well.",
     )
     untrusted_paths: Words = Field(
         default=(),
-        description="Files of others: reading one counts as text from outside. A name or a path, "
-        'with "*" and "**" ("*.eml", "downloads", "~/Downloads"); what lies below is meant too.',
+        description="Third-party files: reading one counts as text from outside. A name or a "
+        'path, with "*" and "**" ("*.eml", "downloads", "~/Downloads"); everything below is '
+        "included.",
     )
     workspace_roots: Paths = Field(
         description="A workspace chosen per conversation must lie under one of these."
@@ -95,12 +101,13 @@ class SecuritySection(Section):
     sandbox: SandboxMode = Field(
         default="required",
         description="required refuses tools that start a process when there is no sandbox, "
-        "preferred runs them with what there is, off runs them bare.",
+        "preferred runs them with the protection available, off runs them without.",
     )
     writable_run_later: Words = Field(
         default=(),
-        description="Files that programs outside run later (.git/hooks, conftest.py, *.pth, shell "
-        'profiles) and that commands may write all the same: names or paths, "*" for all.',
+        description="Files that programs outside the sandbox run later (.git/hooks, conftest.py, "
+        "*.pth, shell profiles) and that commands may write nevertheless: names or paths, "
+        '"*" for all.',
     )
     audit_log: bool = Field(
         default=True,
@@ -110,10 +117,14 @@ class SecuritySection(Section):
         default=120.0,
         gt=0,
         le=86_400,
-        description="Silence that long is a no, while no client is there that can answer.",
+        description="An approval without an answer for that long is denied, while no client is "
+        "connected that can answer.",
     )
     approval_rule_days: int = Field(
-        default=30, ge=1, le=365, description="How long a rule of the answer always is in force."
+        default=30,
+        ge=1,
+        le=365,
+        description='How long a rule made by the answer "always" is in force.',
     )
     policy_cases: OnePath = Field(
         description="The table of cases that clawctl policy test judges when no file is named."
@@ -121,12 +132,12 @@ class SecuritySection(Section):
 
 
 class ProviderLabels(Section):
-    """What requests may ask of a provider behind a router; empty says nothing."""
+    """Labels by which requests choose a provider behind a router; empty is none."""
 
     model: str = Field(default="", description="Its model; empty is the section's model.")
-    cost: str = Field(default="", description="Any word, as low.")
-    privacy: str = Field(default="", description="Any word, as local.")
-    size: str = Field(default="", description="Any word, as small.")
+    cost: str = Field(default="", description="Any word, such as low.")
+    privacy: str = Field(default="", description="Any word, such as local.")
+    size: str = Field(default="", description="Any word, such as small.")
 
 
 class ProviderSection(Section):
@@ -134,13 +145,13 @@ class ProviderSection(Section):
 
     kind: ProviderKind = Field(
         description="local (the built-in engine), mock (scripted), openai-compatible, anthropic, "
-        "reliable (a list of others, tried in order) or router (a list of equals, the least loaded "
-        "answers)."
+        "reliable (a list of providers, tried in order) or router (a list of equals, the "
+        "least loaded answers)."
     )
     model: str = Field(
         default="",
-        description="The model's name; for local: assistant, embedded, auto (the one of these two "
-        "that is the better of what is here), a file name in models/ or a path.",
+        description="The model's name; for local: assistant, embedded, auto (the better of these "
+        "two that is installed), a file name in models/ or a path.",
     )
     base_url: str = Field(
         default="",
@@ -159,7 +170,7 @@ class ProviderSection(Section):
     api_key: SecretStr | None = Field(
         default=None,
         strict=False,
-        description="The key itself; taken from a config of mode 0600 only.",
+        description="The key itself; accepted only from a config of mode 0600.",
     )
     script: OnePath | None = Field(
         default=None, description="mock: the JSON script of replies; without one it echoes."
@@ -168,7 +179,9 @@ class ProviderSection(Section):
         default=True, description="openai-compatible, anthropic: ask for a streamed answer."
     )
     max_tokens: int = Field(
-        default=16_384, ge=1, description="anthropic: the longest answer; the API wants a number."
+        default=16_384,
+        ge=1,
+        description="anthropic: the longest answer; the API requires a number.",
     )
     thinking: Literal["", "adaptive", "enabled", "disabled"] = Field(
         default="",
@@ -201,8 +214,8 @@ class ProviderSection(Section):
     overload_lead: int = Field(
         default=4,
         ge=1,
-        description="router: a conversation leaves its backend when that one has so many "
-        "requests more in flight than the least loaded.",
+        description="router: a conversation leaves its backend when that has this many more "
+        "requests in flight than the least loaded.",
     )
     connect_timeout_s: float = Field(
         default=10.0, gt=0, le=3_600, description="To reach the server."
@@ -244,12 +257,12 @@ class CliSection(Section):
     tools_allow: Words = Field(
         default=("*",),
         description='Tools offered to the model on this channel; "file_*" works too, and '
-        '"-evaluate" takes one out.',
+        '"-evaluate" excludes one.',
     )
 
 
 class ChannelsSection(Section):
-    """The doors through which people and programs talk to the model."""
+    """The channels through which users and programs talk to the model."""
 
     cli: CliSection = CliSection()
     http: HttpSection = HttpSection()
@@ -264,8 +277,8 @@ class MemorySection(Section):
         default=0.0,
         ge=0,
         le=36_500,
-        description="Conversations without a message for that long are deleted, and what receipts "
-        "hash that is older; 0 keeps all.",
+        description="Conversations without a message for that long are deleted, and older "
+        "content that receipts hash; 0 keeps all.",
     )
     quota_mb: int = Field(
         default=0,
@@ -277,8 +290,8 @@ class MemorySection(Section):
         default="",
         max_length=1_024,
         description="PROVIDER/MODEL, or PROVIDER for its own model: messages and notes are also "
-        "found by what they mean, by this model of embeddings. A remote provider is sent their "
-        "text, without secrets. Empty searches by words only.",
+        "found by meaning, with this embedding model. A remote provider receives their text, "
+        "without secrets. Empty searches by words only.",
     )
 
 
@@ -302,21 +315,21 @@ class AgentSection(Section):
     knowledge_cutoff: str = Field(
         default="",
         pattern=r"^(\d{4}-(0[1-9]|1[0-2]))?$",
-        description="The month the model's knowledge ends, YYYY-MM; empty says nothing.",
+        description="The month the model's knowledge ends, YYYY-MM; empty leaves it out.",
     )
     max_tool_rounds: int = Field(
         default=8,
         ge=1,
         le=99_999,
-        description="Rounds of tool calls in one turn that nobody attends. Over 100 needs autonomy "
-        "full and a wall_clock_budget_s.",
+        description="Rounds of tool calls in one unattended turn. Over 100 needs autonomy full "
+        "and a wall_clock_budget_s.",
     )
     max_tool_rounds_attended: int = Field(
         default=25,
         ge=1,
         le=100,
-        description="Rounds after which a person who is there is asked whether to go on; never "
-        "fewer than max_tool_rounds.",
+        description="Rounds after which a user who is connected is asked whether to continue; "
+        "never fewer than max_tool_rounds.",
     )
     wall_clock_budget_s: float = Field(
         default=0.0, ge=0, description="A turn that takes longer is stopped; 0 is no limit."
@@ -331,8 +344,8 @@ class AgentSection(Section):
     )
     show_results: Literal["auto", "always", "never"] = Field(
         default="auto",
-        description="Show the first lines of what a tool gave beside the answer: auto for local "
-        "models of less than a billion parameters, which may tell of it what is not so.",
+        description="Display the first lines of a tool's result beside the answer: auto for "
+        "local models of fewer than a billion parameters, which may misreport it.",
     )
 
 
@@ -348,14 +361,15 @@ class AgentProfile(Section):
 
 
 class NotifySection(Section):
-    """How a person who looks elsewhere is told: an approval waits, a detached turn has ended."""
+    """How a user is notified of waiting approvals and finished detached turns."""
 
     desktop: bool = Field(
         default=False, description="On the desktop of the daemon's user, by notify-send."
     )
     command: Words = Field(
         default=(),
-        description="A program and its arguments; it is given the message as JSON on its input.",
+        description="A program and its arguments; it receives the message as JSON on standard "
+        "input.",
     )
     webhook: str = Field(
         default="", description="An address that the message is posted to, as JSON."
@@ -370,30 +384,30 @@ class NotifySection(Section):
         description="The address may lead to this machine or a private network.",
     )
     after_s: float = Field(
-        default=10.0, ge=0, le=3_600, description="An approval that waits longer is told."
+        default=10.0, ge=0, le=3_600, description="An approval that waits longer is reported."
     )
 
 
 class SandboxSection(Section):
-    """What commands see of the person's toolchains, and what is kept for them."""
+    """What commands see of the user's toolchains, and what is cached for them."""
 
     toolchains: Literal["auto", "off"] | Paths = Field(
         default="auto",
-        description="The programs of the person that commands see, read-only and without passwords "
-        'and keys: "auto" is what the login shell has on its PATH, a list names folders, "off" '
-        "shows the system's alone.",
+        description="The user's programs that commands see, read-only and without passwords and "
+        'keys: "auto" is what the login shell has on its PATH, a list names folders, "off" '
+        "leaves the system's alone.",
     )
     cache_mb: int = Field(
         default=4_096,
         ge=0,
         le=1_048_576,
-        description="What pip, npm, cargo and others keep for commands, a folder for each project; "
-        "the projects not used for longest go first. 0 keeps nothing.",
+        description="Caches of pip, npm, cargo and others for commands, one folder per project; "
+        "the least recently used projects go first. 0 keeps none.",
     )
 
 
 class LimitsSection(Section):
-    """Bounds on time and size."""
+    """Limits of time and size."""
 
     max_response_bytes: int = Field(
         default=1_000_000, ge=1_024, description="One answer of a model."
@@ -419,13 +433,13 @@ class LimitsSection(Section):
     max_tool_output_bytes: int = Field(
         default=65_536,
         ge=1_024,
-        description="Tool output that the model is given; the cut is marked, and the whole kept "
-        "as a session file.",
+        description="Tool output that the model receives; a cut is marked, and the whole kept as "
+        "a session file.",
     )
     max_inline_message_bytes: int = Field(
         default=65_536,
         ge=4_096,
-        description="What a model is shown of a message that does not fit its context, at most: "
+        description="What a model receives of a message that does not fit its context, at most: "
         "the beginning and the end; the whole is kept as a session file.",
     )
     max_command_disk_bytes: int = Field(
@@ -450,8 +464,8 @@ class LimitsSection(Section):
         default=1_024,
         ge=0,
         le=1_048_576,
-        description="What workspaces hold that is kept before commands run, so that undo covers "
-        "them, for all workspaces together. 0 keeps none, and undo covers file tools only.",
+        description="Contents of workspaces that are kept before commands run, so that undo "
+        "covers them, for all workspaces together. With 0 undo covers file tools only.",
     )
     undo_days: float = Field(
         default=30.0, gt=0, le=36_500, description="How long changes can be undone."

@@ -81,28 +81,28 @@ def default_tree(layout: Layout) -> dict[str, Any]:
 
 
 class CompressionSection(Section):
-    """When the beginning of a conversation gives way to a summary."""
+    """When the beginning of a conversation is replaced by a summary."""
 
     at_messages: int = Field(
         default=80,
         ge=8,
-        description="A conversation that would be sent with so many messages is compressed.",
+        description="A conversation that would be sent with this many messages is compressed.",
     )
     at_context_percent: int = Field(
         default=75,
         ge=10,
         le=95,
-        description="So much of the context may be filled before a request is sent.",
+        description="How much of the context a request may fill.",
     )
     keep_least: int = Field(
         default=20,
         ge=1,
-        description="The newest messages that stay, at least, where they fit.",
+        description="The newest messages that are kept, at least, where they fit.",
     )
     keep_most: int = Field(
         default=30,
         ge=2,
-        description="The newest messages that stay, at most; never over half of at_messages.",
+        description="The newest messages that are kept, at most; never over half of at_messages.",
     )
     summary_tokens: int = Field(
         default=600, ge=64, le=8_192, description="Length of a summary, at most."
@@ -111,13 +111,13 @@ class CompressionSection(Section):
         default=180.0,
         gt=0,
         le=3_600,
-        description="A model that takes longer gives no summary; first words stand in for it.",
+        description="A model that takes longer gives no summary; first words replace it.",
     )
     context_tokens: int = Field(
         default=0,
         ge=0,
-        description="The size of the context where a provider does not say it; 0 is unknown, then "
-        "only the number of messages counts.",
+        description="The size of the context where a provider does not report it; 0 is unknown, "
+        "then only the number of messages counts.",
     )
 
     @property
@@ -165,10 +165,12 @@ class KnowledgeSection(Section):
 
 
 class PromptSection(Section):
-    """Which parts of the system prompt the model is given, and what goes with messages."""
+    """Which parts of the system prompt the model receives, and what goes with messages."""
 
-    base: bool = Field(default=True, description="Who it is; [agent] system_prompt replaces it.")
-    addenda: bool = Field(default=True, description="What tools want to be known of them.")
+    base: bool = Field(
+        default=True, description="The base prompt; [agent] system_prompt replaces it."
+    )
+    addenda: bool = Field(default=True, description="What tools add about themselves.")
     operator: bool = Field(default=True, description="[agent] system_append.")
     rules: bool = Field(
         default=True, description="Only these tools, when to write, what to cite, what it can know."
@@ -190,16 +192,16 @@ class PromptSection(Section):
         default=True, description="Of the rules: memory first, the web second, save what is new."
     )
     rule_sources: bool = Field(default=True, description="Of the rules: name your sources.")
-    date: bool = Field(default=True, description="Tell date and hour with messages.")
+    date: bool = Field(default=True, description="Date and hour with messages.")
     agents_md: bool = Field(
         default=True,
-        description="Show AGENTS.md and CLAUDE.md of the workspace, and of its parents up to the "
-        "root of its repository; at most 32 KiB and 8 folders.",
+        description="Include AGENTS.md and CLAUDE.md of the workspace, and of its parents up to "
+        "the root of its repository; at most 32 KiB and 8 folders.",
     )
     workspace_message: str = Field(
         default="",
         max_length=MAX_WORKSPACE_MESSAGE,
-        description="Told with the next message of every conversation, and again when it changes.",
+        description="Sent with the next message of every conversation, and again when it changes.",
     )
 
     def without_built_in_text(self) -> "PromptSection":
@@ -219,17 +221,17 @@ class SessionFilesSection(Section):
     max_conversation_bytes: int = Field(
         default=67_108_864,
         ge=65_536,
-        description="All of one conversation. When there is no room, the oldest long output goes; "
-        "what was written by name stays.",
+        description="All files of one conversation. When there is no room, the oldest long "
+        "output goes; what was written by name stays.",
     )
     max_files: int = Field(
         default=200, ge=1, le=10_000, description="How many one conversation may have."
     )
     summaries: Literal["first-words", "model"] = Field(
         default="model",
-        description="The line about each file that the model is told. `model`: written by the "
-        "conversation's model while nothing else is asked of it, of its beginning and end; the "
-        "first words until then.",
+        description="The line about each file that the model receives. `model`: written by the "
+        "conversation's model while it is idle, from the file's beginning and end; the first "
+        "words until then.",
     )
 
 
@@ -238,21 +240,21 @@ class ToolsSection(Section):
 
     mode: ToolMode = Field(
         default="split",
-        description="split offers one tool for each act (file_read, file_write), unified offers "
-        "fs(action=...) and web(action=...) instead, both offers all of them. Policy, receipts and "
-        "tools_allow know file_read and its like in every mode.",
+        description="split offers one tool for each action (file_read, file_write), unified "
+        "offers fs(action=...) and web(action=...) instead, both offers all of them. Policy, "
+        "receipts and tools_allow use file_read and the like in every mode.",
     )
     offer: Offered = Field(
         default="auto",
         description="Which tools a request describes: core, with short schemas and the names of "
-        "the others, which tool_lookup shows; all; or auto: all where they take at most a "
-        "twentieth of the model's context, or where its prompt has none. Whatever is described, "
-        "the same tools may be called.",
+        "the others, which tool_lookup describes; all; or auto: all where they take at most a "
+        "twentieth of the model's context, or where its prompt has none. Whatever is "
+        "described, the same tools may be called.",
     )
     core: Words = Field(
         default=CORE_TOOLS,
         description="The built-in tools of the core. Tools of plugins and programs are described "
-        "as well, those of MCP servers as far as they take a sixteenth of the context.",
+        "as well, those of MCP servers up to a sixteenth of the context.",
     )
 
 
@@ -262,7 +264,7 @@ class WebSection(Section):
     search_backends: Backends = Field(
         default=("duckduckgo", "brave", "mojeek", "yahoo", "startpage", "wikipedia"),
         description="Search engines: duckduckgo, brave, mojeek, yahoo, startpage, wikipedia, "
-        "grokipedia; the next is asked when one fails or found too little. Empty: no search.",
+        "grokipedia; the next is asked when one fails or finds too little. Empty: no search.",
     )
     max_results: int = Field(default=5, ge=1, le=20, description="Results of one search.")
     region: Region = Field(default="us-en", description="Country and language of a search.")
@@ -272,7 +274,7 @@ class WebSection(Section):
         min_length=1,
         max_length=200,
         pattern=r"^[ -~]+$",
-        description="How web_search, web_fetch and pdf_extract name themselves.",
+        description="The User-Agent of web_search, web_fetch and pdf_extract.",
     )
     search_timeout_s: float = Field(
         default=20.0, gt=0, le=600, description="One search, all engines together."
@@ -329,7 +331,7 @@ Entries = Annotated[tuple[HookEntry, ...], Field(strict=False, max_length=MAX_EN
 
 
 class HooksSection(Section):
-    """Programs of yours that are told of calls and turns: see docs/hooks.md.
+    """Your programs that run on calls and turns: see docs/hooks.md.
 
     Each is an entry {command = ["/home/you/bin/check"], tools = ["file_*"], timeout_s = 10,
     where = "sandbox" or "owner", may = ["write", "change", "context"]}, of which all but command
@@ -338,12 +340,12 @@ class HooksSection(Section):
 
     before_tool: Entries = Field(
         default=(),
-        description="Before a call is judged: may refuse it, have a person asked or, with change, "
-        "give it other arguments. One that fails refuses it.",
+        description="Before a call is judged: may refuse it, require approval or, with change, "
+        "replace its arguments. One that fails refuses it.",
     )
     after_tool: Entries = Field(
         default=(),
-        description="After a call that ran; with context it adds to what the model is told.",
+        description="After a call that ran; with context it adds to what the model receives.",
     )
     turn_start: Entries = Field(
         default=(),
@@ -354,7 +356,7 @@ class HooksSection(Section):
         description="After a turn that was answered or failed, not one that was stopped.",
     )
     on_question: Entries = Field(
-        default=(), description="While an approval or a question waits for a person."
+        default=(), description="While an approval or a question waits for the user."
     )
 
 
