@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
+from typing_extensions import override
 
 from clawd.config import sections
 from clawd.config.engine import EngineSection, ModelProfile, Preset
@@ -138,6 +139,10 @@ class ProviderLabels(Section):
     cost: str = Field(default="", description="Any word, such as low.")
     privacy: str = Field(default="", description="Any word, such as local.")
     size: str = Field(default="", description="Any word, such as small.")
+
+    @override
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self if value) or "no labels"
 
 
 class ProviderSection(Section):

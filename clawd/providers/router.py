@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
-from typing_extensions import override
 
+from clawd.config.schema import ProviderLabels
 from clawd.errors import (
     BusyError,
     ClawError,
@@ -43,20 +43,6 @@ _UNREACHED: frozenset[ProviderErrorKind] = frozenset({"network", "auth", "timeou
 _MAX_DOUBLINGS = 32
 _MAX_HINT_CHARACTERS = 200
 _log = logging.getLogger(__name__)
-
-
-class Labels(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend says of itself, or what a request asks for; empty says nothing."""
-
-    model: str = ""
-    cost: str = ""
-    privacy: str = ""
-    size: str = ""
-
-    @override
-    def __str__(self) -> str:
-        given = [f"{name}={value}" for name, value in msgspec.structs.asdict(self).items() if value]
-        return ", ".join(given) or "no labels"
 
 
 class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,10 +95,10 @@ class BackendStanding(msgspec.Struct, frozen=True, kw_only=True):
     conversations: int = 0
 
 
-def wanted_labels(request: ChatRequest) -> Labels:
+def wanted_labels(request: ChatRequest) -> ProviderLabels:
     """Return what a request asks of its backend: its own model goes before the hint."""
     hints = request.metadata
-    return Labels(
+    return ProviderLabels(
         model=request.model or hints.get("model", ""),
         cost=hints.get("cost", ""),
         privacy=hints.get("privacy", ""),
@@ -126,7 +112,7 @@ def check_hints(hints: Mapping[str, str]) -> None:
     Raises:
         InvalidRequestError: a name is none of the four, or a value is too long.
     """
-    names = Labels.__struct_fields__
+    names = tuple(ProviderLabels.model_fields)
     for name, value in hints.items():
         if name not in names:
             raise InvalidRequestError(f"there is no hint {name!r}; known: {', '.join(names)}")
@@ -136,8 +122,8 @@ def check_hints(hints: Mapping[str, str]) -> None:
             )
 
 
-def meets(labels: Labels, wanted: Labels) -> bool:
-    """Tell whether a backend may answer.
+def meets(labels: ProviderLabels, wanted: ProviderLabels) -> bool:
+    """Return whether a backend may answer.
 
     It must carry every label that is asked for, so that a request marked private never goes to a
     backend that nobody marked. A backend that names no model takes any.
@@ -227,7 +213,9 @@ class Homes:
             self._counts[before] -= 1
 
 
-def nobody_meets(router: str, wanted: Labels, backends: Mapping[str, Labels]) -> ProviderError:
+def nobody_meets(
+    router: str, wanted: ProviderLabels, backends: Mapping[str, ProviderLabels]
+) -> ProviderError:
     """Return the error for a request that no backend may answer, with what there is."""
     there = "; ".join(f"{name}: {labels}" for name, labels in backends.items())
     return ProviderError(
@@ -248,7 +236,7 @@ class RoutedProvider:
     """
 
     provider: Provider
-    labels: Labels = field(default_factory=Labels)
+    labels: ProviderLabels = field(default_factory=ProviderLabels)
     is_probed: bool = True
 
 
@@ -302,7 +290,7 @@ class RouterProvider:
 
     def fronted(self, model: str) -> tuple[tuple[Provider, str], ...]:
         """Return the backends that have a model, in their order; they are equals."""
-        wanted = Labels(model=model)
+        wanted = ProviderLabels(model=model)
         return tuple(
             (each.provider, "" if each.labels.model else model)
             for each in self._members.values()

@@ -25,7 +25,7 @@ from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_request import LocalOptions
 from clawd.providers.presets import preset_values
 from clawd.providers.reliable import ReliableProvider, RetrySettings, UnavailableProvider
-from clawd.providers.router import Labels, RoutedProvider, RouterProvider, RouterSettings
+from clawd.providers.router import RoutedProvider, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider, load_script
 from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.settings import RuntimeSettings
@@ -270,7 +270,7 @@ def _router(
     backends: list[RoutedProvider] = []
     for provider in over:
         own = sections[provider.name()]
-        labels = Labels(**own.labels.model_dump() | {"model": own.labels.model or own.model})
+        labels = own.labels.model_copy(update={"model": own.labels.model or own.model})
         # To check another kind than a server costs more than a list of models: it may load one.
         is_probed = own.kind in _REMOTE_KINDS
         backends.append(RoutedProvider(provider=provider, labels=labels, is_probed=is_probed))

@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
+from clawd.config.schema import ProviderLabels
 from clawd.errors import ConfigError, EngineError, ProviderError
 from clawd.providers.abilities import Tokenizing, TokenList, WrittenPrompt, able
 from clawd.providers.base import (
@@ -20,7 +21,7 @@ from clawd.providers.base import (
     collect,
 )
 from clawd.providers.reliable import ReliableProvider
-from clawd.providers.router import Labels, RoutedProvider, RouterProvider, RouterSettings
+from clawd.providers.router import RoutedProvider, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider
 from clawd.wire.events import ModelLoading, TextDelta
 
@@ -117,11 +118,11 @@ def ask(conversation: str = "", **hints: str) -> ChatRequest:
 async def routing(
     *servers: Server,
     settings: RouterSettings = QUIET,
-    labels: Sequence[Labels] = (),
+    labels: Sequence[ProviderLabels] = (),
     is_probed: bool = True,
     clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[RouterProvider]:
-    carried = [*labels, *(Labels() for _ in servers)]
+    carried = [*labels, *(ProviderLabels() for _ in servers)]
     backends = [
         RoutedProvider(provider=server, labels=label, is_probed=is_probed)
         for server, label in zip(servers, carried, strict=False)
@@ -183,7 +184,10 @@ async def test_a_conversation_leaves_a_backend_that_is_overloaded() -> None:
 
 async def test_hints_narrow_the_choice() -> None:
     a, b = Server("a"), Server("b")
-    labels = [Labels(privacy="local", size="small"), Labels(privacy="cloud", size="big")]
+    labels = [
+        ProviderLabels(privacy="local", size="small"),
+        ProviderLabels(privacy="cloud", size="big"),
+    ]
     async with routing(a, b, labels=labels) as router:
         assert await answer_of(router, ask(size="big")) == "b"
         assert await answer_of(router, ask("1", privacy="local")) == "a"
@@ -195,7 +199,7 @@ async def test_hints_narrow_the_choice() -> None:
 async def test_a_private_request_fails_rather_than_leave_for_another_backend() -> None:
     a, b = Server("a"), Server("b")
     a.failure = LOST
-    async with routing(a, b, labels=[Labels(privacy="local")]) as router:
+    async with routing(a, b, labels=[ProviderLabels(privacy="local")]) as router:
         with pytest.raises(ProviderError, match="every backend of fleet failed:\na: lost"):
             await answer_of(router, ask(privacy="local"))
     assert b.asked == []
@@ -203,7 +207,7 @@ async def test_a_private_request_fails_rather_than_leave_for_another_backend() -
 
 async def test_a_backend_with_a_model_of_its_own_is_asked_for_that_one() -> None:
     a, b, other = Server("a"), Server("b"), Server("c")
-    labels = [Labels(model="big"), Labels(), Labels(model="other")]
+    labels = [ProviderLabels(model="big"), ProviderLabels(), ProviderLabels(model="other")]
     request = ChatRequest(messages=(), model="big")
     async with routing(a, b, other, labels=labels) as router:
         assert await answer_of(router, request) == "a"
@@ -407,7 +411,7 @@ async def test_what_backends_can_do_beside_chatting_the_router_and_the_chain_can
     plain, first, second = ScriptedProvider("plain"), Cutter("first"), Cutter("second")
     router = RouterProvider("r", [RoutedProvider(provider=each) for each in (plain, first, second)])
     assert await cut_by(router, "m") == "first:m:hi"
-    labelled = RoutedProvider(provider=first, labels=Labels(model="m"))
+    labelled = RoutedProvider(provider=first, labels=ProviderLabels(model="m"))
     assert await cut_by(RouterProvider("r", [labelled]), "m") == "first::hi"
     assert await cut_by(RouterProvider("r", [labelled]), "other") == "nobody"
     assert await cut_by(RouterProvider("r", [RoutedProvider(provider=plain)]), "m") == "nobody"

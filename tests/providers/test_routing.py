@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawd.config.schema import ProviderLabels
 from clawd.errors import BusyError, EngineError, ProviderError
 from clawd.providers.base import ChatRequest
 from clawd.providers.router import (
     BackendHealth,
     BackendStanding,
     Homes,
-    Labels,
     RouterSettings,
     after_failure,
     choose,
@@ -79,33 +79,43 @@ def test_no_choice_is_a_backend_that_is_down_while_another_is_up(
 @each_row(
     ("labels", "wanted", "is_met"),
     [
-        (Labels(), Labels(), True),
-        (Labels(privacy="local", size="small"), Labels(), True),
-        (Labels(privacy="local", size="small"), Labels(privacy="local"), True),
-        (Labels(privacy="local", size="small"), Labels(privacy="local", size="big"), False),
-        (Labels(), Labels(privacy="local"), False),
-        (Labels(), Labels(cost="low"), False),
-        (Labels(cost="high"), Labels(cost="low"), False),
-        (Labels(), Labels(model="m"), True),
-        (Labels(model="m"), Labels(model="m"), True),
-        (Labels(model="other"), Labels(model="m"), False),
+        (ProviderLabels(), ProviderLabels(), True),
+        (ProviderLabels(privacy="local", size="small"), ProviderLabels(), True),
+        (ProviderLabels(privacy="local", size="small"), ProviderLabels(privacy="local"), True),
+        (
+            ProviderLabels(privacy="local", size="small"),
+            ProviderLabels(privacy="local", size="big"),
+            False,
+        ),
+        (ProviderLabels(), ProviderLabels(privacy="local"), False),
+        (ProviderLabels(), ProviderLabels(cost="low"), False),
+        (ProviderLabels(cost="high"), ProviderLabels(cost="low"), False),
+        (ProviderLabels(), ProviderLabels(model="m"), True),
+        (ProviderLabels(model="m"), ProviderLabels(model="m"), True),
+        (ProviderLabels(model="other"), ProviderLabels(model="m"), False),
     ],
 )
-def test_a_backend_carries_what_is_asked_for(labels: Labels, wanted: Labels, is_met: bool) -> None:
+def test_a_backend_carries_what_is_asked_for(
+    labels: ProviderLabels, wanted: ProviderLabels, is_met: bool
+) -> None:
     assert meets(labels, wanted) is is_met
 
 
 def test_hints_come_from_the_metadata_and_the_requests_model_goes_first() -> None:
     hints = {"cost": "low", "privacy": "local", "size": "7b", "model": "m", "conversation_id": "c"}
     wanted = wanted_labels(ChatRequest(messages=(), metadata=hints))
-    assert wanted == Labels(cost="low", privacy="local", size="7b", model="m")
+    assert wanted == ProviderLabels(cost="low", privacy="local", size="7b", model="m")
     own = wanted_labels(ChatRequest(messages=(), metadata=hints, model="own"))
     assert own.model == "own"
-    assert wanted_labels(ChatRequest(messages=())) == Labels()
+    assert wanted_labels(ChatRequest(messages=())) == ProviderLabels()
 
 
 def test_a_request_that_nobody_may_answer_is_told_what_there_is() -> None:
-    error = nobody_meets("fleet", Labels(cost="low"), {"a": Labels(cost="high"), "b": Labels()})
+    error = nobody_meets(
+        "fleet",
+        ProviderLabels(cost="low"),
+        {"a": ProviderLabels(cost="high"), "b": ProviderLabels()},
+    )
     assert error.message == (
         "no backend of fleet carries cost=low; there are a: cost=high; b: no labels"
     )

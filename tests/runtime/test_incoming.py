@@ -3,10 +3,11 @@
 import pytest
 from typing_extensions import override
 
+from clawd.config.schema import ProviderLabels
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Capabilities
 from clawd.providers.reliable import ReliableProvider
-from clawd.providers.router import Labels, RoutedProvider, RouterProvider
+from clawd.providers.router import RoutedProvider, RouterProvider
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, PlannedModel, calls, says
 from tests.support.dispatching import Bench
@@ -108,8 +109,8 @@ async def test_a_router_behind_the_runtime_chooses_by_the_hints(bench: Bench) ->
     router = RouterProvider(
         "mock",
         [
-            RoutedProvider(provider=far, labels=Labels(cost="low"), is_probed=False),
-            RoutedProvider(provider=near, labels=Labels(privacy="local"), is_probed=False),
+            RoutedProvider(provider=far, labels=ProviderLabels(cost="low"), is_probed=False),
+            RoutedProvider(provider=near, labels=ProviderLabels(privacy="local"), is_probed=False),
         ],
     )
     house = House(bench)

@@ -25,6 +25,7 @@ from clawd.channels.http.model_api import (
     ModelRequest,
 )
 from clawd.channels.http.turn_stream import Telling, TurnStream
+from clawd.config.schema import ProviderLabels
 from clawd.errors import ForbiddenError, InvalidRequestError, StoppedError
 from clawd.kernel.concurrency import settled
 from clawd.providers.abilities import Serving, Tokenizing, able
@@ -40,7 +41,7 @@ from clawd.providers.base import (
 )
 from clawd.providers.ledger import TokenCounter, estimated
 from clawd.providers.presets import PresetWord, preset_word
-from clawd.providers.router import Labels, check_hints
+from clawd.providers.router import check_hints
 from clawd.runtime.activity import DeltaMeter, ModelCounts
 from clawd.runtime.context import open_calls, repair_orphans, with_block
 from clawd.runtime.conversation_matching import Brought, Continuity, Place, as_shown
@@ -53,7 +54,7 @@ from clawd.tools.offer import RequestTools
 
 # One pass to a provider: what is asked, and the answer on its way.
 
-_HINTS = frozenset(Labels.__struct_fields__)
+_HINTS = frozenset(ProviderLabels.model_fields)
 
 
 class Forwarded:
