@@ -60,7 +60,9 @@ class Pulse:
         """Return the answer, None when there is none soon; never starts a daemon."""
         with self._lock:
             try:
-                if self._client is None or not self._client.is_alive():
+                if self._client is not None and not self._client.is_alive():
+                    self._drop()
+                if self._client is None:
                     self._client = self._connect()
                 return self._client.call(params, limit_s=ANSWER_LIMIT_S)
             except ClawError as error:
