@@ -15,17 +15,17 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 388,
+    "files of clawd": 383,
     "files of clawctl": 123,
-    "code lines of clawd": 76_300,
+    "code lines of clawd": 76_100,
     "code lines of clawctl": 20_300,
-    "modules with one importer": 120,
+    "modules with one importer": 119,
     "modules with one importer, under 60 code lines": 4,
     "import lines, percent of code": 8.3,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
-    "parameters that are a Callable": 245,
-    "classes with more than 12 fields": 51,
+    "parameters that are a Callable": 243,
+    "classes with more than 12 fields": 50,
     "public class names that stand in two files or more": 0,
 }
 # Written so that this file does not contain what it looks for.
