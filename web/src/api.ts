@@ -117,9 +117,9 @@ async function* events(answer: Response): AsyncGenerator<[string, Event]> {
       rest += value;
       let end = rest.indexOf("\n\n");
       while (end >= 0) {
-        const told = parsed(rest.slice(0, end));
+        const found = parsed(rest.slice(0, end));
         rest = rest.slice(end + 2);
-        if (told) yield told;
+        if (found) yield found;
         end = rest.indexOf("\n\n");
       }
     }

@@ -13,7 +13,7 @@ export const isOpen = signal(false);
 const KEYS = { o: "once", c: "conversation", p: "project", n: "deny" } as const;
 const seen = new Set<string>();
 
-// The title counts what waits, and a notification tells of what is new where the person asked
+// The title counts what waits, and a notification names what is new where the person asked
 // for that.
 effect(() => {
   const count = waiting.value.length;

@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
-import { attempt, choices, fork, machine, models, place, select, selected, send, stopTurn, tell } from "./state";
+import { attempt, choices, fork, machine, models, place, select, selected, send, stopTurn, reportError } from "./state";
 import { bytes, number, t, visible } from "./text";
 import type { Conversation, Item, Said, ToolCall } from "./turn";
 import type { FileDiff } from "./wire";
@@ -66,13 +66,13 @@ export function Diff({ file }: { file: FileDiff }): JSX.Element {
 
 /** The arguments of a call, as a person reads them. */
 export function Arguments({ text }: { text: string }): JSX.Element {
-  let shown = text;
+  let displayed = text;
   try {
-    shown = JSON.stringify(JSON.parse(text), null, 2);
+    displayed = JSON.stringify(JSON.parse(text), null, 2);
   } catch {
     // still being written, or no JSON: as it is
   }
-  return <Code text={shown} language="json" />;
+  return <Code text={displayed} language="json" />;
 }
 
 function gist(text: string): string {
@@ -165,15 +165,15 @@ function Answer({ said }: { said: Said }): JSX.Element {
 const DRAW_MS = 60;
 
 function useThrottled(said: Said): string {
-  const shown = useSignal(said.text.peek());
+  const displayed = useSignal(said.text.peek());
   useEffect(() => {
     let timer = 0;
     const stop = said.text.subscribe((text) => {
-      if (!said.isLive.peek()) shown.value = text;
+      if (!said.isLive.peek()) displayed.value = text;
       else if (!timer) {
         timer = setTimeout(() => {
           timer = 0;
-          shown.value = said.text.peek();
+          displayed.value = said.text.peek();
         }, DRAW_MS) as unknown as number;
       }
     });
@@ -182,7 +182,7 @@ function useThrottled(said: Said): string {
       stop();
     };
   }, [said]);
-  return said.isLive.value ? shown.value : said.text.value;
+  return said.isLive.value ? displayed.value : said.text.value;
 }
 
 function ForkButton({ id }: { id: number }): JSX.Element {
@@ -273,11 +273,11 @@ function Row({ item }: { item: Item }): JSX.Element {
 
 function Messages({ of }: { of: Conversation }): JSX.Element {
   const items = of.items.value;
-  const shown = useSignal(SHOWN);
+  const displayed = useSignal(SHOWN);
   const place = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   useEffect(() => {
-    shown.value = SHOWN;
+    displayed.value = SHOWN;
     isAtEnd.current = true;
   }, [of]);
   const stick = () => {
@@ -300,19 +300,19 @@ function Messages({ of }: { of: Conversation }): JSX.Element {
     const element = place.current!;
     const fromEnd = element.scrollHeight - element.scrollTop;
     isAtEnd.current = false;
-    shown.value += SHOWN;
+    displayed.value += SHOWN;
     requestAnimationFrame(() => (element.scrollTop = element.scrollHeight - fromEnd));
   };
   return (
     <div class="messages" ref={place} onScroll={noteScroll} role="log" aria-label={t.chat} tabIndex={0}>
       <div class="column">
-        {items.length > shown.value ? (
+        {items.length > displayed.value ? (
           <button type="button" class="quiet" onClick={more}>
-            {t.more} ({number.format(items.length - shown.value)})
+            {t.more} ({number.format(items.length - displayed.value)})
           </button>
         ) : null}
         {items.length === 0 ? <Welcome /> : null}
-        {items.slice(-shown.value).map((item) => (
+        {items.slice(-displayed.value).map((item) => (
           <Row key={item.key} item={item} />
         ))}
       </div>
@@ -390,7 +390,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
   };
   const attach = async (list: FileList | null | undefined) => {
     for (const file of list ?? []) {
-      if (file.size > MAX_FILE) tell(new Error(`${file.name} ${t.tooBig}`));
+      if (file.size > MAX_FILE) reportError(new Error(`${file.name} ${t.tooBig}`));
       else files.value = [...files.value, { name: file.name, size: file.size, text: await file.text() }];
     }
   };
@@ -404,7 +404,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     send(whole).catch((error: unknown) => {
       field.current!.value = text;
       note();
-      tell(error);
+      reportError(error);
     });
   };
   const onKey = (event: KeyboardEvent) => {

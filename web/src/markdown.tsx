@@ -1,5 +1,5 @@
 // Markdown of models and tools as elements, never as HTML: a tree of tokens becomes a tree of
-// nodes, tags in the text stay text, pictures are not loaded and links are shown before they are
+// nodes, tags in the text stay text, pictures are not loaded and links are displayed before they are
 // followed.
 
 import { common, createLowlight } from "lowlight";
@@ -98,9 +98,9 @@ function coloured(nodes: Hast[], count: { left: number }): ComponentChildren[] {
 
 export function Code({ text, language }: { text: string; language: string }): JSX.Element {
   const name = language.trim().split(/\s/)[0].toLowerCase();
-  const shown = visible(text.length > MAX_BLOCK ? `${text.slice(0, MAX_BLOCK)}\n… ${t.tooLong}` : text);
+  const displayed = visible(text.length > MAX_BLOCK ? `${text.slice(0, MAX_BLOCK)}\n… ${t.tooLong}` : text);
   const isKnown = name !== "" && lowlight.registered(name);
-  const content = isKnown ? coloured(lowlight.highlight(name, shown).children as Hast[], { left: MAX_NODES }) : shown;
+  const content = isKnown ? coloured(lowlight.highlight(name, displayed).children as Hast[], { left: MAX_NODES }) : displayed;
   return (
     <figure class="code">
       <figcaption>

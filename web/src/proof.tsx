@@ -144,7 +144,7 @@ export function Proof(): JSX.Element {
     filters.value = { ...filters.value, [name]: (event.currentTarget as HTMLInputElement).value };
     void attempt(load());
   };
-  const shown = items.value.filter((each) => !filters.value.risk || each.risk === filters.value.risk);
+  const displayed = items.value.filter((each) => !filters.value.risk || each.risk === filters.value.risk);
   return (
     <section class="page" aria-label={t.proof}>
       <Chain />
@@ -173,7 +173,7 @@ export function Proof(): JSX.Element {
         </label>
       </div>
       <ol class="timeline">
-        {shown.map((each) => {
+        {displayed.map((each) => {
           const isOpen = opened.value?.id === each.id;
           return (
             <li key={each.id} class={each.status}>
@@ -189,7 +189,7 @@ export function Proof(): JSX.Element {
           );
         })}
       </ol>
-      {opened.value && !shown.some((each) => each.id === opened.value!.id) ? <Opened detail={opened.value.detail} /> : null}
+      {opened.value && !displayed.some((each) => each.id === opened.value!.id) ? <Opened detail={opened.value.detail} /> : null}
       {cursor.value ? (
         <button type="button" onClick={() => void attempt(load(true))}>
           {t.more}

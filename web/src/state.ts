@@ -35,16 +35,16 @@ function conversation(id: string): Conversation {
   return found;
 }
 
-export function tell(error: unknown): void {
+export function reportError(error: unknown): void {
   problem.value = error instanceof Error ? error.message : String(error);
 }
 
-/** Do something that may fail; what is wrong is shown. */
+/** Do something that may fail; what is wrong is displayed. */
 export async function attempt<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work;
   } catch (error) {
-    tell(error);
+    reportError(error);
     return undefined;
   }
 }
@@ -195,14 +195,14 @@ function take(event: Event): void {
   const isOthers = event.type === "turn_started" && !target.isRunning;
   target.take(event);
   const isShown = target === selected.value;
-  // Sent elsewhere, or just stored: the daemon's own record is what is shown.
+  // Sent elsewhere, or just stored: the daemon's own record is what is displayed.
   if (isShown && (isOthers || event.type === "turn_finished")) void attempt(reload(target));
 }
 
 async function refresh(): Promise<void> {
   await Promise.all([loadLines(), loadApprovals(), loadMachine(), loadModels()]);
-  const shown = selected.value;
-  if (shown.id) await reload(shown);
+  const displayed = selected.value;
+  if (displayed.id) await reload(displayed);
 }
 
 /** Begin: follow the daemon, and show what the address names. */

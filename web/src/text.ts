@@ -111,7 +111,7 @@ export type Words = typeof en;
 export const language = navigator.language.toLowerCase().startsWith("de") ? "de" : "en";
 export const t: Words = language === "de" ? de : en;
 
-// Characters that turn text around or hide it; shown as their number.
+// Characters that turn text around or hide it; displayed as their number.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
 /** Return text of a model or a tool with what would hide or turn it made visible. */

@@ -1,5 +1,5 @@
 // A conversation as the page holds it: messages as they are stored, and the turn that runs as its
-// events tell it. What is stored always replaces what was streamed.
+// events report it. What is stored always replaces what was streamed.
 
 import { batch, signal, type Signal } from "@preact/signals";
 import type { Claim, ConversationLine, Event, FileDiff, MessageLine, Usage } from "./wire";
@@ -31,14 +31,14 @@ export interface ToolCall {
   changes: Signal<FileDiff[]>;
 }
 
-export interface Told {
+export interface Notice {
   kind: "notice";
   key: string;
   level: "info" | "warning" | "error";
   text: string;
 }
 
-export type Item = Said | ToolCall | Told;
+export type Item = Said | ToolCall | Notice;
 
 export type Doing = "" | "starting" | "loading" | "prompt" | "thinking" | "answering" | "tool" | "approval";
 
@@ -94,8 +94,6 @@ export class Conversation {
   readonly question = signal<Question | null>(null);
   readonly usage = signal<Usage | null>(null);
   readonly rate = signal(0);
-  /** More messages come before the first one shown, from this id on; 0 for none. */
-  readonly earlier = signal("");
   readonly tookMs = signal(0);
   turnId = "";
   /** Opened by a message that was typed in the empty field: what is typed since then stays in it. */
@@ -120,7 +118,7 @@ export class Conversation {
     });
   }
 
-  // What only events told (times, receipts, diffs, an answer under way) stays.
+  // What only events report (times, receipts, diffs, an answer under way) stays.
   private merged(stored: Item[], isRunning: boolean): Item[] {
     const calls = new Map<string, ToolCall>();
     for (const item of this.items.value) if (item.kind === "tool") calls.set(item.callId, item);
@@ -146,7 +144,7 @@ export class Conversation {
     return [...kept, ...under, ...(isRunning ? [] : failures.slice(-1))];
   }
 
-  /** A message of the person at this page, before the daemon tells of it. */
+  /** A message of the person at this page, before the daemon reports it. */
   say(text: string): void {
     this.items.value = [...this.items.value, said("user", text)];
     this.doing.value = "starting";
@@ -346,7 +344,7 @@ function isLiveAnswer(item: Item): item is Said {
   return item.kind === "assistant" && item.isLive.value;
 }
 
-function notice(level: Told["level"], text: string): Told {
+function notice(level: Notice["level"], text: string): Notice {
   return { kind: "notice", key: nextKey(), level, text };
 }
 

@@ -1,4 +1,4 @@
-// What the daemon reports and what happens in it, as clawd/wire defines it: the parts shown here.
+// What the daemon reports and what happens in it, as clawd/wire defines it: the parts displayed here.
 
 export interface FileDiff {
   path: string;

@@ -6,7 +6,7 @@ nothing else may run, and nothing is fetched from anywhere else. Where the files
 `/` says so, and everything else is served.
 
 The page calls the methods of the control socket by their names (`POST /methods/{name}`), for those
-with scope `admin`. It has no cookies: a browser tells with each request where it comes from
+with scope `admin`. It has no cookies: a browser marks each request with where it comes from
 (`guard.py`), and a key, where one is needed, is a header that the page itself adds.
 """
 
@@ -144,8 +144,8 @@ class _Started(msgspec.Struct, frozen=True, kw_only=True):
 async def _method(request: web.Request) -> web.Response:
     """Run a method of the control socket and return its report.
 
-    A message that is detached is answered when its turn begins: what happens then, the stream of
-    events tells.
+    A message that is detached is answered when its turn begins; the stream of events reports what
+    happens then.
     """
     gateway, principal = request.app[GATEWAY], caller_of(request).principal
     name = request.match_info["name"]
@@ -180,7 +180,7 @@ async def _started(request: web.Request, params: SendMessage) -> _Started:
         try:
             await gateway.stream(params, principal, take)
         except ClawError:
-            if not began.done():  # else an event has told it
+            if not began.done():  # else an event reports it
                 raise
 
     turn = asyncio.create_task(run())
