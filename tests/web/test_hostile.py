@@ -111,6 +111,7 @@ def test_nothing_of_a_models_text_runs_or_leaves(home: Home, shown: Shown) -> No
     wrong = []
     for first in range(0, len(texts), 20):
         page.locator("nav .wide").first.click()
+        page.locator(".welcome").wait_for()
         for at in range(first, first + 20):
             before = page.locator(".message.assistant").count()
             shown.say(f"case {at}.")

@@ -1,7 +1,11 @@
 // The daemon's methods over the gateway, and the one stream of events.
 
 import { signal } from "@preact/signals";
+import { t } from "./text";
 import type { Event } from "./wire";
+
+/** The code of a call that the daemon was not there for: a bar says so as long as it is true. */
+export const UNREACHABLE = "unreachable";
 
 const KEY_NAME = "clawd-key";
 const FIRST_WAIT_MS = 250;
@@ -47,11 +51,14 @@ async function failure(answer: Response): Promise<MethodError> {
 
 /** Post to a route of the gateway. */
 export async function post<T>(path: string, body: object): Promise<T> {
-  const answer = await fetch(path, {
+  const options: RequestInit = {
     method: "POST",
     headers: { ...headers(), "Content-Type": "application/json" },
     body: JSON.stringify(body),
     cache: "no-store",
+  };
+  const answer = await fetch(path, options).catch(() => {
+    throw new MethodError(0, UNREACHABLE, t.lost);
   });
   if (!answer.ok) throw await failure(answer);
   return (await answer.json()) as T;

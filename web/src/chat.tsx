@@ -293,11 +293,13 @@ function Messages({ of }: { of: Conversation }): JSX.Element {
     return () => observer.disconnect();
   }, []);
   const noteScroll = () => {
-    const element = place.current!;
+    const element = place.current;
+    if (!element) return; // the last event of a list that is gone
     isAtEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
   };
   const more = () => {
-    const element = place.current!;
+    const element = place.current;
+    if (!element) return;
     const fromEnd = element.scrollHeight - element.scrollTop;
     isAtEnd.current = false;
     displayed.value += SHOWN;
@@ -375,7 +377,8 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
   const dropping = useSignal(false);
   const key = `${DRAFT}:${of.id}`;
   useEffect(() => {
-    const element = field.current!;
+    const element = field.current;
+    if (!element) return;
     if (of.isFromField) {
       of.isFromField = false;
       sessionStorage.removeItem(`${DRAFT}:`);
@@ -385,8 +388,9 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     element.focus();
   }, [key]);
   const note = () => {
-    sessionStorage.setItem(key, field.current!.value);
-    grow(field.current!);
+    if (!field.current) return; // another place of the page was chosen meanwhile
+    sessionStorage.setItem(key, field.current.value);
+    grow(field.current);
   };
   const attach = async (list: FileList | null | undefined) => {
     for (const file of list ?? []) {
@@ -395,14 +399,14 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     }
   };
   const go = () => {
-    const text = field.current!.value.trim();
+    const text = field.current?.value.trim() ?? "";
     if (!text && !files.value.length) return;
     const whole = [text, ...files.value.map((file) => fenced(file))].filter(Boolean).join("\n\n");
     field.current!.value = "";
     files.value = [];
     note();
     send(whole).catch((error: unknown) => {
-      field.current!.value = text;
+      if (field.current) field.current.value = text;
       note();
       reportError(error);
     });

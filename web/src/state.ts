@@ -1,7 +1,7 @@
 // What the page knows: conversations, what waits for the person, how the machine stands.
 
 import { computed, signal } from "@preact/signals";
-import { call, follow } from "./api";
+import { call, follow, MethodError, UNREACHABLE } from "./api";
 import { Conversation } from "./turn";
 import type { ApprovalLine, ConversationDetail, ConversationLine, Event } from "./wire";
 
@@ -36,6 +36,7 @@ function conversation(id: string): Conversation {
 }
 
 export function reportError(error: unknown): void {
+  if (error instanceof MethodError && error.code === UNREACHABLE) return;
   problem.value = error instanceof Error ? error.message : String(error);
 }
 
@@ -74,6 +75,8 @@ async function loadModels(): Promise<void> {
 
 /** Load the newest messages of a conversation, as the daemon keeps them. */
 async function reload(target: Conversation): Promise<void> {
+  target.reloads += 1;
+  const mine = target.reloads;
   const running = await call<{ items: { conversation_id: string; turn_id: string }[] }>("list_turns");
   const turn = running.items.find((each) => each.conversation_id === target.id);
   let cursor = "";
@@ -89,6 +92,7 @@ async function reload(target: Conversation): Promise<void> {
     messages = messages.concat(next.messages);
     cursor = next.cursor;
   }
+  if (mine !== target.reloads) return; // one that began later knows better
   target.turnId = turn?.turn_id ?? "";
   target.load(first.conversation, messages, turn !== undefined);
   const plan = await call<{ markdown: string }>("show_plan", { conversation_id: target.id });
@@ -128,6 +132,7 @@ export async function send(text: string, workspace = ""): Promise<void> {
     });
     if (joined.joined) return;
   }
+  target.reloads += 1; // what is under way knows nothing of this message
   target.say(text);
   const { model, preset, mode, temperature } = choices.value;
   const sampling = temperature === "" ? undefined : { temperature: Number(temperature) };

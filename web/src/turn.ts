@@ -96,6 +96,8 @@ export class Conversation {
   readonly rate = signal(0);
   readonly tookMs = signal(0);
   turnId = "";
+  /** How often it was asked for: of several answers the last one counts. */
+  reloads = 0;
   /** Opened by a message that was typed in the empty field: what is typed since then stays in it. */
   isFromField = false;
   private answer: Said | null = null;
