@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -195,13 +196,15 @@ async def test_s5_a_flood_of_events_ends_and_holds_up_nobody(method: str) -> Non
     assert ("nobody asked for" in trouble.problem) is (method == "GET")
 
 
-async def test_s5_a_stream_of_a_provider_holds_up_nobody() -> None:
+async def test_s5_a_stream_of_a_provider_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With a slice of nothing each event gives way, however fast the machine is.
+    monkeypatch.setattr("clawd.providers.http.Pace", partial(Pace, 0.0))
     left = 40
 
     async def readany() -> bytes:
         nonlocal left
         left -= 1
-        return b"data: {}\n\n" * 6_000 if left else b""
+        return b"data: {}\n\n" * 600 if left else b""
 
     class Taken:
         is_done = has_reason = False
@@ -226,15 +229,17 @@ async def test_s5_a_stream_of_a_provider_holds_up_nobody() -> None:
     async with beating() as beat:
         async for _ in server._read_events(response, await readany(), cast("AnswerReader", taken)):
             pass
-    assert taken.count == 39 * 6_000
-    assert beat.count > 39
-    assert beat.most_s < MOST_GAP_S
+    assert taken.count == 39 * 600
+    assert beat.count >= taken.count
 
 
-async def test_s5_a_client_that_floods_the_socket_holds_up_nobody() -> None:
+async def test_s5_a_client_that_floods_the_socket_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("clawd.channels.rpc.connection.Pace", partial(Pace, 0.0))
     reader = asyncio.StreamReader()
     frame = encode_frame(Cancel(id=1))
-    count = (4 << 20) // len(frame)
+    count = (256 << 10) // len(frame)
     reader.feed_data(frame * count)
     reader.feed_eof()
     connection = Connection(
@@ -249,8 +254,7 @@ async def test_s5_a_client_that_floods_the_socket_holds_up_nobody() -> None:
         async for _ in connection._incoming():
             found += 1
     assert found == count
-    assert beat.count > 20
-    assert beat.most_s < MOST_GAP_S
+    assert beat.count >= count
 
 
 async def test_a_reader_gives_way_when_its_slice_is_used_up_and_not_before() -> None:
