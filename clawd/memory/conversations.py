@@ -397,9 +397,12 @@ class Messages:
         *,
         owner: int | None,
         after: int = 0,
+        before: int | None = None,
         limit: int | None = None,
     ) -> list[StoredMessage]:
         """Return the messages in order, those with an id beyond `after` only.
+
+        The limit leaves the first of them; with `before`, an id, the last of those below it.
 
         Raises:
             NotFoundError: there is no such conversation that the owner may see.
@@ -410,12 +413,15 @@ class Messages:
 
         def act(connection: sqlite3.Connection) -> list[StoredMessage]:
             conversation = find_conversation(connection, conversation_id, owner)
+            where, order = ("", "") if before is None else ("AND id < ?", "DESC")
+            bounds = [after] if before is None else [after, before]
             rows = connection.execute(
                 f"SELECT {MESSAGE_COLUMNS} FROM messages "
-                "WHERE conversation_id = ? AND id > ? ORDER BY id LIMIT ?",
-                (conversation.id, after, -1 if limit is None else limit),
+                f"WHERE conversation_id = ? AND id > ? {where} ORDER BY id {order} LIMIT ?",
+                (conversation.id, *bounds, -1 if limit is None else limit),
             )
-            return [message_of(row) for row in rows]
+            found = [message_of(row) for row in rows]
+            return found if before is None else found[::-1]
 
         return await self._database.read(act)
 

@@ -78,19 +78,30 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation with a page of its messages, oldest first."""
+    """A conversation with a page of its messages, oldest first.
+
+    Attributes:
+        cursor: leads to newer messages; empty ends them.
+        before: of a page from the newest end, leads to older messages; 0 ends them.
+    """
 
     conversation: ConversationLine
     messages: tuple[MessageLine, ...]
     cursor: str = ""
+    before: int = 0
 
 
 class ShowConversation(Method[ConversationDetail], frozen=True, kw_only=True):
-    """Show one conversation, by id or a unique beginning of it."""
+    """Show one conversation, by id or a unique beginning of it.
+
+    Pages go from the oldest message on, by `cursor`. With `before`, the id of a message, they go
+    back from there, and 0 is the end: the newest page.
+    """
 
     conversation_id: str
     cursor: str = ""
     limit: int = 200
+    before: int | None = None
 
 
 class OpenConversation(Method[ConversationLine], frozen=True, kw_only=True):

@@ -107,11 +107,21 @@ async def show_conversation(
         raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
     found = await memory.conversations.match(params.conversation_id, owner=owner)
     record = check_shown(found, call.principal)
+    line, before = await conversation_line(memory, record), params.before
+    if before is not None:
+        if not 0 <= before <= MAX_ID or params.cursor:
+            raise InvalidRequestError("before is an id of a message, or 0, and without a cursor")
+        rows = await memory.messages.history(
+            record.id, owner=owner, before=before or MAX_ID, limit=params.limit + 1
+        )
+        page = tuple(map(_message, rows[-params.limit :]))
+        older = page[0].id if len(rows) > len(page) else 0
+        return ConversationDetail(conversation=line, messages=page, before=older)
     after = cursor_number(params.cursor) or 0
     rows = await memory.messages.history(record.id, owner=owner, after=after, limit=params.limit)
     return ConversationDetail(
-        conversation=await conversation_line(memory, record),
-        messages=tuple(_message(row) for row in rows),
+        conversation=line,
+        messages=tuple(map(_message, rows)),
         cursor=str(rows[-1].id) if len(rows) == params.limit else "",
     )
 

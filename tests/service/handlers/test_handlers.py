@@ -23,7 +23,7 @@ from clawd.service.handlers.table import handlers_of
 from clawd.tools.changes import CallFacts
 from clawd.tools.external import ManifestProblem
 from clawd.wire.codec import unpack, unpack_event
-from clawd.wire.conversations import ListConversations, ShowConversation
+from clawd.wire.conversations import ConversationDetail, ListConversations, ShowConversation
 from clawd.wire.daemon import SetEstop
 from clawd.wire.events import (
     ApprovalRequested,
@@ -190,6 +190,36 @@ async def test_pages_lead_on(front: Front) -> None:
         assert (await front.refused(ListReceipts(cursor=cursor))).code == "invalid_request"
     for limit in (0, -1, 1001):
         assert (await front.refused(ListReceipts(limit=limit))).code == "invalid_request"
+
+
+async def test_pages_lead_back_from_the_newest_end(front: Front) -> None:
+    conversation_id = (await front.ask(SendMessage(text="0"))).conversation_id
+    for number in range(1, 4):
+        await front.ask(SendMessage(text=str(number), conversation_id=conversation_id))
+
+    async def page(before: int, limit: int = 3) -> ConversationDetail:
+        return await front.ask(
+            ShowConversation(conversation_id=conversation_id, before=before, limit=limit)
+        )
+
+    pages, before = [await page(0)], 0
+    while before := pages[-1].before:
+        pages.append(await page(before))
+    ids = [[message.id for message in each.messages] for each in reversed(pages)]
+    whole = await front.ask(ShowConversation(conversation_id=conversation_id))
+    assert [len(each) for each in ids] == [2, 3, 3]
+    assert [each for page_ids in ids for each in page_ids] == [
+        message.id for message in whole.messages
+    ]
+    assert whole.before == 0 and {each.cursor for each in pages} == {""}
+    assert (await page(0, 8)).before == 0  # just all of them
+    assert (await page(ids[0][0])).messages == ()
+    for wrong in (
+        ShowConversation(conversation_id=conversation_id, before=-1),
+        ShowConversation(conversation_id=conversation_id, before=2**63),
+        ShowConversation(conversation_id=conversation_id, before=0, cursor="1"),
+    ):
+        assert (await front.refused(wrong)).code == "invalid_request"
 
 
 async def test_closing_the_connection_cancels_the_turn(front: Front) -> None:
