@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 383,
     "files of clawctl": 123,
-    "code lines of clawd": 76_100,
+    "code lines of clawd": 76_120,
     "code lines of clawctl": 20_300,
     "modules with one importer": 119,
     "modules with one importer, under 60 code lines": 4,

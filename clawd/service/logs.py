@@ -147,14 +147,14 @@ class JournalHandler(logging.Handler):
             sys.stderr.write(f"<{entry['PRIORITY']}>{entry['MESSAGE']}\n")
 
 
-def wait_for_room(address: str, limit_s: float | None = None) -> None:
+def wait_for_room(address: str, limit_s: float) -> None:
     """Wait until a datagram socket takes a message, in place of systemd-python.
 
     That holds the interpreter's lock meanwhile, and so every thread, the emergency stop's as well.
 
     Args:
         address: a path, or `@` and a name of the abstract namespace.
-        limit_s: None for no limit.
+        limit_s: for how long.
 
     Raises:
         TimeoutError: there was no room.
@@ -164,7 +164,7 @@ def wait_for_room(address: str, limit_s: float | None = None) -> None:
         probe.connect(f"\0{address[1:]}" if address.startswith("@") else address)
         poll = select.poll()
         poll.register(probe, select.POLLOUT)
-        if not poll.poll(None if limit_s is None else limit_s * 1000):
+        if not poll.poll(limit_s * 1000):
             raise TimeoutError(address)
 
 

@@ -5,10 +5,12 @@ systemctl status clawd
 """
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from itertools import repeat
@@ -44,6 +46,8 @@ _HTTP = "http"
 
 _FIRST_FD = 3
 _UNNAMED = ("", "unknown")
+_LOOK_S = 0.5  # how long a wait for the manager goes on at least when the daemon has ended
+_LAST_SEND_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -57,15 +61,26 @@ class Systemd:
         self.listens = os.environ.get("NOTIFY_SOCKET", "")[:1] in {"/", "@"}
         # A manager that is busy makes its senders wait, which the main loop must not.
         self._sender = Pool(1, "systemd") if self.listens else None
+        self._has_ended = threading.Event()
 
     def notify(self, *states: str) -> None:
         """Send states such as `READY=1` or `STATUS=…`, in order; never raises, never waits."""
         if self._sender is not None:
             self._sender.submit(self._send, "\n".join(states))
 
+    async def close(self) -> None:
+        """Send what is left, if the manager takes it soon; one that hangs holds up no end."""
+        if self._sender is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            sent = asyncio.wrap_future(self._sender.submit(int))
+            await asyncio.wait_for(sent, _LAST_SEND_S)
+        self._has_ended.set()
+        self._sender.shutdown(wait=False, cancel_futures=True)
+
     def _send(self, message: str) -> None:
         try:
-            wait_for_room(os.environ["NOTIFY_SOCKET"])
+            self._wait_for_room()
             notify(message)
         except (OSError, ValueError) as error:
             if not self._has_failed:
@@ -73,6 +88,14 @@ class Systemd:
             self._has_failed = True
         else:
             self._has_failed = False
+
+    def _wait_for_room(self) -> None:
+        while True:
+            try:
+                return wait_for_room(os.environ["NOTIFY_SOCKET"], _LOOK_S)
+            except TimeoutError:
+                if self._has_ended.is_set():
+                    raise
 
     def reloading(self) -> None:
         """Say that a reload begins; `READY=1` ends it. Serves Type=notify and notify-reload."""
@@ -203,6 +226,7 @@ class Reporter:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._systemd.close()
 
     async def _keep_reporting(self) -> None:
         watchdog_s = self._systemd.watchdog_interval_s()

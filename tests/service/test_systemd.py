@@ -76,6 +76,25 @@ def test_a_manager_that_does_not_read_holds_nobody_up_and_gets_all_in_order(
     assert received[2_000:] == [b"READY=1\nSTATUS=a", b"STATUS=b"]
 
 
+async def test_a_manager_that_hangs_holds_up_no_end(manager: socket.socket) -> None:
+    systemd = Systemd()
+    for _ in range(2_000):
+        systemd.notify("WATCHDOG=1")
+    await systemd.close()
+    assert systemd._sender is not None
+    (thread,) = systemd._sender._threads
+    thread.join(60)
+    assert not thread.is_alive()
+    assert manager.recv(4096) == b"WATCHDOG=1"
+
+
+async def test_what_was_reported_last_is_sent_before_the_end(manager: socket.socket) -> None:
+    systemd = Systemd()
+    systemd.notify("STOPPING=1")
+    await systemd.close()
+    assert manager.recv(4096, socket.MSG_DONTWAIT) == b"STOPPING=1"
+
+
 async def test_a_manager_that_was_busy_learns_that_the_daemon_is_ready(
     manager: socket.socket, tmp_path: Path
 ) -> None:
@@ -85,8 +104,8 @@ async def test_a_manager_that_was_busy_learns_that_the_daemon_is_ready(
         for _ in range(2_000):
             systemd.notify("WATCHDOG=1")
         reporter.ready()
+        received = [manager.recv(4096) for _ in range(2_001)]
         await reporter.close()
-    received = [manager.recv(4096) for _ in range(2_001)]
     assert received[-1].startswith(b"READY=1\nSTATUS=serving; ")
 
 
