@@ -409,9 +409,13 @@ class _Builder:
             case "assistant":
                 self._append("assistant", self._said(message))
             case "tool":
-                self._append("user", [self._result(message)])
+                if message.tool_call_id in self._open:
+                    self._append("user", [self._result(message)])
+                else:
+                    told = f"[tool: {message.name}]\n{message.content or ''}"
+                    self._append("user", [*_pictures(message), *_text(told)])
             case "user" | "system":
-                self._append("user", _text(message.content))
+                self._append("user", [*_pictures(message), *_text(message.content)])
 
     def messages(self) -> list[Block]:
         self._close()
@@ -459,11 +463,11 @@ class _Builder:
 
     def _result(self, message: Message) -> Block:
         content = message.content or ""
-        if message.tool_call_id not in self._open:
-            return {"type": "text", "text": f"[tool: {message.name}]\n{content}"}
         self._open.discard(message.tool_call_id)
         block: Block = {"type": "tool_result", "tool_use_id": self._id(message.tool_call_id)}
-        if content.strip():
+        if message.pictures:
+            block["content"] = [*_pictures(message), *_text(content)]
+        elif content.strip():
             block["content"] = content
         if content.startswith(_FAILURES):
             block["is_error"] = True
@@ -478,6 +482,20 @@ class _Builder:
                 name, number = f"{wanted}_{number}", number + 1
             self._ids[call_id] = name
         return self._ids[call_id]
+
+
+def _pictures(message: Message) -> list[Block]:
+    return [
+        {
+            "type": "image",
+            "source": {
+                "type": "base64",
+                "media_type": picture.media_type,
+                "data": picture.base64,
+            },
+        }
+        for picture in message.pictures
+    ]
 
 
 def _text(content: str | None) -> list[Block]:

@@ -35,6 +35,7 @@ from clawd.wire.events import (
     TextDelta,
     ToolDraft,
 )
+from clawd.wire.pictures import Picture
 
 Role = Literal["system", "user", "assistant", "tool"]
 StopReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
@@ -64,10 +65,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `tool_call_id` and `name` belong to role `tool`: which call it answers, and of which tool.
     `reasoning` is what the assistant thought before it, for chat templates that read it.
     `note` is what a person is told below the text; no model is shown it.
+    `pictures` stand before the text, in their order; messages of users and of tools have some.
     """
 
     role: Role
     content: str | None = None
+    pictures: tuple[Picture, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     name: str = ""
@@ -380,24 +383,30 @@ def without_tool_role(
     `calls` says how an assistant's message with calls is shown.
     """
     out: list[Message] = []
-    results: list[str] = []
+    results: list[Message] = []
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for message in messages:
         if message.role == "tool":
             name = message.name or names.get(message.tool_call_id, "")
-            results.append(f"[tool: {name}]\n{message.content or ''}")
+            text = f"[tool: {name}]\n{message.content or ''}"
+            results.append(msgspec.structs.replace(message, content=text))
         elif message.role == "user" and results:
-            text = "\n\n".join((*results, message.content or ""))
+            out.append(_joined([*results, message]))
             results.clear()
-            out.append(msgspec.structs.replace(message, content=text))
         else:
-            _flush(results, out)
+            if results:
+                out.append(_joined(results))
+                results.clear()
             out.append(calls(message))
-    _flush(results, out)
+    if results:
+        out.append(_joined(results))
     return tuple(out)
 
 
-def _flush(results: list[str], out: list[Message]) -> None:
-    if results:
-        out.append(Message(role="user", content="\n\n".join(results)))
-        results.clear()
+def _joined(messages: Sequence[Message]) -> Message:
+    """Return one message of the user with the texts and pictures of several."""
+    return Message(
+        role="user",
+        content="\n\n".join(each.content or "" for each in messages),
+        pictures=tuple(picture for each in messages for picture in each.pictures),
+    )

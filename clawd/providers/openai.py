@@ -204,7 +204,7 @@ def build_body(
     if request.prompt is not None:
         return _raw_body(request, model, max_tokens_field) | streaming
     history = request.messages if use_tool_role else without_tool_role(request.messages)
-    messages = [_message(message) for message in history]
+    messages = _messages(history)
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: dict[str, Any] = {"model": model, "messages": messages} | streaming
@@ -238,10 +238,38 @@ def _raw_body(request: ChatRequest, model: str, max_tokens_field: str) -> dict[s
     return body
 
 
+def _messages(history: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the messages; a result is text alone, so its pictures follow as what a user says."""
+    messages: list[dict[str, Any]] = []
+    waiting: list[dict[str, Any]] = []
+    for message in history:
+        if message.role != "tool" and waiting:
+            messages.append({"role": "user", "content": waiting})
+            waiting = []
+        messages.append(_message(message))
+        if message.role == "tool" and message.pictures:
+            waiting += [_said(f"[pictures of tool: {message.name}]"), *_seen(message)]
+    return [*messages, {"role": "user", "content": waiting}] if waiting else messages
+
+
+def _seen(message: Message) -> list[dict[str, Any]]:
+    return [
+        {"type": "image_url", "image_url": {"url": picture.data_url}}
+        for picture in message.pictures
+    ]
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
 def _message(message: Message) -> dict[str, Any]:
     content = message.content or ""
     if message.role == "tool":
         return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
+    if message.pictures:
+        said = [_said(content)] if content else []
+        return {"role": message.role, "content": [*_seen(message), *said]}
     if not message.tool_calls:
         return {"role": message.role, "content": content}
     calls = [_call(call) for call in message.tool_calls]

@@ -38,7 +38,7 @@ MAX_SCRIPT_BYTES = 16 * 1024 * 1024
 _MAX_CONVERSATIONS = 1000
 _PIECE = re.compile(r"\s*\S+\s*|\s+")
 _TRANSCRIPT = re.compile(r"<transcript>\n\[[^\]\n]*\] ?([^\n]*)(?s:.*)\n\nWrite the summary")
-_PLACEHOLDER = re.compile(r"\{\{(last_user|last_tool_result|tool_results)\}\}")
+_PLACEHOLDER = re.compile(r"\{\{(last_user|last_tool_result|tool_results|pictures)\}\}")
 
 
 class ScriptedError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -285,6 +285,11 @@ def _filled(template: str, request: ChatRequest) -> str:
         "last_user": _echoed(_last_user(request)),
         "last_tool_result": every[-1] if every else "",
         "tool_results": "\n".join(results),
+        "pictures": "\n".join(
+            f"{picture.media_type} {picture.width}x{picture.height} {picture.sha256}"
+            for message in request.messages
+            for picture in message.pictures
+        ),
     }
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 

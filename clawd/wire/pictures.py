@@ -1,0 +1,38 @@
+"""A picture as it goes with a message: decoded and encoded anew in the sandbox, so well formed."""
+
+import base64
+
+import msgspec
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """One picture, without metadata.
+
+    Attributes:
+        media_type: `image/png` or `image/jpeg`.
+        data: the file.
+        sha256: of `data`, in hexadecimal digits.
+        width: in pixels.
+        height: in pixels.
+    """
+
+    media_type: str
+    data: bytes
+    sha256: str
+    width: int
+    height: int
+
+    @property
+    def base64(self) -> str:
+        """The file as base64."""
+        return base64.b64encode(self.data).decode()
+
+    @property
+    def data_url(self) -> str:
+        """The file as a `data:` address."""
+        return f"data:{self.media_type};base64,{self.base64}"
+
+    @property
+    def label(self) -> str:
+        """What stands for it in text: `picture 640x480, sha256 2c26b46b68ff`."""
+        return f"picture {self.width}x{self.height}, sha256 {self.sha256[:12]}"
