@@ -37,9 +37,9 @@ from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.builtin.reader import Reader
 from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.external import external_tool
+from clawd.tools.reader import Reader
 from tests.plugins.plugin_files import plugin
 from tests.tools.external_files import entry, manifest, read
 

@@ -23,7 +23,6 @@ from clawd.tools.base import (
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.file_text import nearest_names
 from clawd.tools.builtin.file_tools import FileTool
-from clawd.tools.builtin.reader import Reader, Reading
 from clawd.tools.builtin.transfer import (
     TransferFailure,
     assess_address,
@@ -33,6 +32,7 @@ from clawd.tools.builtin.transfer import (
     one_line,
     size_of,
 )
+from clawd.tools.reader import Reader, Reading
 
 _HEAD_BYTES = 1_024
 _Ranges = tuple[tuple[int, int], ...]

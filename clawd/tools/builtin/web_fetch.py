@@ -17,7 +17,6 @@ from clawd.tools.base import (
     succeeded,
 )
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.reader import MAX_CHARS, Reader, Reading
 from clawd.tools.builtin.transfer import (
     Response,
     TransferFailure,
@@ -31,6 +30,7 @@ from clawd.tools.builtin.transfer import (
     one_line,
     size_of,
 )
+from clawd.tools.reader import MAX_CHARS, Reader, Reading
 
 MAX_LINKS = 50
 _MIN_BYTES = 1_024

@@ -24,7 +24,6 @@ from clawd.tools.base import (
     succeeded,
 )
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.reader import Reader
 from clawd.tools.builtin.transfer import (
     Carrier,
     HttpRequest,
@@ -33,6 +32,7 @@ from clawd.tools.builtin.transfer import (
     decoded,
     one_line,
 )
+from clawd.tools.reader import Reader
 
 MAX_RESULTS = 20
 _MAX_QUERY = 500

@@ -1,8 +1,8 @@
 """The program that reads what strangers wrote: `python -I -S program.py PATHS`, in the sandbox.
 
-Parsers of HTML and PDF are large and meet hostile input, so the daemon never loads them. Standard
-input holds one line of JSON, the job, and the bytes to read; each line of standard output is one
-JSON object, so that what was read before a limit ended the process is not lost.
+Parsers of HTML, PDF and pictures are large and meet hostile input, so the daemon never loads them.
+Standard input holds one line of JSON, the job, and the bytes to read; each line of standard output
+is one JSON object, so that what was read before a limit ended the process is not lost.
 
     {"kind": "page", "memory_bytes": 536870912, "cpu_s": 15, "max_chars": 200000, "url": "…"}
     <html>…
@@ -18,7 +18,7 @@ def main() -> int:
     import json
     import resource
 
-    from clawd.tools.readers import page, pdf, search
+    from clawd.tools.readers import page, pdf, picture, search
 
     given = sys.stdin.buffer.read()
     line, _, data = given.partition(b"\n")
@@ -27,8 +27,8 @@ def main() -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     resource.setrlimit(resource.RLIMIT_DATA, (job["memory_bytes"], job["memory_bytes"]))
     resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_s"], job["cpu_s"] + 1))
-    readers = {"page": page.read, "pdf": pdf.read, "search": search.read}
-    for answer in readers[job["kind"]](job, data):
+    readers = {"page": page, "pdf": pdf, "picture": picture, "search": search}
+    for answer in readers[job["kind"]].read(job, data):
         text = json.dumps(answer, ensure_ascii=True)
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

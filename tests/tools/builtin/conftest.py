@@ -18,7 +18,7 @@ from clawd.tools.arguments import Form, decode_arguments
 from clawd.tools.base import Tool, ToolContext, ToolResult, traits_of
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.builtin.reader import MAX_CHARS, Reader, Reading
+from clawd.tools.reader import MAX_CHARS, Reader, Reading
 
 
 class Bench:

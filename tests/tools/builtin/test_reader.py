@@ -12,14 +12,14 @@ import pytest
 
 from clawd.security.estop import EmergencyStop
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
-from clawd.tools.builtin import reader
-from clawd.tools.builtin.reader import Reader, Reading
+from clawd.tools import reader
+from clawd.tools.reader import Reader, Reading
 from tests.support.rows import each_row, thorough
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
 
 MIB = 1 << 20
-KINDS = ["page", "pdf", "search", "other"]
+KINDS = ["page", "pdf", "picture", "search", "other"]
 PDF = {"kind": "pdf", "ranges": [[1, 5]]}
 
 
@@ -99,6 +99,7 @@ async def test_an_emergency_stop_ends_a_reading(bench: Bench, tmp_path: Path) ->
 @each_row("kind", KINDS, fresh=["bench"])
 async def test_any_bytes_are_read_or_are_a_problem(bench: Bench, kind: str) -> None:
     job = {"kind": kind, "url": "http://x.example/", "max_links": 5, "ranges": [[1, 2]]}
+    job |= {"max_pixels": 1_000_000, "longest_side": 100}
     job |= {"backend": "brave", "query": "x", "region": "us-en", "safesearch": "off"}
     hostile = (b"", b"\0" * 1000, bytes(range(256)) * 100, b"<" * 1000, b"[[[[{", b"%PDF-")
     for data in hostile if thorough() else hostile[KINDS.index(kind) % 2 :: 2]:
@@ -131,7 +132,7 @@ def test_the_first_answer_with_a_key_counts() -> None:
 
 
 def test_the_daemon_loads_no_parser_of_what_strangers_wrote() -> None:
-    names = ("trafilatura", "pypdf", "ddgs", "primp", "lxml")
+    names = ("trafilatura", "pypdf", "PIL", "ddgs", "primp", "lxml")
     code = f"import sys, clawd.service.build; print([n for n in {names!r} if n in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=110)
     assert answer.stdout == b"[]\n", answer.stderr

@@ -27,8 +27,9 @@ _MAX_OUTPUT_BYTES = 8 << 20
 _PACKAGE = Path(__file__).resolve().parents[2]
 _PROGRAM = Path(readers.__file__).resolve().parent / "program.py"
 _LIBRARIES = (
-    "trafilatura", "pypdf", "ddgs", "lxml", "lxml_html_clean", "cryptography", "typing_extensions",
-    "justext", "htmldate", "courlan", "charset_normalizer", "certifi", "urllib3", "dateparser",
+    "trafilatura", "pypdf", "PIL", "ddgs", "lxml", "lxml_html_clean", "cryptography",
+    "typing_extensions", "justext", "htmldate", "courlan", "charset_normalizer", "certifi",
+    "urllib3", "dateparser",
 )  # fmt: skip
 
 
@@ -49,7 +50,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader:
-    """Reads pages, PDFs and results of searches.
+    """Reads pages, PDFs, pictures and results of searches.
 
     Args:
         sandbox: where.

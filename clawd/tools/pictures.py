@@ -1,0 +1,90 @@
+"""Taking pictures in: bytes of any source become a `Picture`, in the sandbox and within limits."""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from clawd.errors import InvalidRequestError
+from clawd.security.sandbox.run import Sandbox
+from clawd.tools.reader import Reader
+from clawd.wire.pictures import Picture
+
+MAX_BYTES = 20 * 1024 * 1024
+MAX_PIXELS = 20_000_000
+LONGEST_SIDE = 1_568
+MAX_RECENT_BYTES = 64 * 1024 * 1024
+TIMEOUT_S = 60.0
+MEMORY_BYTES = 512 * 1024 * 1024
+_BEGINNINGS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
+_HINT = "Send a PNG, JPEG, WebP or GIF of at most 20 MB and 20 million pixels."
+
+
+class Pictures:
+    """Reads pictures, one at a time; those of late are remembered, as clients send them anew.
+
+    Args:
+        sandbox: where they are decoded.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._reader = Reader(sandbox, timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES)
+        self._one_at_a_time = asyncio.Lock()
+        self._recent: OrderedDict[bytes, Picture] = OrderedDict()
+
+    async def read(self, data: bytes, what: str) -> Picture:
+        """Return a picture, its longest side at most 1,568 pixels, without metadata.
+
+        Args:
+            data: the file; its content says what it is, never a name.
+            what: names it in errors.
+
+        Raises:
+            InvalidRequestError: it is none that is taken, too large, or broken.
+            SandboxUnavailableError: there is no sandbox of the required level here.
+        """
+        if len(data) > MAX_BYTES:
+            raise _refused(what, f"it has {len(data)} bytes, over {MAX_BYTES}")
+        if not data:
+            raise _refused(what, "it is empty")
+        key = hashlib.sha256(data).digest()
+        async with self._one_at_a_time:
+            found = self._recent.pop(key, None) or await self._decoded(data, what)
+            self._recent[key] = found
+            while sum(len(each.data) for each in self._recent.values()) > MAX_RECENT_BYTES:
+                self._recent.popitem(last=False)
+        return found
+
+    async def _decoded(self, data: bytes, what: str) -> Picture:
+        job = {"kind": "picture", "max_pixels": MAX_PIXELS, "longest_side": LONGEST_SIDE}
+        reading = await self._reader.read(job, data)
+        answer = next(iter(reading.answers), {})
+        if reading.problem or "error" in answer:
+            raise _refused(what, str(answer.get("error") or reading.problem)[:300])
+        try:
+            return _picture(answer)
+        except (KeyError, TypeError, ValueError, binascii.Error):
+            raise _refused(what, "it cannot be decoded") from None
+
+
+def _picture(answer: Mapping[str, Any]) -> Picture:
+    """Return what the child made; a broken-in one may have said anything.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no picture within the limits.
+    """
+    kind, width, height = str(answer["media_type"]), int(answer["width"]), int(answer["height"])
+    data = base64.b64decode(answer["data"], validate=True)
+    if not data.startswith(_BEGINNINGS[kind]) or not min(width, height) >= 1:
+        raise ValueError(kind)
+    if max(width, height) > LONGEST_SIDE:
+        raise ValueError("size")
+    digest = hashlib.sha256(data).hexdigest()
+    return Picture(media_type=kind, data=data, sha256=digest, width=width, height=height)
+
+
+def _refused(what: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{what} is not taken: {why}", hint=_HINT, data={"param": what})
