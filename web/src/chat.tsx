@@ -5,14 +5,14 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
-import { attempt, choices, fork, machine, models, place, select, selected, send, stopTurn, reportError } from "./state";
+import { attempt, before, choices, extend, fork, machine, models, place, select, selected, send, stopTurn, reportError, toNewest } from "./state";
 import { bytes, number, t, visible } from "./text";
 import type { Conversation, Item, Said, ToolCall } from "./turn";
 import type { FileDiff } from "./wire";
 
 const NEAR_END = 80;
+const AHEAD = 1_200; // pixels before an end of what is held, where more is loaded
 const MAX_FILE = 8 << 20;
-const SHOWN = 200;
 
 function Claims({ said }: { said: Said }): JSX.Element | null {
   const wrong = said.claims.filter((claim) => claim.verdict !== "supported");
@@ -87,7 +87,7 @@ function gist(text: string): string {
 function ToolRow({ item }: { item: ToolCall }): JSX.Element {
   const status = item.status.value;
   return (
-    <details class={`call ${status}`}>
+    <details id={item.key} class={`call ${status}`}>
       <summary>
         <span class="dot" aria-hidden="true" />
         <b>{visible(item.tool)}</b>
@@ -136,7 +136,7 @@ function Answer({ said }: { said: Said }): JSX.Element {
   const text = useThrottled(said);
   const usage = said.usage;
   return (
-    <article class="message assistant" aria-label={t.agent}>
+    <article id={said.key} class="message assistant" aria-label={t.agent}>
       <Reasoning said={said} />
       <Markdown text={text} />
       {said.unreadable.map((each) => (
@@ -193,18 +193,11 @@ function ForkButton({ id }: { id: number }): JSX.Element {
   );
 }
 
-/** The stored message before an item, to go on from; 0 where there is none. */
-function before(items: Item[], item: Item): number {
-  const at = items.indexOf(item);
-  const found = items.slice(0, at).findLast((each) => each.kind !== "notice" && "id" in each && each.id > 0);
-  return found && "id" in found ? found.id : 0;
-}
-
 // A message is sent anew in a copy that ends before it: what was said stays as it was. One that is
 // not stored, as its turn was stopped, is sent again where it was.
 async function sendAnew(item: Said, text: string): Promise<void> {
   if (!item.id) return send(text);
-  const at = before(selected.value.items.value, item);
+  const at = await before(item.id);
   if (at) await fork(at);
   else await select("");
   await send(text);
@@ -220,7 +213,7 @@ function Question({ item }: { item: Said }): JSX.Element {
       void attempt(sendAnew(item, draft.current?.value ?? ""));
     };
     return (
-      <article class="message user">
+      <article id={item.key} class="message user">
         <textarea ref={draft} aria-label={t.editAgain} rows={4}>
           {item.text.value}
         </textarea>
@@ -236,7 +229,7 @@ function Question({ item }: { item: Said }): JSX.Element {
     );
   }
   return (
-    <article class="message user" aria-label={t.you}>
+    <article id={item.key} class="message user" aria-label={t.you}>
       <div class="plain" dir="auto">
         {visible(item.text.value.slice(0, 200_000))}
       </div>
@@ -264,7 +257,7 @@ function Row({ item }: { item: Item }): JSX.Element {
       return <ToolRow item={item} />;
     case "notice":
       return (
-        <p class={`notice ${item.level}`} role={item.level === "error" ? "alert" : "status"}>
+        <p id={item.key} class={`notice ${item.level}`} role={item.level === "error" ? "alert" : "status"}>
           {visible(item.text)}
         </p>
       );
@@ -273,18 +266,55 @@ function Row({ item }: { item: Item }): JSX.Element {
 
 function Messages({ of }: { of: Conversation }): JSX.Element {
   const items = of.items.value;
-  const displayed = useSignal(SHOWN);
+  const isLoading = useSignal(false);
+  const isAway = useSignal(false);
   const place = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
-  useEffect(() => {
-    displayed.value = SHOWN;
-    isAtEnd.current = true;
-  }, [of]);
+  const held = useRef<{ row: Element; top: number; hasFocus: boolean } | null>(null);
+  // The row that is read stays where it is while others come before it or go.
+  const hold = () => {
+    const element = place.current;
+    if (!element) return;
+    const top = element.getBoundingClientRect().top;
+    const row = [...element.querySelectorAll(".column > [id]")].find((each) => each.getBoundingClientRect().bottom > top);
+    const hasFocus = element.contains(document.activeElement);
+    held.current = row ? { row, top: row.getBoundingClientRect().top, hasFocus } : null;
+  };
+  const load = async (where: "older" | "newer") => {
+    if (isLoading.peek()) return;
+    isLoading.value = true;
+    await attempt(extend(of, where, hold));
+    isLoading.value = false;
+  };
+  const look = () => {
+    const element = place.current;
+    if (!element) return; // the last event of a list that is gone
+    const left = element.scrollHeight - element.scrollTop - element.clientHeight;
+    isAtEnd.current = !of.newer.peek() && left < NEAR_END;
+    isAway.value = !isAtEnd.current && (of.newer.peek() !== "" || left > element.clientHeight);
+    if (of.newer.peek() && left < AHEAD) void load("newer");
+    else if (of.older.peek() && element.scrollTop < AHEAD) void load("older");
+  };
   const stick = () => {
     const element = place.current;
-    if (element && isAtEnd.current) element.scrollTop = element.scrollHeight;
+    if (element && isAtEnd.current && !of.newer.peek()) element.scrollTop = element.scrollHeight;
   };
-  useLayoutEffect(stick);
+  useLayoutEffect(() => {
+    const element = place.current;
+    if (!element) return;
+    const { row, top, hasFocus } = held.current ?? {};
+    held.current = null;
+    const hit = of.hit.peek() ? document.getElementById(of.keyOf(of.hit.peek())) : null;
+    if (hit) {
+      of.hit.value = 0;
+      isAtEnd.current = false;
+      hit.tabIndex = -1;
+      hit.scrollIntoView({ block: "center" });
+      hit.focus({ preventScroll: true });
+    } else if (row?.isConnected) element.scrollTop += row.getBoundingClientRect().top - top!;
+    else stick();
+    if (hasFocus && !element.contains(document.activeElement)) element.focus({ preventScroll: true });
+  });
   useEffect(() => {
     const content = place.current?.firstElementChild;
     if (!content) return undefined;
@@ -292,32 +322,39 @@ function Messages({ of }: { of: Conversation }): JSX.Element {
     observer.observe(content);
     return () => observer.disconnect();
   }, []);
-  const noteScroll = () => {
-    const element = place.current;
-    if (!element) return; // the last event of a list that is gone
-    isAtEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END;
-  };
-  const more = () => {
-    const element = place.current;
-    if (!element) return;
-    const fromEnd = element.scrollHeight - element.scrollTop;
-    isAtEnd.current = false;
-    displayed.value += SHOWN;
-    requestAnimationFrame(() => (element.scrollTop = element.scrollHeight - fromEnd));
-  };
+  useEffect(look, [items]);
+  void of.hit.value; // a hit in what is displayed already is scrolled to as well
+  const ends = useRef(0);
+  if (ends.current !== of.toEnd.value) {
+    ends.current = of.toEnd.value;
+    isAtEnd.current = true;
+    held.current = null;
+  }
   return (
-    <div class="messages" ref={place} onScroll={noteScroll} role="log" aria-label={t.chat} tabIndex={0}>
-      <div class="column">
-        {items.length > displayed.value ? (
-          <button type="button" class="quiet" onClick={more}>
-            {t.more} ({number.format(items.length - displayed.value)})
-          </button>
-        ) : null}
-        {items.length === 0 ? <Welcome /> : null}
-        {items.slice(-displayed.value).map((item) => (
-          <Row key={item.key} item={item} />
-        ))}
+    <div class="stage">
+      <div class="messages" ref={place} onScroll={look} role="log" aria-label={t.chat} aria-busy={isLoading.value} tabIndex={0}>
+        <div class="column">
+          {of.older.value ? (
+            <button type="button" class="quiet" onClick={() => void load("older")}>
+              {t.older}
+            </button>
+          ) : null}
+          {items.length === 0 ? <Welcome /> : null}
+          {items.map((item) => (
+            <Row key={item.key} item={item} />
+          ))}
+          {of.newer.value ? (
+            <button type="button" class="quiet" onClick={() => void load("newer")}>
+              {t.newer}
+            </button>
+          ) : null}
+        </div>
       </div>
+      {isAway.value ? (
+        <button type="button" class="newest" onClick={() => void toNewest(of)}>
+          ↓ {t.newest}
+        </button>
+      ) : null}
     </div>
   );
 }

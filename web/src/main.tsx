@@ -1,114 +1,17 @@
 // The page: conversations at the side, one of them in the middle, and what stands above all.
 
-import { signal } from "@preact/signals";
 import { render, type JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { call, link, post, setKey } from "./api";
+import { link, post, setKey } from "./api";
 import { isOpen, Tray } from "./approvals";
 import { Chat } from "./chat";
 import { Machine } from "./machine";
 import { asked } from "./markdown";
 import { Proof } from "./proof";
-import { attempt, begin, estop, lines, linesCursor, loadLines, loadMachine, place, problem, select, selected, waiting, type Place } from "./state";
-import { t, visible, when } from "./text";
-import type { ConversationLine } from "./wire";
+import { isSideOpen, Sidebar } from "./side";
+import { attempt, begin, estop, loadMachine, place, problem, selected, waiting, type Place } from "./state";
+import { t, visible } from "./text";
 import "./style.css";
-
-const found = signal<{ conversation_id: string; title: string; snippet: string }[] | null>(null);
-const isSideOpen = signal(false);
-
-function Sidebar(): JSX.Element {
-  const search = async (words: string) => {
-    found.value = words.trim() ? (await call<{ items: typeof found.value & object }>("search_memory", { query: words })).items : null;
-  };
-  const go = (id: string) => {
-    isSideOpen.value = false;
-    void select(id);
-  };
-  return (
-    <nav class={isSideOpen.value ? "side open" : "side"} aria-label={t.chat}>
-      <button type="button" class="wide" onClick={() => go("")}>
-        + {t.newChat}
-      </button>
-      <input type="search" placeholder={t.search} aria-label={t.search} onInput={(event) => void attempt(search(event.currentTarget.value))} />
-      <ul>
-        {found.value
-          ? found.value.map((hit) => (
-              <li>
-                <button type="button" class="line" onClick={() => go(hit.conversation_id)}>
-                  <span class="title">{visible(hit.title)}</span>
-                  <span class="faint">{visible(hit.snippet)}</span>
-                </button>
-              </li>
-            ))
-          : lines.value.map((line) => <Line key={line.id} line={line} go={go} />)}
-      </ul>
-      {!found.value && linesCursor.value ? (
-        <button type="button" class="quiet wide" onClick={() => void attempt(loadLines(true))}>
-          {t.more}
-        </button>
-      ) : null}
-    </nav>
-  );
-}
-
-function Line({ line, go }: { line: ConversationLine; go: (id: string) => void }): JSX.Element {
-  const isHere = selected.value.id === line.id;
-  const folder = line.workspace.split("/").at(-1) ?? "";
-  const rename = async () => {
-    const title = prompt(t.rename, line.title);
-    if (title) await call("rename_conversation", { conversation_id: line.id, title });
-    await loadLines();
-  };
-  const remove = async () => {
-    if (!confirm(t.removeConfirm)) return;
-    await call("delete_conversation", { conversation_id: line.id });
-    if (isHere) await select("");
-    await loadLines();
-  };
-  return (
-    <li class={isHere ? "here" : ""}>
-      <button type="button" class="line" aria-current={isHere ? "page" : undefined} onClick={() => go(line.id)}>
-        <span class="title">{visible(line.title || "…")}</span>
-        <span class="faint">
-          {visible(folder)} · {when(line.updated_at)}
-        </span>
-      </button>
-      {isHere ? (
-        <div class="tools">
-          <button type="button" class="quiet" onClick={() => void attempt(rename())}>
-            {t.rename}
-          </button>
-          <button type="button" class="quiet" onClick={() => void attempt(exported(line))}>
-            {t.exportIt}
-          </button>
-          <button type="button" class="quiet" onClick={() => void attempt(remove())}>
-            {t.remove}
-          </button>
-        </div>
-      ) : null}
-    </li>
-  );
-}
-
-async function exported(line: ConversationLine): Promise<void> {
-  let text = "";
-  let cursor = "";
-  do {
-    const chunk = await call<{ text: string; cursor: string }>("export_conversation", {
-      conversation_id: line.id,
-      format: "markdown",
-      cursor,
-    });
-    text += chunk.text;
-    cursor = chunk.cursor;
-  } while (cursor);
-  const anchor = document.createElement("a");
-  anchor.href = URL.createObjectURL(new Blob([text], { type: "text/markdown" }));
-  anchor.download = `${line.id}.md`;
-  anchor.click();
-  setTimeout(() => URL.revokeObjectURL(anchor.href), 10_000);
-}
 
 function Pill(): JSX.Element {
   const doing = selected.value.doing.value;

@@ -26,8 +26,8 @@ export const choices = signal({ model: "", preset: "", mode: "", temperature: ""
 export const waiting = computed(() => approvals.value.filter((each) => !each.timed_out));
 
 const conversations = new Map<string, Conversation>();
-const PAGE = 50;
-const MESSAGES = 100;
+const LINES = 50;
+const MESSAGES = 50;
 
 function conversation(id: string): Conversation {
   let found = conversations.get(id);
@@ -50,12 +50,33 @@ export async function attempt<T>(work: Promise<T>): Promise<T | undefined> {
   }
 }
 
-export async function loadLines(more = false): Promise<void> {
-  const page = await call<{ items: ConversationLine[]; cursor: string }>("list_conversations", {
-    limit: PAGE,
-    cursor: more ? linesCursor.value : "",
-  });
-  lines.value = more ? [...lines.value, ...page.items] : page.items;
+type LinesPage = { items: ConversationLine[]; cursor: string };
+let lineLoads = 0;
+
+/** Load the conversations that were active last; those loaded before stay behind them. */
+export async function loadLines(): Promise<void> {
+  const mine = ++lineLoads;
+  const page = await call<LinesPage>("list_conversations", { limit: LINES });
+  if (mine !== lineLoads) return; // one that began later knows better
+  const fresh = new Set(page.items.map((line) => line.id));
+  const last = page.items.at(-1);
+  const goesOn = page.cursor && last && lines.value.some((line) => fresh.has(line.id));
+  const behind = goesOn ? lines.value.filter((line) => !fresh.has(line.id) && isBefore(line, last)) : [];
+  lines.value = [...page.items, ...behind];
+  if (!behind.length) linesCursor.value = page.cursor;
+}
+
+function isBefore(line: ConversationLine, other: ConversationLine): boolean {
+  return line.updated_at < other.updated_at || (line.updated_at === other.updated_at && line.id < other.id);
+}
+
+/** Load the conversations behind those that are loaded. */
+export async function loadMoreLines(): Promise<void> {
+  const cursor = linesCursor.value;
+  const page = await call<LinesPage>("list_conversations", { limit: 2 * LINES, cursor });
+  if (cursor !== linesCursor.value) return;
+  const known = new Set(lines.value.map((line) => line.id));
+  lines.value = [...lines.value, ...page.items.filter((line) => !known.has(line.id))];
   linesCursor.value = page.cursor;
 }
 
@@ -73,33 +94,49 @@ async function loadModels(): Promise<void> {
   models.value = await call("list_models");
 }
 
+function stored(target: Conversation, from: { before: number } | { cursor: string }): Promise<ConversationDetail> {
+  return call("show_conversation", { conversation_id: target.id, limit: MESSAGES, ...from });
+}
+
 /** Load the newest messages of a conversation, as the daemon keeps them. */
-async function reload(target: Conversation): Promise<void> {
+async function reload(target: Conversation, isToEnd = false): Promise<void> {
   target.reloads += 1;
   const mine = target.reloads;
-  const running = await call<{ items: { conversation_id: string; turn_id: string }[] }>("list_turns");
-  const turn = running.items.find((each) => each.conversation_id === target.id);
-  let cursor = "";
-  const first = await call<ConversationDetail>("show_conversation", { conversation_id: target.id, limit: MESSAGES });
-  let messages = first.messages;
-  cursor = first.cursor;
-  while (cursor) {
-    const next = await call<ConversationDetail>("show_conversation", {
-      conversation_id: target.id,
-      limit: MESSAGES * 5,
-      cursor,
-    });
-    messages = messages.concat(next.messages);
-    cursor = next.cursor;
-  }
+  const [running, newest, plan] = await Promise.all([
+    call<{ items: { conversation_id: string; turn_id: string }[] }>("list_turns"),
+    stored(target, { before: 0 }),
+    call<{ markdown: string }>("show_plan", { conversation_id: target.id }),
+  ]);
   if (mine !== target.reloads) return; // one that began later knows better
+  const turn = running.items.find((each) => each.conversation_id === target.id);
   target.turnId = turn?.turn_id ?? "";
-  target.load(first.conversation, messages, turn !== undefined);
-  const plan = await call<{ markdown: string }>("show_plan", { conversation_id: target.id });
+  target.load(newest, turn !== undefined, isToEnd);
   target.plan.value = plan.markdown;
 }
 
-export async function select(id: string): Promise<void> {
+/** Load what stands before or behind the messages that are held.
+ *
+ * `isReady` is called when it is there, just before it is displayed.
+ */
+export async function extend(target: Conversation, where: "older" | "newer", isReady: () => void): Promise<void> {
+  const [first, last] = target.ends;
+  const isOlder = where === "older";
+  const page = await stored(target, isOlder ? { before: target.older.value } : { cursor: target.newer.value });
+  const [firstNow, lastNow] = target.ends;
+  if (isOlder ? first !== firstNow : last !== lastNow || !target.newer.value) return;
+  isReady();
+  if (isOlder) return target.prepend(page);
+  target.append(page);
+  if (!page.cursor) await reload(target);
+}
+
+/** Display the newest messages of a conversation. */
+export async function toNewest(target: Conversation): Promise<void> {
+  await attempt(reload(target, true));
+}
+
+/** Go to a conversation: to its newest message, or to one that a search found. */
+export async function select(id: string, messageId = 0): Promise<void> {
   place.value = "chat";
   if (!id) {
     selected.value = new Conversation("");
@@ -109,7 +146,19 @@ export async function select(id: string): Promise<void> {
   const target = conversation(id);
   selected.value = target;
   history.replaceState(null, "", `#${id}`);
-  await attempt(reload(target));
+  await attempt(messageId ? goTo(target, messageId) : reload(target, true));
+}
+
+async function goTo(target: Conversation, messageId: number): Promise<void> {
+  await reload(target);
+  if (!target.keyOf(messageId)) {
+    const mine = target.reloads;
+    const sides = [stored(target, { before: messageId + 1 }), stored(target, { cursor: String(messageId) })];
+    const [until, behind] = await Promise.all(sides);
+    if (mine !== target.reloads) return;
+    target.open(until, behind);
+  }
+  target.hit.value = messageId;
 }
 
 /** Send a message; a new conversation is opened for the first one. */
@@ -132,6 +181,7 @@ export async function send(text: string, workspace = ""): Promise<void> {
     });
     if (joined.joined) return;
   }
+  if (target.newer.value) await toNewest(target);
   target.reloads += 1; // what is under way knows nothing of this message
   target.say(text);
   const { model, preset, mode, temperature } = choices.value;
@@ -155,6 +205,16 @@ export async function send(text: string, workspace = ""): Promise<void> {
 
 export async function stopTurn(): Promise<void> {
   await attempt(call("cancel_turn", { conversation_id: selected.value.id }));
+}
+
+/** Return the stored message before another one of the conversation that is displayed; 0 for none. */
+export async function before(messageId: number): Promise<number> {
+  const page = await call<ConversationDetail>("show_conversation", {
+    conversation_id: selected.value.id,
+    before: messageId,
+    limit: 1,
+  });
+  return page.messages.at(-1)?.id ?? 0;
 }
 
 /** Copy the conversation up to a message into a new one and go there. */
@@ -205,9 +265,9 @@ function take(event: Event): void {
 }
 
 async function refresh(): Promise<void> {
-  await Promise.all([loadLines(), loadApprovals(), loadMachine(), loadModels()]);
   const displayed = selected.value;
-  if (displayed.id) await reload(displayed);
+  const messages = displayed.id ? [reload(displayed)] : [];
+  await Promise.all([...messages, loadLines(), loadApprovals(), loadMachine(), loadModels()]);
 }
 
 /** Begin: follow the daemon, and show what the address names. */

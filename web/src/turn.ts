@@ -1,8 +1,9 @@
 // A conversation as the page holds it: messages as they are stored, and the turn that runs as its
-// events report it. What is stored always replaces what was streamed.
+// events report it. What is stored always replaces what was streamed. Of a long conversation one
+// stretch is held: what is displayed, and some more on both sides.
 
 import { batch, signal, type Signal } from "@preact/signals";
-import type { Claim, ConversationLine, Event, FileDiff, MessageLine, Usage } from "./wire";
+import type { Claim, ConversationDetail, ConversationLine, Event, FileDiff, MessageLine, Usage } from "./wire";
 
 export interface Said {
   kind: "user" | "assistant";
@@ -69,10 +70,10 @@ function said(kind: "user" | "assistant", text: string, more: Partial<Said> = {}
   };
 }
 
-function toolCall(callId: string, tool: string, args: string, status: ToolCall["status"]["value"]): ToolCall {
+function toolCall(callId: string, tool: string, args: string, status: ToolCall["status"]["value"], key = nextKey()): ToolCall {
   return {
     kind: "tool",
-    key: callId || nextKey(),
+    key,
     callId,
     tool,
     args: signal(args),
@@ -83,6 +84,9 @@ function toolCall(callId: string, tool: string, args: string, status: ToolCall["
     changes: signal<FileDiff[]>([]),
   };
 }
+
+/** How many stored messages are held at once. */
+const MOST = 200;
 
 /** One conversation on the page. */
 export class Conversation {
@@ -95,11 +99,22 @@ export class Conversation {
   readonly usage = signal<Usage | null>(null);
   readonly rate = signal(0);
   readonly tookMs = signal(0);
+  /** What older messages are asked for by; 0 where there are none. */
+  readonly older = signal(0);
+  /** What newer messages are asked for by; empty at the end, where the turn that runs is displayed. */
+  readonly newer = signal("");
+  /** Counts how often the end was to be displayed, wherever one reads. */
+  readonly toEnd = signal(0);
+  /** The message that a search found, to be scrolled to; 0 for none. */
+  readonly hit = signal(0);
   turnId = "";
   /** How often it was asked for: of several answers the last one counts. */
   reloads = 0;
   /** Opened by a message that was typed in the empty field: what is typed since then stays in it. */
   isFromField = false;
+  private stretch: MessageLine[] = [];
+  private readonly made = new Map<number, Item[]>();
+  private unstored: Item[] = [];
   private answer: Said | null = null;
   private began = 0;
 
@@ -109,46 +124,138 @@ export class Conversation {
     return this.doing.value !== "";
   }
 
-  /** Show what is stored; what runs goes on behind it. */
-  load(line: ConversationLine, messages: MessageLine[], isRunning: boolean): void {
+  /** Take the newest stored messages; what runs goes on behind them.
+   *
+   * Where older ones are displayed and the newest are not, that stays so, unless they are to be.
+   */
+  load(found: ConversationDetail, isRunning: boolean, isToEnd: boolean): void {
     batch(() => {
-      this.line.value = line;
-      this.items.value = this.merged(fromStored(messages), isRunning);
-      this.answer = this.items.value.findLast(isLiveAnswer) ?? null;
+      this.line.value = found.conversation;
+      if (isToEnd) {
+        this.newer.value = "";
+        this.toEnd.value += 1;
+      }
+      if (!this.newer.value) this.join(found);
+      const adopted = new Set(this.stored());
+      const failures = this.unstored.filter((item) => item.kind === "notice");
+      this.unstored = isRunning
+        ? this.unstored.filter((item) => isLiveAnswer(item) || (item.kind === "tool" && !adopted.has(item)))
+        : failures.slice(-1);
+      this.display();
+      this.answer = this.unstored.findLast(isLiveAnswer) ?? null;
       if (!isRunning) this.end();
       else if (!this.isRunning) this.doing.value = "thinking";
     });
   }
 
-  // What only events report (times, receipts, diffs, an answer under way) stays.
-  private merged(stored: Item[], isRunning: boolean): Item[] {
-    const calls = new Map<string, ToolCall>();
-    for (const item of this.items.value) if (item.kind === "tool") calls.set(item.callId, item);
-    const usages = new Map<string, Usage>();
-    for (const item of this.items.value) {
-      if (item.kind === "assistant" && item.usage) usages.set(item.text.value, item.usage);
-    }
-    const kept = stored.map((item) => {
-      if (item.kind === "tool") {
-        const known = calls.get(item.callId);
-        if (!known) return item;
-        if (item.output.value && !known.output.value) known.output.value = item.output.value;
-        calls.delete(item.callId);
-        return known;
-      }
-      if (item.kind === "assistant") item.usage = usages.get(item.text.value) ?? null;
-      return item;
+  // What was held goes on in the newest messages, or there is a gap between: then these alone stay.
+  private join({ messages, before }: ConversationDetail): void {
+    const first = messages[0]?.id ?? 0;
+    const older = (this.stretch.at(-1)?.id ?? 0) >= first ? this.stretch.filter((each) => each.id < first) : [];
+    this.hold([...older, ...messages]);
+    if (!older.length) this.older.value = before;
+  }
+
+  /** Display a stretch: the messages up to one, and those behind it. */
+  open(until: ConversationDetail, behind: ConversationDetail): void {
+    batch(() => {
+      this.line.value = until.conversation;
+      this.older.value = until.before;
+      this.newer.value = behind.cursor;
+      this.hold([...until.messages, ...behind.messages]);
+      this.display();
     });
-    const failures = this.items.value.filter((item) => item.kind === "notice");
-    const under = isRunning
-      ? this.items.value.filter((item) => isLiveAnswer(item) || (item.kind === "tool" && calls.has(item.callId)))
-      : [];
-    return [...kept, ...under, ...(isRunning ? [] : failures.slice(-1))];
+  }
+
+  /** The ids of the first and the last message held. */
+  get ends(): [number, number] {
+    return [this.stretch[0]?.id ?? 0, this.stretch.at(-1)?.id ?? 0];
+  }
+
+  /** Put older messages before what is held; the newest make room. */
+  prepend({ messages, before }: ConversationDetail): void {
+    batch(() => {
+      const all = [...messages, ...this.stretch];
+      this.hold(all.slice(0, MOST));
+      this.older.value = before;
+      if (all.length > MOST) this.newer.value = String(this.ends[1]);
+      this.display();
+    });
+  }
+
+  /** Put newer messages behind what is held; the oldest make room. */
+  append({ messages, cursor }: ConversationDetail): void {
+    batch(() => {
+      const all = [...this.stretch, ...messages];
+      this.hold(all.slice(-MOST));
+      this.newer.value = cursor;
+      if (all.length > MOST) this.older.value = this.ends[0];
+      this.display();
+    });
+  }
+
+  /** The key of the item in which a stored message is displayed. */
+  keyOf(messageId: number): string {
+    const message = this.stretch.find((each) => each.id === messageId);
+    if (message?.role === "tool") return this.call(message.tool_call_id)?.key ?? "";
+    return this.made.get(messageId)?.[0]?.key ?? "";
+  }
+
+  private hold(messages: MessageLine[]): void {
+    this.stretch = messages;
+    const held = new Set(messages.map((each) => each.id));
+    for (const id of this.made.keys()) if (!held.has(id)) this.made.delete(id);
+  }
+
+  private display(): void {
+    const stored = this.stored();
+    this.items.value = this.newer.value ? stored : [...stored, ...this.unstored];
+  }
+
+  // What is held as items; results go to their calls. A result whose call is older waits for it.
+  private stored(): Item[] {
+    const calls = new Map<string, ToolCall>();
+    const items: Item[] = [];
+    for (const message of this.stretch) {
+      if (message.role === "tool") {
+        const call = calls.get(message.tool_call_id);
+        if (!call) continue;
+        if (!call.output.value) call.output.value = message.content;
+        if (call.status.value === "unknown") call.status.value = "allowed";
+        continue;
+      }
+      let made = this.made.get(message.id);
+      if (!made) this.made.set(message.id, (made = this.itemsOf(message)));
+      for (const item of made) if (item.kind === "tool") calls.set(item.callId, item);
+      items.push(...made);
+    }
+    return items;
+  }
+
+  // What only events report (times, receipts, diffs, speed) stays.
+  private itemsOf(message: MessageLine): Item[] {
+    const key = `m${message.id}`;
+    if (message.role === "user") return [said("user", message.content, { key, id: message.id })];
+    if (message.role !== "assistant") return [];
+    const items: Item[] = [];
+    if (message.content || message.reasoning || message.unreadable.length) {
+      const { id, claims, unreadable, model, content } = message;
+      const reasoning = signal(message.reasoning);
+      const streamed = this.unstored.find((item) => item.kind === "assistant" && item.usage && item.text.value === content);
+      const usage = streamed?.kind === "assistant" ? streamed.usage : null;
+      items.push(said("assistant", content, { key, id, claims, unreadable, model, reasoning, usage }));
+    }
+    storedCalls(message).forEach((asked, at) => {
+      const known = this.unstored.findLast((item) => item.kind === "tool" && item.callId === asked.id);
+      items.push(known ?? toolCall(asked.id, asked.name, asked.args, "unknown", `${key}-${at}`));
+    });
+    return items;
   }
 
   /** A message of the person at this page, before the daemon reports it. */
   say(text: string): void {
-    this.items.value = [...this.items.value, said("user", text)];
+    this.toEnd.value += 1;
+    this.add(said("user", text));
     this.doing.value = "starting";
     this.began = performance.now();
   }
@@ -158,11 +265,18 @@ export class Conversation {
   }
 
   private add(item: Item): void {
-    this.items.value = [...this.items.value, item];
+    this.unstored.push(item);
+    if (!this.newer.value) this.items.value = [...this.items.value, item];
+  }
+
+  private drop(isGone: (item: Item) => boolean): void {
+    this.unstored = this.unstored.filter((item) => !isGone(item));
+    this.display();
   }
 
   private call(callId: string): ToolCall | undefined {
-    const found = this.items.value.findLast((item) => item.kind === "tool" && item.callId === callId);
+    const isIt = (item: Item) => item.kind === "tool" && item.callId === callId;
+    const found = this.unstored.findLast(isIt) ?? this.items.value.findLast(isIt);
     return found?.kind === "tool" ? found : undefined;
   }
 
@@ -218,9 +332,7 @@ export class Conversation {
         this.takeDraft(event.tool, event.index, event.text);
         break;
       case "hop_reset":
-        this.items.value = this.items.value.filter(
-          (item) => item !== this.answer && !(item.kind === "tool" && item.status.value === "writing"),
-        );
+        this.drop((item) => item === this.answer || isWritten(item));
         this.answer = null;
         break;
       case "hop_finished":
@@ -267,7 +379,6 @@ export class Conversation {
     let draft = this.call(callId);
     if (!draft) {
       draft = toolCall(callId, tool, "", "writing");
-      draft.key = nextKey();
       this.closeAnswer();
       this.add(draft);
     }
@@ -280,10 +391,8 @@ export class Conversation {
     switch (event.type) {
       case "tool_requested":
         this.closeAnswer();
-        this.items.value = [
-          ...this.items.value.filter((item) => !(item.kind === "tool" && item.status.value === "writing")),
-          toolCall(event.call_id, event.tool, event.arguments, "waiting"),
-        ];
+        this.drop(isWritten);
+        this.add(toolCall(event.call_id, event.tool, event.arguments, "waiting"));
         this.doing.value = "tool";
         this.detail.value = event.tool;
         break;
@@ -325,7 +434,8 @@ export class Conversation {
   }
 
   private takeEnd(event: Extract<Event, { type: "turn_finished" }>): void {
-    const last = this.answer ?? this.items.value.findLast((item) => item.kind === "assistant");
+    const among = this.newer.value ? this.unstored : this.items.value;
+    const last = this.answer ?? among.findLast((item) => item.kind === "assistant");
     if (last?.kind === "assistant") {
       if (event.text) last.text.value = event.text;
       last.claims = event.claims;
@@ -346,41 +456,16 @@ function isLiveAnswer(item: Item): item is Said {
   return item.kind === "assistant" && item.isLive.value;
 }
 
+function isWritten(item: Item): boolean {
+  return item.kind === "tool" && item.status.value === "writing";
+}
+
 function notice(level: Notice["level"], text: string): Notice {
   return { kind: "notice", key: nextKey(), level, text };
 }
 
 function percent(part: number, whole: number): string {
   return whole > 0 ? `${Math.floor((100 * part) / whole)} %` : "";
-}
-
-/** Return stored messages as items: results go to their calls. */
-export function fromStored(messages: MessageLine[]): Item[] {
-  const items: Item[] = [];
-  const calls = new Map<string, ToolCall>();
-  for (const message of messages) {
-    const key = `m${message.id}`;
-    if (message.role === "user") {
-      items.push(said("user", message.content, { key, id: message.id }));
-    } else if (message.role === "assistant") {
-      if (message.content || message.reasoning || message.unreadable.length) {
-        const { claims, unreadable, model } = message;
-        const reasoning = signal(message.reasoning);
-        items.push(said("assistant", message.content, { key, id: message.id, claims, unreadable, model, reasoning }));
-      }
-      for (const asked of storedCalls(message)) {
-        const call = toolCall(asked.id, asked.name, asked.args, "unknown");
-        calls.set(asked.id, call);
-        items.push(call);
-      }
-    } else if (message.role === "tool") {
-      const call = calls.get(message.tool_call_id);
-      if (!call) continue;
-      call.output.value = message.content;
-      call.status.value = "allowed";
-    }
-  }
-  return items;
 }
 
 interface StoredCall {

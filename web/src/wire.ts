@@ -55,6 +55,7 @@ export interface ConversationDetail {
   conversation: ConversationLine;
   messages: MessageLine[];
   cursor: string;
+  before: number;
 }
 
 export interface ApprovalLine {

@@ -1,0 +1,159 @@
+// The conversations at the side: found by words and meaning, else by when they were active last. Of a
+// long list the rows on the screen are drawn, and some around them.
+
+import { signal, useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { call } from "./api";
+import { attempt, lines, linesCursor, loadLines, loadMoreLines, select, selected } from "./state";
+import { t, visible, when } from "./text";
+import type { ConversationLine } from "./wire";
+
+export const isSideOpen = signal(false);
+
+interface Hit {
+  conversation_id: string;
+  message_id: number;
+  title: string;
+  snippet: string;
+}
+
+const found = signal<Hit[] | null>(null);
+let searches = 0;
+
+async function search(words: string): Promise<void> {
+  const mine = ++searches;
+  const hits = words.trim() ? (await call<{ items: Hit[] }>("search_memory", { query: words })).items : null;
+  if (mine === searches) found.value = hits; // else more was typed meanwhile
+}
+
+function go(id: string, messageId = 0): void {
+  isSideOpen.value = false;
+  void select(id, messageId);
+}
+
+export function Sidebar(): JSX.Element {
+  return (
+    <nav class={isSideOpen.value ? "side open" : "side"} aria-label={t.chat}>
+      <button type="button" class="wide" onClick={() => go("")}>
+        + {t.newChat}
+      </button>
+      <input type="search" placeholder={t.search} aria-label={t.search} onInput={(event) => void attempt(search(event.currentTarget.value))} />
+      {found.value ? <Found hits={found.value} /> : <Lines />}
+    </nav>
+  );
+}
+
+function Found({ hits }: { hits: Hit[] }): JSX.Element {
+  if (!hits.length) return <p role="status">{t.noHits}</p>;
+  return (
+    <div class="list">
+      <ul>
+        {hits.map((hit) => (
+          <li key={hit.message_id} class="hit">
+            <button type="button" class="line" onClick={() => go(hit.conversation_id, hit.message_id)}>
+              <span class="title">{visible(hit.title)}</span>
+              <span class="faint">{visible(hit.snippet)}</span>
+            </button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+const ROW_REM = 3.25; // as in style.css
+const AROUND = 20; // rows drawn above and below the screen
+
+function Lines(): JSX.Element {
+  const place = useRef<HTMLDivElement>(null);
+  const first = useSignal(0);
+  const isLoading = useRef(false);
+  const all = lines.value;
+  const row = ROW_REM * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const look = () => {
+    const element = place.current;
+    if (!element) return;
+    const seen = Math.floor(element.scrollTop / row);
+    first.value = Math.max(0, seen - (seen % (AROUND / 2)) - AROUND);
+    const left = element.scrollHeight - element.scrollTop - element.clientHeight;
+    if (left < AROUND * row && linesCursor.peek() && !isLoading.current) void more();
+  };
+  const more = async () => {
+    isLoading.current = true;
+    await attempt(loadMoreLines());
+    isLoading.current = false;
+  };
+  useEffect(look, [all]);
+  const count = Math.ceil((place.current?.clientHeight ?? innerHeight) / row) + 2.5 * AROUND;
+  const last = Math.min(all.length, first.value + count);
+  const before = Math.min(first.value, all.length);
+  return (
+    <div class="list" ref={place} onScroll={look}>
+      <ul style={{ paddingTop: `${before * row}px`, paddingBottom: `${(all.length - last) * row}px` }}>
+        {all.slice(before, last).map((line, at) => (
+          <Line key={line.id} line={line} position={before + at + 1} />
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function Line({ line, position }: { line: ConversationLine; position: number }): JSX.Element {
+  const isHere = selected.value.id === line.id;
+  const folder = line.workspace.split("/").at(-1) ?? "";
+  const rename = async () => {
+    const title = prompt(t.rename, line.title);
+    if (title) await call("rename_conversation", { conversation_id: line.id, title });
+    await loadLines();
+  };
+  const remove = async () => {
+    if (!confirm(t.removeConfirm)) return;
+    await call("delete_conversation", { conversation_id: line.id });
+    lines.value = lines.value.filter((each) => each.id !== line.id);
+    if (isHere) await select("");
+    await loadLines();
+  };
+  return (
+    <li class={isHere ? "here" : ""} aria-posinset={position} aria-setsize={linesCursor.value ? -1 : lines.value.length}>
+      <button type="button" class="line" aria-current={isHere ? "page" : undefined} onClick={() => go(line.id)}>
+        <span class="title">{visible(line.title || "…")}</span>
+        <span class="faint">
+          {visible(folder)} · {when(line.updated_at)}
+        </span>
+      </button>
+      {isHere ? (
+        <div class="tools">
+          <button type="button" class="quiet" onClick={() => void attempt(rename())}>
+            {t.rename}
+          </button>
+          <button type="button" class="quiet" onClick={() => void attempt(exported(line))}>
+            {t.exportIt}
+          </button>
+          <button type="button" class="quiet" onClick={() => void attempt(remove())}>
+            {t.remove}
+          </button>
+        </div>
+      ) : null}
+    </li>
+  );
+}
+
+async function exported(line: ConversationLine): Promise<void> {
+  let text = "";
+  let cursor = "";
+  do {
+    const chunk = await call<{ text: string; cursor: string }>("export_conversation", {
+      conversation_id: line.id,
+      format: "markdown",
+      cursor,
+    });
+    text += chunk.text;
+    cursor = chunk.cursor;
+  } while (cursor);
+  const anchor = document.createElement("a");
+  anchor.href = URL.createObjectURL(new Blob([text], { type: "text/markdown" }));
+  anchor.download = `${line.id}.md`;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(anchor.href), 10_000);
+}
