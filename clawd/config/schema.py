@@ -202,6 +202,10 @@ class ProviderSection(Section):
         description='Whether the model can call tools. false offers it none; lines "CMD: ..." of '
         "its answers are then shell commands, checked and approved like any other.",
     )
+    vision: Literal["auto", "yes", "no"] = Field(
+        default="auto",
+        description="Whether a model of another server sees pictures; auto is by its name.",
+    )
     providers: Words = Field(
         default=(),
         description="reliable: names of providers, first choice first; router: names of equals.",

@@ -3,8 +3,9 @@
 Ask with `able`: a provider that lacks an ability simply does not have it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -17,6 +18,7 @@ __all__ = [
     "Hosting",
     "Ranking",
     "Ranks",
+    "Seeing",
     "Serving",
     "SlotState",
     "TokenList",
@@ -24,9 +26,21 @@ __all__ = [
     "Vectors",
     "WrittenPrompt",
     "able",
+    "sees",
+    "sees_by_name",
 ]
 
 _T = TypeVar("_T")
+Vision = Literal["auto", "yes", "no"]
+# Families of models that see, as their servers name them; in these some do not.
+_SEEING = re.compile(
+    r"gpt-4o|gpt-4-turbo|gpt-4\.1|gpt-4\.5|gpt-5|\bo[134]\b|claude-(3|opus|sonnet|haiku)|gemini"
+    r"|vision|multimodal|[-_.\d](vl|vlm|omni)\b|llava|pixtral|gemma-?3|llama-?4|minicpm-?[vo]"
+    r"|moondream|internvl|glm-4[.\d]*v|molmo|idefics|smolvlm|grok-4|nova-(lite|pro|premier)"
+    r"|mistral-(small-3\.[1-9]|medium-3)",
+    re.IGNORECASE,
+)
+_BLIND = re.compile(r"o[13]-(mini|preview)|gemma-?3[n:_-]*(1b|270m)|audio|embed", re.IGNORECASE)
 
 
 class TokenList(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,6 +277,15 @@ class Warming(Protocol):
 
 
 @runtime_checkable
+class Seeing(Protocol):
+    """A provider that knows which of its models see pictures."""
+
+    def sees(self, model: str) -> bool:
+        """Return whether a model does; False for one that is not there. Never loads it."""
+        ...
+
+
+@runtime_checkable
 class Fronting(Protocol):
     """A provider that answers with others, and does what else they can do with them."""
 
@@ -288,3 +311,23 @@ def able(provider: Provider, ability: type[_T], model: str) -> tuple[_T, str] | 
         return None
     found = (able(each, ability, name) for each, name in provider.fronted(model))
     return next((each for each in found if each is not None), None)
+
+
+def sees(provider: Provider, model: str) -> bool:
+    """Return whether a model sees pictures; behind one that answers with others all of them must.
+
+    Args:
+        provider: who is asked.
+        model: its name of the model.
+    """
+    if isinstance(provider, Seeing):
+        return provider.sees(model)
+    fronted = provider.fronted(model) if isinstance(provider, Fronting) else ()
+    return bool(fronted) and all(sees(each, name) for each, name in fronted)
+
+
+def sees_by_name(vision: Vision, model: str) -> bool:
+    """Return whether a model of another server sees: as the operator says, else by its name."""
+    if vision != "auto":
+        return vision == "yes"
+    return _SEEING.search(model) is not None and _BLIND.search(model) is None

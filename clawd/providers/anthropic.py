@@ -33,6 +33,7 @@ from typing import Any, Literal
 import msgspec
 
 from clawd.errors import InvalidRequestError, ProviderError, ProviderErrorKind
+from clawd.providers.abilities import Vision, sees_by_name
 from clawd.providers.base import (
     CallDelta,
     Capabilities,
@@ -120,6 +121,7 @@ class AnthropicSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         base_url: with or without `/v1` at its end; empty is Anthropic's own.
         tools: False for a model that can call none: none are offered to it.
+        vision: whether its models see pictures; `auto` is by their names.
         first_byte_timeout_s: from the request to the first byte of a stream's body.
         read_timeout_s: between bytes; without streaming also to the first byte.
     """
@@ -129,6 +131,7 @@ class AnthropicSettings(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str = ""
     dialect: AnthropicDialect = AnthropicDialect()
     tools: bool = True
+    vision: Vision = "auto"
     connect_timeout_s: float = 10.0
     first_byte_timeout_s: float = 120.0
     read_timeout_s: float = 1800.0
@@ -199,6 +202,10 @@ class AnthropicProvider:
         """Return what it can do."""
         settings = self._settings
         return Capabilities(streaming=settings.dialect.stream, tools=settings.tools)
+
+    def sees(self, model: str) -> bool:
+        """Return whether a model sees pictures."""
+        return sees_by_name(self._settings.vision, model or self._settings.model)
 
     def without_retries(self) -> "AnthropicProvider":
         """Return one that shares the connections and never tries again; for chains."""

@@ -356,6 +356,10 @@ class LocalProvider(_LocalAbilities):
         info = self._engine.info(config)
         return info.reads_schemas if info else not config.template_file
 
+    def sees(self, _model: str) -> bool:
+        """Return whether a model sees pictures: none does yet."""
+        return False
+
     def thinking_variables(self, model: str) -> frozenset[str] | None:
         """Return which variables about thinking a chat template reads; None if it is not loaded."""
         try:

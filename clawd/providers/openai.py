@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from clawd.errors import InvalidRequestError, ProviderError
-from clawd.providers.abilities import Vectors
+from clawd.providers.abilities import Vectors, Vision, sees_by_name
 from clawd.providers.base import (
     CallDelta,
     Capabilities,
@@ -73,6 +73,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True):
         base_url: up to and without `/chat/completions`, usually ending with `/v1`.
         use_tool_role: False turns tool turns into text of the next user turn.
         tools: False for a model that can call none: none are offered to it.
+        vision: whether its models see pictures; `auto` is by their names.
         first_byte_timeout_s: from the request to the first byte of a stream's body.
         read_timeout_s: between bytes; without streaming also to the first byte.
     """
@@ -83,6 +84,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = True
     use_tool_role: bool = True
     tools: bool = True
+    vision: Vision = "auto"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     context_size: int = 0
     connect_timeout_s: float = 10.0
@@ -114,6 +116,10 @@ class OpenAICompatibleProvider:
         return Capabilities(
             streaming=settings.stream, tools=settings.tools, context_size=settings.context_size
         )
+
+    def sees(self, model: str) -> bool:
+        """Return whether a model sees pictures."""
+        return sees_by_name(self._settings.vision, model or self._settings.model)
 
     def without_retries(self) -> "OpenAICompatibleProvider":
         """Return one that shares the connections and never tries again; for chains."""

@@ -16,6 +16,7 @@ from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 import msgspec
 
 from clawd.errors import ClawError, ConfigError, ProviderError
+from clawd.providers.abilities import sees
 from clawd.providers.base import (
     CallDelta,
     Capabilities,
@@ -253,7 +254,7 @@ class ReliableProvider:
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request with the first provider that can."""
-        asked, failures = self._providers, list[tuple[Provider, ProviderError]]()
+        asked, failures = self._seeing(request), list[tuple[Provider, ProviderError]]()
         for number in range(1, self._retry.extra_attempts + 2):
             failures.clear()
             for place, provider in enumerate(asked, start=1):
@@ -276,6 +277,13 @@ class ReliableProvider:
             await asyncio.sleep(wait_s)
         self._log_failure(failures[-1], "nobody is left to ask")
         yield Failed(error=self._all_failed([(each.name(), error) for each, error in failures]))
+
+    def _seeing(self, request: ChatRequest) -> list[Provider]:
+        """Return who may be asked: the first, and of the others those that see its pictures."""
+        first, *others = self._providers
+        if any(message.pictures for message in request.messages):
+            others = [each for each in others if sees(each, "")]
+        return [first, *others]
 
     def _of(self, provider: Provider, request: ChatRequest) -> ChatRequest:
         if provider is self._providers[0]:

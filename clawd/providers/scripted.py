@@ -174,9 +174,15 @@ class ScriptedProvider:
     """
 
     def __init__(
-        self, name: str = "mock", script: ScriptedReplies | None = None, *, tools: bool = True
+        self,
+        name: str = "mock",
+        script: ScriptedReplies | None = None,
+        *,
+        tools: bool = True,
+        vision: bool = True,
     ) -> None:
         self._name = name
+        self._vision = vision
         self._script = script
         self._tools = tools
         self._used: OrderedDict[str, set[int]] = OrderedDict()
@@ -189,6 +195,10 @@ class ScriptedProvider:
     def capabilities(self) -> Capabilities:
         """Return what it can do."""
         return Capabilities(local=True, tools=self._tools)
+
+    def sees(self, _model: str) -> bool:
+        """Return whether it tells of pictures."""
+        return self._vision
 
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Answer one request."""

@@ -68,6 +68,7 @@ def _openai(name: str, section: ProviderSection, retry: RetrySettings, key: str)
         stream=section.stream,
         use_tool_role=section.use_tool_role,
         tools=section.tools,
+        vision=section.vision,
         connect_timeout_s=section.connect_timeout_s,
         first_byte_timeout_s=section.first_byte_timeout_s,
         read_timeout_s=section.timeout_s,
@@ -90,6 +91,7 @@ def _anthropic(name: str, section: ProviderSection, retry: RetrySettings, key: s
             use_tool_role=section.use_tool_role,
         ),
         tools=section.tools,
+        vision=section.vision,
         connect_timeout_s=section.connect_timeout_s,
         first_byte_timeout_s=section.first_byte_timeout_s,
         read_timeout_s=section.timeout_s,
@@ -250,7 +252,9 @@ class State:
             case "mock":
                 path = section.script or self.environ.get(_MOCK_SCRIPT)
                 script = load_script(Path(path)) if path else None
-                return ScriptedProvider(name, script, tools=section.tools)
+                return ScriptedProvider(
+                    name, script, tools=section.tools, vision=section.vision != "no"
+                )
             case "openai-compatible" | "anthropic":
                 return _remote_provider(name, section, self.environ, retry)
             case "reliable":

@@ -84,7 +84,8 @@ def test_embeddings_are_of_length_one(seen: Seen) -> None:
 def test_models_are_listed_shown_and_seen_running(seen: Seen) -> None:
     told = seen["about_models"]
     assert told["tags"] == MODELS
-    assert told["capabilities"] == told["mock"] == ["completion", "tools"]
+    assert told["capabilities"] == ["completion", "tools"]
+    assert told["mock"] == ["completion", "tools", "vision"]
     assert told["family"] == "llama"
     assert told["context"] > 0
     assert told["running"]

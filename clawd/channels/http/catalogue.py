@@ -16,7 +16,7 @@ import msgspec
 
 from clawd.channels.http.app import Gateway
 from clawd.errors import ClawError, ModelNotFoundError
-from clawd.providers.abilities import able
+from clawd.providers.abilities import able, sees
 from clawd.providers.base import Provider
 from clawd.providers.ledger import ContextTeller
 from clawd.providers.local import LocalProvider
@@ -46,6 +46,7 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
             is not loaded.
         is_default: it answers where a request names none.
         stands_for: the model of this machine that the default is.
+        capabilities: completion, tools, vision.
     """
 
     name: str
@@ -57,6 +58,7 @@ class OfferedModel(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     is_default: bool = False
     stands_for: str = ""
+    capabilities: tuple[str, ...] = ("completion",)
 
     @property
     def is_local(self) -> bool:
@@ -116,6 +118,7 @@ class ModelCatalogue:
                 model=settings.default_model,
                 context_size=_size(default, ""),
                 is_default=True,
+                capabilities=capabilities_of(default, settings.default_model),
             )
         ]
         local = self._local()
@@ -141,6 +144,7 @@ class ModelCatalogue:
                     name=line.name,
                     provider=line.name,
                     context_size=_size(provider, ""),
+                    capabilities=capabilities_of(provider, ""),
                 )
             )
         first = {each.name: each for each in reversed(found)}
@@ -300,7 +304,16 @@ def _offered(line: ModelLine, local: LocalProvider) -> OfferedModel:
         context_size=_size(local, line.name),
         size_bytes=line.size_bytes,
         path=line.path,
+        capabilities=capabilities_of(local, line.name),
     )
+
+
+def capabilities_of(provider: Provider | None, model: str) -> tuple[str, ...]:
+    """Return what a model can do, by Ollama's words."""
+    if provider is None:
+        return ("completion",)
+    tools = ("tools",) if provider.capabilities().tools else ()
+    return ("completion", *tools, *(("vision",) if sees(provider, model) else ()))
 
 
 def _size(provider: Provider | None, model: str) -> int:

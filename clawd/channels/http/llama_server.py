@@ -31,7 +31,7 @@ from clawd.channels.http.openai.wording import (
 )
 from clawd.engine.protocol import MAX_ANSWER_TOKENS
 from clawd.errors import BusyError
-from clawd.providers.abilities import Described, Serving, Tokenizing, TokenList
+from clawd.providers.abilities import Described, Seeing, Serving, Tokenizing, TokenList
 from clawd.providers.base import ChatRequest, Finished, Infill, InfillFile
 from clawd.wire.events import PromptEvaluated, TextDelta
 
@@ -322,7 +322,10 @@ async def _get_props(request: web.Request) -> web.Response:
             "n_ctx": found.n_ctx,
             "model_alias": name,
             "model_path": path,
-            "modalities": {"vision": False, "audio": False},
+            "modalities": {
+                "vision": isinstance(provider, Seeing) and provider.sees(model),
+                "audio": False,
+            },
             "endpoint_slots": True,
             "endpoint_props": False,
             "endpoint_metrics": True,

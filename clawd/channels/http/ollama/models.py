@@ -23,7 +23,7 @@ from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, KEEPING, Gateway, caller_of
 from clawd.channels.http.body import read_object
-from clawd.channels.http.catalogue import find, listed
+from clawd.channels.http.catalogue import capabilities_of, find, listed
 from clawd.channels.http.errors import message_of, nothing_starts
 from clawd.channels.http.ollama.chat import local_model_of, model_of
 from clawd.engine.gguf import GgufHead, files_of, read_head
@@ -244,7 +244,8 @@ async def _get_tags(request: web.Request) -> web.Response:
             "modified_at": _stamp(at),
             "size": model.size_bytes,
             "digest": _digest(model.name, model.path, at),
-            "details": _details(head, is_local=model.is_local),
+            "details": _details(head, is_local=model.is_local)
+            | {"capabilities": model.capabilities},
         }
         for model, (at, head) in zip(models, known, strict=True)
     ]
@@ -287,13 +288,14 @@ async def _post_show(request: web.Request) -> web.Response:
         "template": "",
         "details": _details(None, is_local=False),
         "model_info": {"general.architecture": _UNKNOWN, "general.basename": choice.name},
-        "capabilities": ["completion", "tools"] if able.tools else ["completion"],
+        "capabilities": capabilities_of(choice.provider, choice.model),
         "modified_at": _stamp(_EPOCH),
     }
     if name := local_model_of(gateway, choice):
         line = await gateway.invoke(LoadModel(name=name), caller_of(request).principal)
         at, head = await asyncio.to_thread(_of_file, line.path)
         told |= {"modified_at": _stamp(at), "details": _details(head, is_local=True)}
+        told["capabilities"] = capabilities_of(choice.provider, choice.model)  # once it is loaded
         told |= _shown(_infos(gateway).get(line.path), told)
     elif able.context_size:
         told["model_info"][f"{_UNKNOWN}.context_length"] = able.context_size

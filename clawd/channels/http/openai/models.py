@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY
-from clawd.channels.http.catalogue import OfferedModel, find, listed
+from clawd.channels.http.catalogue import OfferedModel, capabilities_of, find, listed
 
 _STARTED = int(time.time())
 
@@ -40,10 +40,12 @@ async def get_model(request: web.Request) -> web.Response:
     for model in models:
         if model.name == name or (model.provider, model.model) == (provider, chosen.model):
             return web.json_response(_told(msgspec.structs.replace(model, name=name)))
-    return web.json_response(_told(OfferedModel(name=name, provider=provider)))
+    able = capabilities_of(chosen.provider, chosen.model)
+    return web.json_response(_told(OfferedModel(name=name, provider=provider, capabilities=able)))
 
 
 def _told(model: OfferedModel) -> dict[str, Any]:
+    sees = "vision" in model.capabilities
     meta: dict[str, Any] = {"n_ctx": model.context_size or None, "size": model.size_bytes or None}
     return {
         "id": model.name,
@@ -56,7 +58,11 @@ def _told(model: OfferedModel) -> dict[str, Any]:
         "aliases": [model.stands_for] if model.stands_for else [],
         "meta": {name: value for name, value in meta.items() if value is not None},
         "context_window": model.context_size or None,
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "architecture": {
+            "input_modalities": ["text", "image"] if sees else ["text"],
+            "output_modalities": ["text"],
+        },
+        "capabilities": list(model.capabilities),
         "status": {"value": model.state or "unloaded"} if model.is_local else {"value": "remote"},
     }
 
