@@ -13,6 +13,7 @@ import msgspec
 
 from clawd.errors import InvalidRequestError
 from clawd.memory.conversations import copy_plan, find_conversation
+from clawd.memory.pictures import copy_pictures, with_pictures
 from clawd.memory.rows import (
     CONVERSATION_COLUMNS,
     MADE_BY,
@@ -101,7 +102,8 @@ class Checkpoints:
                 "WHERE conversation_id = ? AND (id > ? OR id = ?) ORDER BY id",
                 (found.id, upto, anchor),
             )
-            return ModelView(messages=tuple(map(message_of, rows)), checkpoint=checkpoint)
+            messages = with_pictures(connection, found.id, [message_of(row) for row in rows])
+            return ModelView(messages=messages, checkpoint=checkpoint)
 
         return await self._database.read(act)
 
@@ -328,6 +330,7 @@ def _copy(
     for stored in messages:
         row = message_row(msgspec.structs.replace(stored, conversation_id=made.id))
         new_ids[stored.id] = connection.execute(_ADD_MESSAGE, row).lastrowid or 0
+        copy_pictures(connection, stored.id, new_ids[stored.id])
     last = max(new_ids)
     for each in checkpoints:
         # Messages may have been taken out of memory since; what is newest below stands for them.

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError, NotFoundError, StorageError
+from clawd.memory.pictures import keep_pictures
 from clawd.memory.rows import (
     CONVERSATION_COLUMNS,
     MADE_BY,
@@ -385,7 +386,9 @@ class Messages:
                     is_complete=new.is_complete,
                 )
                 row = message_row(stored)
-                kept.append(message_of((connection.execute(_INSERT_MESSAGE, row).lastrowid, *row)))
+                identity = connection.execute(_INSERT_MESSAGE, row).lastrowid
+                keep_pictures(connection, identity, new.message.pictures)
+                kept.append(message_of((identity, *row)))
             _touch(connection, conversation.id)
             return tuple(kept)
 

@@ -13,6 +13,7 @@ from clawd.security.principal import Principal
 MAX_PAGE = 1000
 TITLED_BY = "titled_by"  # a conversation's metadata: "hand" where a person gave the title
 MADE_BY = "made_by"  # a conversation's metadata: the key of the HTTP gateway it was made with
+PICTURES = "pictures"  # a message's metadata: what its pictures are
 TAINT = "untrusted_sources"  # a conversation's metadata: where its untrusted text came from
 
 
@@ -190,7 +191,9 @@ def conversation_of(row: Row) -> Conversation:
 
 def message_row(stored: StoredMessage) -> Row:
     """Return the values of `MESSAGE_COLUMNS` without the id."""
-    message = stored.message
+    message, facts = stored.message, stored.metadata
+    if message.pictures:
+        facts = facts | {PICTURES: [each.facts for each in message.pictures]}
     return (
         stored.conversation_id,
         stored.owner,
@@ -203,7 +206,7 @@ def message_row(stored: StoredMessage) -> Row:
         clean(message.name),
         clean(stored.provider),
         clean(stored.model),
-        encode(stored.metadata),
+        encode(facts),
         stored.is_complete,
         clean(message.reasoning),
     )

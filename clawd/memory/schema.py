@@ -11,6 +11,7 @@
     session_files  named contents of a conversation; their numbers in session_file_numbers
     points         where conversations stood when a client saw them, by digests of what it saw
     lapsed_calls   calls that waited for an approval, and may be answered late
+    pictures       of messages, each once; which message has which is in message_pictures
     embedding_models, message_vectors, note_vectors   for searches by meaning; see vectors.py
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
@@ -328,6 +329,32 @@ def _add_lapsed_calls(connection: sqlite3.Connection) -> None:
     )
 
 
+def _add_pictures(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        """
+        CREATE TABLE IF NOT EXISTS pictures (
+            sha256 TEXT PRIMARY KEY,
+            media_type TEXT NOT NULL,
+            width INTEGER NOT NULL,
+            height INTEGER NOT NULL,
+            data BLOB NOT NULL
+        );
+        CREATE TABLE IF NOT EXISTS message_pictures (
+            message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+            place INTEGER NOT NULL,
+            sha256 TEXT NOT NULL REFERENCES pictures (sha256),
+            PRIMARY KEY (message_id, place)
+        );
+        CREATE INDEX IF NOT EXISTS message_pictures_by_picture ON message_pictures (sha256);
+        CREATE TRIGGER IF NOT EXISTS message_pictures_delete AFTER DELETE ON message_pictures
+        WHEN NOT EXISTS (SELECT 1 FROM message_pictures WHERE sha256 = old.sha256)
+        BEGIN
+            DELETE FROM pictures WHERE sha256 = old.sha256;
+        END;
+        """
+    )
+
+
 STEPS: tuple[Step, ...] = (
     _create,
     _create_changes,
@@ -340,6 +367,7 @@ STEPS: tuple[Step, ...] = (
     _add_vectors,
     _add_reasoning,
     _add_lapsed_calls,
+    _add_pictures,
 )
 
 

@@ -9,7 +9,9 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from clawd.errors import InvalidRequestError
 from clawd.providers.base import ChatRequest, Provider, RawPrompt
+from clawd.wire.pictures import Picture
 
 __all__ = [
     "Described",
@@ -26,6 +28,7 @@ __all__ = [
     "Vectors",
     "WrittenPrompt",
     "able",
+    "check_seen",
     "sees",
     "sees_by_name",
 ]
@@ -324,6 +327,21 @@ def sees(provider: Provider, model: str) -> bool:
         return provider.sees(model)
     fronted = provider.fronted(model) if isinstance(provider, Fronting) else ()
     return bool(fronted) and all(sees(each, name) for each, name in fronted)
+
+
+def check_seen(pictures: Sequence[Picture], provider: Provider, model: str) -> None:
+    """Refuse pictures for a model that sees none.
+
+    Raises:
+        InvalidRequestError: there are some, and it does not; names the model.
+    """
+    if pictures and not sees(provider, model):
+        name = f"{provider.name()}/{model}" if model else provider.name()
+        raise InvalidRequestError(
+            f"model {name} sees no pictures, only text",
+            hint="Leave the pictures out, or ask a model with `vision` among its capabilities. Of "
+            'a model of another server that sees, say so: vision = "yes" in its section.',
+        )
 
 
 def sees_by_name(vision: Vision, model: str) -> bool:

@@ -361,6 +361,15 @@ def unheeded(wish: str, variables: AbstractSet[str]) -> str:
     return ""
 
 
+def without_pictures(message: Message) -> Message:
+    """Return a message with a line of text for each of its pictures, for models that see none."""
+    if not message.pictures:
+        return message
+    told = [f"[{each.label}: this model sees no pictures]" for each in message.pictures]
+    text = "\n".join(filter(None, [message.content, *told]))
+    return msgspec.structs.replace(message, content=text, pictures=())
+
+
 def calls_as_text(message: Message) -> Message:
     """Return an assistant's message with its calls written out as text."""
     if not message.tool_calls:

@@ -18,11 +18,13 @@ from clawd.providers.base import (
     ToolSpec,
     strip_context_block,
 )
+from clawd.wire.pictures import PictureFacts
 from clawd.wire.safe_text import single_line
 
 PartKind = Literal["system", "tools", "memory", "history"]
 
 BYTES_PER_TOKEN = 4
+PATCH = 28
 _ORDER: tuple[PartKind, ...] = ("system", "tools", "memory", "history")
 BIGGEST_SHOWN = 3
 # Longer texts are counted by their beginning: a worker that tokenises does not decode.
@@ -38,12 +40,14 @@ class RequestPart(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: for people: `message 7 (tool result of file_read)`.
         group: counted apart from the rest of its kind, `mcp:<alias>`; empty is counted with it.
+        beside: tokens of its pictures, about; no tokenizer counts them.
     """
 
     kind: PartKind
     name: str
     text: str
     group: str = ""
+    beside: int = 0
 
 
 class PartTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,13 +107,18 @@ def parts_of(request: ChatRequest) -> tuple[RequestPart, ...]:
 def estimated(request: ChatRequest) -> PartTokens:
     """Return counts by length alone."""
     parts = parts_of(request)
-    counts = tuple(estimate_tokens(part.text) for part in parts)
+    counts = tuple(estimate_tokens(part.text) + part.beside for part in parts)
     return PartTokens(parts=parts, counts=counts, is_estimate=True)
 
 
 def estimate_tokens(text: str) -> int:
     """Return about how many tokens a text has."""
     return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
+
+
+def picture_tokens(picture: PictureFacts) -> int:
+    """Return about how many tokens a picture has: one for each square of 28 pixels."""
+    return -(-picture.width // PATCH) * -(-picture.height // PATCH)
 
 
 def tokens_by_kind(tokens: PartTokens) -> dict[str, int]:
@@ -210,7 +219,9 @@ def _message_parts(number: int, message: Message) -> list[RequestPart]:
         parts.append(RequestPart(kind="memory", name=name, text=block))
     calls = "".join(f"{call.name} {call.arguments}" for call in message.tool_calls)
     name = f"message {number} ({_about(message)})"
-    parts.append(RequestPart(kind="history", name=name, text=message.reasoning + own + calls))
+    beside = sum(map(picture_tokens, message.pictures))
+    text = message.reasoning + own + calls
+    parts.append(RequestPart(kind="history", name=name, text=text, beside=beside))
     return parts
 
 

@@ -430,7 +430,8 @@ class LocalProvider(_LocalAbilities):
         except ClawError as error:
             logger.info("tokens are estimated: %s", error.code)
             return estimated(request)
-        is_long = any(len(part.text) > MAX_COUNTED_CHARACTERS for part in parts)
+        counts = tuple(count + part.beside for part, count in zip(parts, counts, strict=True))
+        is_long = any(part.beside or len(part.text) > MAX_COUNTED_CHARACTERS for part in parts)
         return PartTokens(parts=parts, counts=counts, is_estimate=is_long)
 
     async def _explained(self, delta: Delta, request: ChatRequest) -> Delta:

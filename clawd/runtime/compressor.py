@@ -449,6 +449,9 @@ class Room:
 
     async def _tell(self, work: "_Work", plan: "Cut") -> None:
         before, pending = work.load.tokens, work.load.pending_tokens
+        if gone := sum(len(message.pictures) for message in plan.gone):
+            pictures = "1 picture is" if gone == 1 else f"{gone} pictures are"
+            self._emit(Notice(level="info", text=f"{pictures} no longer shown to the model"))
         after = 0
         if work.load.context_tokens:
             messages = self._live.context.messages

@@ -18,6 +18,7 @@ import msgspec
 
 from clawd.errors import BusyError, InvalidRequestError
 from clawd.memory.checkpoints import Checkpoint
+from clawd.memory.pictures import facts_of
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
 from clawd.memory.store import Memory
 from clawd.runtime.compressor import Compressor, Room
@@ -216,6 +217,7 @@ def message_text(stored: StoredMessage, how: Format) -> str:
                 "reasoning": message.reasoning,
                 "unreadable": unreadable(stored),
                 "claims": claims(stored),
+                "pictures": facts_of(stored),
             }
         )
     name = f" {_name(message.name)}" if message.name else ""
@@ -223,6 +225,7 @@ def message_text(stored: StoredMessage, how: Format) -> str:
     parts += [f"Not to be read as a call:\n\n{_fenced(text)}" for text in unreadable(stored)]
     if message.reasoning:
         parts.append(f"Reasoning:\n\n{_fenced(message.reasoning)}")
+    parts += [f"({each.label})" for each in facts_of(stored)]
     content = message.content or ""
     if message.role == "tool":
         parts.append(_fenced(content))

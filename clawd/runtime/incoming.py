@@ -10,6 +10,8 @@ from clawd.providers.base import Provider, Sampling
 from clawd.providers.presets import check_preset
 from clawd.providers.router import check_hints
 from clawd.security.risk import Autonomy
+from clawd.tools.pictures import MAX_PICTURES
+from clawd.wire.pictures import Picture
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_UNTRUSTED = 8
@@ -25,6 +27,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     an empty one takes its name back. What follows them is for this message alone.
 
     Attributes:
+        pictures: they stand before the text, which may be empty then; they taint.
         door: where it came in; each door has tools and a switch of its own.
         system: instead of clawd's own system prompt; None for that one.
         sampling: goes before the preset of the agent.
@@ -44,6 +47,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     text: str
+    pictures: tuple[Picture, ...] = ()
     conversation_id: str = ""
     workspace: str = ""
     provider: str = ""
@@ -92,7 +96,11 @@ def check(incoming: IncomingMessage) -> None:
     if incoming.preset:
         check_preset(incoming.preset)
     size = len(incoming.text.encode(errors="replace"))
-    if not incoming.text.strip():
+    if len(incoming.pictures) > MAX_PICTURES:
+        raise InvalidRequestError(
+            f"{len(incoming.pictures)} pictures; a message takes {MAX_PICTURES}"
+        )
+    if not incoming.text.strip() and not incoming.pictures:
         raise InvalidRequestError("the message is empty")
     if size > MAX_MESSAGE_BYTES:
         raise InvalidRequestError(

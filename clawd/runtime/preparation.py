@@ -8,7 +8,7 @@ import msgspec
 
 from clawd.config.schema import AgentProfile
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.providers.abilities import Thinking, ToolReading, able
+from clawd.providers.abilities import Thinking, ToolReading, able, check_seen, sees
 from clawd.providers.base import (
     AUTO,
     ChatRequest,
@@ -169,8 +169,8 @@ class Preparation:
         provider = self.provider(incoming, settings)
         agent = settings.agent(incoming.agent or live.record.agent)
         model = incoming.model or agent.model or _model_for(provider, settings)
-        # Looked at anew each turn: roots may have been taken back, folders exchanged for links.
-        workspace = settings.resolve_workspace(live.record.workspace)
+        workspace = settings.resolve_workspace(live.record.workspace)  # anew: roots, links change
+        check_seen(incoming.pictures, provider, model)
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, incoming, source, (provider, model, workspace), settings))
         _take_think(live, incoming, provider, model, emit)
@@ -190,7 +190,7 @@ class Preparation:
         mode, is_resumable = opening.offer.mode, incoming.is_resumable
         plan = TurnPlan(
             turn_id=source.turn_id,
-            message=Message(role="user", content=incoming.text),
+            message=Message(role="user", content=incoming.text, pictures=incoming.pictures),
             system=begun.system,
             told=begun.told,
             provider=provider,
@@ -204,6 +204,7 @@ class Preparation:
             known_tokens=live.known_tokens(provider.name(), model),
             is_continued=live.read.fixed == begun.fixed,
             calls_tools=provider.capabilities().tools,
+            sees=sees(provider, model),
             tool_choice=incoming.tool_choice,
             news=opening.news,
             go_on=self._person.asking_on(scope) if asks_on else None,
@@ -231,10 +232,12 @@ class Preparation:
             text = "\n".join(filter(None, (block.text, incoming.noted)))
             block = msgspec.structs.replace(block, text=text)
         brought = tuple(single_line(each)[:SOURCE_NAME] for each in incoming.untrusted)
+        brought += tuple(each.label for each in incoming.pictures)
         if incoming.files:
             brought += await self._facts.of_files(scope.workspace, incoming.files)
         self._facts.mark(live.record.id, (*block.untrusted, *brought))
-        told = Message(role="user", content=with_block(block.text, short or incoming.text))
+        text = with_block(block.text, short or incoming.text)
+        told = msgspec.structs.replace(plan.message, content=text)
         words = UserWords(
             text=incoming.text,
             block=block.text,

@@ -269,6 +269,7 @@ def _entry(message: Message, limit: int) -> str:
     if message.role == "tool" and message.name:
         who = f"{who} of {single_line(message.name, 64)}"
     lines = [f"[{who}] {_defused(cut_in_the_middle(content, limit))}".rstrip()]
+    lines += [f"[{each.label}]" for each in message.pictures]
     lines += [
         f"[call] {single_line(call.name, 64)} {_defused(shortened(call.arguments, limit // 2))}"
         for call in message.tool_calls

@@ -6,7 +6,14 @@ from typing import Protocol
 
 import msgspec
 
-from clawd.providers.base import ChatRequest, Message, Provider, Sampling, ToolCall
+from clawd.providers.base import (
+    ChatRequest,
+    Message,
+    Provider,
+    Sampling,
+    ToolCall,
+    without_pictures,
+)
 from clawd.security.approvals import LateAnswer, PendingApproval
 from clawd.tools.offer import RequestTools, met_in
 from clawd.tools.outcome import CallScope
@@ -101,6 +108,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
             says little about the next one's.
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
+        sees: the model sees pictures; if not, a line of text stands in for each.
         tool_choice: of the first request; what follows a result is free to end the turn.
         news: returns another beginning once when the tools have become others, else None.
         make_room: asked before every request; None lets everything be sent.
@@ -125,6 +133,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     known_tokens: int = 0
     is_continued: bool = True
     calls_tools: bool = True
+    sees: bool = True
     tool_choice: str = "auto"
     news: Callable[[], Beginning | None] = lambda: None
     make_room: MakeRoom | None = None
@@ -158,6 +167,8 @@ def fixed_mark(system: str, told: RequestTools) -> str:
 
 def request_of(plan: TurnPlan, messages: tuple[Message, ...]) -> ChatRequest:
     """Return what a turn asks of its provider."""
+    if not plan.sees:
+        messages = tuple(map(without_pictures, messages))
     is_first = bool(messages) and messages[-1].role == "user"
     told = plan.told if plan.calls_tools else RequestTools(tools=())
     calls = ((call.name, call.arguments) for message in messages for call in message.tool_calls)

@@ -94,6 +94,7 @@ from clawd.tools.dispatch import Dispatcher
 from clawd.tools.hooks import Hooks, HookTrail
 from clawd.tools.jobs import Jobs
 from clawd.tools.journal import Journal
+from clawd.tools.pictures import Pictures
 from clawd.tools.registry import Registry
 from clawd.tools.taint_tracking import TaintTracking
 from clawd.wire.events import EstopChanged
@@ -162,6 +163,7 @@ class Daemon:
         self.engine: Engine
         self.tools_cgroup: ToolsCgroup | None = None
         self.sandbox: Sandbox
+        self.pictures: Pictures
         self.egress: Egress
         self._devices = ""
         self.rules: RuleBook
@@ -253,6 +255,7 @@ class Daemon:
             self.tools_cgroup = cgroup
         self._devices = await asyncio.to_thread(own_devices)
         self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
+        self.pictures = Pictures(self.sandbox)
         self.egress = Egress(lambda: network_rules_of(self.state.loaded))
         self._stack.push_async_callback(self.egress.close)
         # Whoever gets here holds the home's lock: what carries its mark has lost its daemon.

@@ -5,7 +5,7 @@ import base64
 import binascii
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clawd.errors import InvalidRequestError
@@ -13,6 +13,7 @@ from clawd.security.sandbox.run import Sandbox
 from clawd.tools.reader import Reader
 from clawd.wire.pictures import Picture
 
+MAX_PICTURES = 20
 MAX_BYTES = 20 * 1024 * 1024
 MAX_PIXELS = 20_000_000
 LONGEST_SIDE = 1_568
@@ -34,6 +35,18 @@ class Pictures:
         self._reader = Reader(sandbox, timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES)
         self._one_at_a_time = asyncio.Lock()
         self._recent: OrderedDict[bytes, Picture] = OrderedDict()
+
+    async def read_all(self, files: Sequence[bytes]) -> tuple[Picture, ...]:
+        """Return the pictures of a message, as `read` does each.
+
+        Raises:
+            InvalidRequestError: there are too many, or one is not taken.
+            SandboxUnavailableError: there is no sandbox of the required level here.
+        """
+        if len(files) > MAX_PICTURES:
+            raise InvalidRequestError(f"{len(files)} pictures; a message takes {MAX_PICTURES}")
+        named = enumerate(files, start=1)
+        return tuple([await self.read(data, f"picture {number}") for number, data in named])
 
     async def read(self, data: bytes, what: str) -> Picture:
         """Return a picture, its longest side at most 1,568 pixels, without metadata.

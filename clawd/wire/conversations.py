@@ -6,6 +6,7 @@ import msgspec
 
 from clawd.wire.events import Claim
 from clawd.wire.method import Done, Method
+from clawd.wire.pictures import PictureFacts
 
 
 class ConversationLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +61,7 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: what the model wrote before it that was to be a tool call and could not be
             read as one, cut at 8 KiB each; none of it was run.
         claims: what it plainly says was done, as it was checked against the receipts.
+        pictures: what its pictures are; their files are not in it.
     """
 
     id: int
@@ -75,6 +77,7 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     unreadable: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
+    pictures: tuple[PictureFacts, ...] = ()
 
 
 class ConversationDetail(msgspec.Struct, frozen=True, kw_only=True):

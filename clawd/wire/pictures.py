@@ -5,22 +5,38 @@ import base64
 import msgspec
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """One picture, without metadata.
+class PictureFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a picture.
 
     Attributes:
         media_type: `image/png` or `image/jpeg`.
-        data: the file.
-        sha256: of `data`, in hexadecimal digits.
+        sha256: of the file, in hexadecimal digits.
         width: in pixels.
         height: in pixels.
     """
 
     media_type: str
-    data: bytes
     sha256: str
     width: int
     height: int
+
+    @property
+    def label(self) -> str:
+        """What stands for it in text: `picture 640x480, sha256 2c26b46b68ff`."""
+        return f"picture {self.width}x{self.height}, sha256 {self.sha256[:12]}"
+
+
+class Picture(PictureFacts, frozen=True, kw_only=True):
+    """One picture, without metadata; `data` is the file."""
+
+    data: bytes
+
+    @property
+    def facts(self) -> PictureFacts:
+        """What it is, without the file."""
+        return PictureFacts(
+            media_type=self.media_type, sha256=self.sha256, width=self.width, height=self.height
+        )
 
     @property
     def base64(self) -> str:
@@ -31,8 +47,3 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     def data_url(self) -> str:
         """The file as a `data:` address."""
         return f"data:{self.media_type};base64,{self.base64}"
-
-    @property
-    def label(self) -> str:
-        """What stands for it in text: `picture 640x480, sha256 2c26b46b68ff`."""
-        return f"picture {self.width}x{self.height}, sha256 {self.sha256[:12]}"

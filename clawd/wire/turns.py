@@ -51,10 +51,13 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     it is. `tool_choice` is of the first answer: auto, required, or the name of the tool that it
     must call; what follows is free. `max_rounds` is after how many rounds of calls the turn ends,
     whoever is there; 0 is as configured, where a person who can be asked is asked to go on.
+    `pictures` are whole files, PNG, JPEG, WebP or GIF, which stand before the text; each is decoded
+    in the sandbox, and the conversation counts as holding untrusted text.
     """
 
     streams: ClassVar[bool] = True
     text: str
+    pictures: tuple[bytes, ...] = ()
     conversation_id: str = ""
     workspace: str = ""
     provider: str = ""

@@ -37,10 +37,13 @@ async def send_message(daemon: Daemon, params: SendMessage, call: Call) -> TurnF
     """Run a turn, and stream its events; it ends with this request unless it is detached."""
     wishes = _wishes(params.sampling, call)
     given = msgspec.structs.asdict(params) | {"door": call.door, "sampling": wishes}
-    given["is_resumable"] = True
+    given |= {"is_resumable": True, "pictures": ()}
     if params.url:
         given["provider"] = _provider_at(daemon, params.url, call)
     incoming = msgspec.convert(given, IncomingMessage)
+    if params.pictures:
+        read = await daemon.pictures.read_all(params.pictures)
+        incoming = msgspec.structs.replace(incoming, pictures=read)
     ticket = await daemon.inbox.submit(incoming, call.principal)
     call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
     try:
