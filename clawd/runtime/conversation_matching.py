@@ -279,7 +279,8 @@ def digests(history: Sequence[Message]) -> list[str]:
     for message in history:
         calls = [(call.name, call.arguments) for call in message.tool_calls]
         said = (before, message.role, (message.content or "").strip(), calls)
-        before = _digest(msgspec.json.encode(_encodable(said)))
+        seen = "".join(each.sha256 for each in message.pictures)
+        before = _digest(msgspec.json.encode(_encodable(said)) + seen.encode())
         found.append(before)
     return found
 

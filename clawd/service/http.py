@@ -23,12 +23,14 @@ from clawd.channels.http.app import (
 )
 from clawd.channels.http.auth import Doorman, vouching
 from clawd.channels.http.catalogue import ModelCatalogue
+from clawd.channels.http.errors import nothing_starts
 from clawd.channels.http.generations import ModelGenerations
 from clawd.channels.http.guard import DoorRules, Rates, Traffic, guarding, rating, reading
 from clawd.channels.http.model_api import Caller
 from clawd.channels.http.ollama import chat as ollama_routes
 from clawd.channels.http.ollama import models as ollama_models
 from clawd.channels.http.openai import chat, completions, models, responses
+from clawd.channels.http.pictures import Fetch, SeeingGenerations
 from clawd.channels.http.server import (
     Server,
     addresses_of,
@@ -231,13 +233,14 @@ def _door_rules(http: HttpSection) -> DoorRules:
 
 def gateway_of(daemon: Daemon) -> Gateway:
     """Return what the handlers of a daemon's gateway work with."""
+    catalogue = ModelCatalogue(
+        providers=lambda: daemon.state.providers,
+        settings=lambda: daemon.state.runtime,
+        lines=lambda: daemon.state.provider_lines(),
+        models=lambda: daemon.models.listed(),
+    )
     generations = ModelGenerations(
-        ModelCatalogue(
-            providers=lambda: daemon.state.providers,
-            settings=lambda: daemon.state.runtime,
-            lines=lambda: daemon.state.provider_lines(),
-            models=lambda: daemon.models.listed(),
-        ),
+        catalogue,
         daemon.inbox,
         Continuity(daemon.memory, daemon.inbox.book, lambda: daemon.state.runtime),
         lambda: daemon.state.runtime,
@@ -246,7 +249,12 @@ def gateway_of(daemon: Daemon) -> Gateway:
     )
     daemon.estop.add_listener(_stopping(generations))
     return Gateway(
-        generations=generations,
+        generations=SeeingGenerations(
+            generations,
+            catalogue,
+            daemon.pictures,
+            _fetching(daemon),
+        ),
         invoke=invoke_of(daemon),
         stream=_stream_of(daemon),
         health=health_of(daemon),
@@ -264,6 +272,16 @@ def gateway_of(daemon: Daemon) -> Gateway:
         has_page=daemon.loaded.config.channels.http.page,
         version=__version__,
     )
+
+
+def _fetching(daemon: Daemon) -> Fetch:
+    async def fetch(url: str) -> bytes:
+        if daemon.estop.is_set():
+            raise nothing_starts()
+        state = daemon.state
+        return await daemon.toolset.picture_at(url, state.loaded, state.policy)
+
+    return fetch
 
 
 def _stopping(generations: ModelGenerations) -> Callable[[bool], None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.config.load import Loaded
-from clawd.errors import StorageError
+from clawd.errors import InvalidRequestError, StorageError
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.knowledge.tools import knowledge_tools
@@ -25,6 +25,7 @@ from clawd.service.mcp import McpTools
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.transfer import TransferFailure, get
 from clawd.tools.external import (
     Found,
     ManifestProblem,
@@ -36,6 +37,7 @@ from clawd.tools.external import (
 from clawd.tools.external_manifest import ExternalSpec, ManifestRules
 from clawd.tools.jobs import Jobs
 from clawd.tools.offer import ToolLookup
+from clawd.tools.pictures import MAX_BYTES
 from clawd.tools.registry import FACADES
 from clawd.tools.session_files import SessionAccess
 
@@ -247,8 +249,42 @@ class Toolset:
         """
         if self._held.alone:
             return list(self._held.tools)
+        config, deps = loaded.config, self._deps(loaded, policy)
+        book = taint or self._taint
+        notes = knowledge_tools(self._knowledge, book) if config.knowledge.enabled else []
+        own = [
+            *builtin_tools(deps),
+            MemorySearch(self._memory.search),
+            ToolLookup(),
+            *notes,
+            *self._held.tools,
+        ]
+        for tool in own:
+            tool.timeout_s = tool.timeout_s or config.limits.tool_timeout_s
+        names = (name for tool in own for name in (tool.name, *tool.aliases))
+        self._own_names = frozenset((*names, *FACADES))
+        others = self._additions.tools(self._own_names)
+        taken = {*self._own_names, *(tool.name for tool in others)}
+        return [*own, *others, *self._additions.mcp.tools(loaded, taken, is_in_force=taint is None)]
+
+    async def picture_at(self, url: str, loaded: Loaded, policy: PolicySettings) -> bytes:
+        """Return what is at an address of a picture, by the rules for tools of the web.
+
+        Raises:
+            ClawError: the address is refused, or nothing of that size is to be had there.
+        """
+        deps = self._deps(loaded, policy)
+        answer = await get(url, deps, max_bytes=MAX_BYTES)
+        if isinstance(answer, TransferFailure):
+            raise InvalidRequestError(f"a picture could not be fetched: {answer.message}")
+        if answer.is_cut:
+            raise InvalidRequestError(f"{answer.target.url} has over {MAX_BYTES} bytes")
+        return answer.body
+
+    def _deps(self, loaded: Loaded, policy: PolicySettings) -> BuiltinDeps:
+        """Return what the built-in tools are given."""
         config = loaded.config
-        deps = BuiltinDeps(
+        return BuiltinDeps(
             policy=policy,
             home=loaded.layout.home,
             sandbox=self._additions.sandbox,
@@ -268,19 +304,3 @@ class Toolset:
             tool_timeout_s=config.limits.tool_timeout_s,
             http_timeout_s=config.limits.http_timeout_s,
         )
-        book = taint or self._taint
-        notes = knowledge_tools(self._knowledge, book) if config.knowledge.enabled else []
-        own = [
-            *builtin_tools(deps),
-            MemorySearch(self._memory.search),
-            ToolLookup(),
-            *notes,
-            *self._held.tools,
-        ]
-        for tool in own:
-            tool.timeout_s = tool.timeout_s or config.limits.tool_timeout_s
-        names = (name for tool in own for name in (tool.name, *tool.aliases))
-        self._own_names = frozenset((*names, *FACADES))
-        others = self._additions.tools(self._own_names)
-        taken = {*self._own_names, *(tool.name for tool in others)}
-        return [*own, *others, *self._additions.mcp.tools(loaded, taken, is_in_force=taint is None)]

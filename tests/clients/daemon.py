@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,9 +40,11 @@ REPLIES: tuple[dict[str, Any], ...] = (
     {"when": "think", "reasoning": THOUGHT, "text": SAID},
     {"when": "wait", "delay_s": 3600, "text": "never said"},
     {"when": "break off", "text": "Half of", "error": {"kind": "http", "status": 500}},
+    {"when": "this picture", "text": "{{pictures}}"},
     {"text": SAID},
 )
 LIMIT_S = 400.0
+IN_PICTURE = re.compile(r"image/png 3x2 [0-9a-f]{64}")
 
 
 class Gateway:

@@ -7,6 +7,7 @@ import pytest
 from tests.clients.daemon import (
     AFTER_TOOL,
     CALLED,
+    IN_PICTURE,
     MODELS,
     SAID,
     THOUGHT,
@@ -123,3 +124,13 @@ def test_models_are_listed_and_found(seen: Seen) -> None:
     told = seen["models"]
     assert (told["listed"], told["one"]) == (MODELS, "embedded")
     assert told["unknown"]["status"] == 404
+
+
+def test_a_picture_reaches_the_model_and_a_model_without_eyes_is_named(seen: Seen) -> None:
+    told = seen["pictures"]
+    unseen = told.pop("unseen")
+    assert unseen["status"] == 400
+    assert "sees no pictures" in unseen["message"]
+    assert "embedded" in unseen["message"]
+    assert len(set(told.values())) == 1
+    assert IN_PICTURE.fullmatch(told["chat"])

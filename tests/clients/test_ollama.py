@@ -7,6 +7,7 @@ import pytest
 from tests.clients.daemon import (
     AFTER_TOOL,
     CALLED,
+    IN_PICTURE,
     MODELS,
     SAID,
     THOUGHT,
@@ -104,3 +105,13 @@ def test_refusals_are_raised_as_the_library_knows_them(seen: Seen) -> None:
 
 def test_a_client_that_leaves_frees_the_daemon(seen: Seen) -> None:
     assert seen["cancelled"] == {"raised": "ReadTimeout", "left": [1, 1], "busy": [1, 0]}
+
+
+def test_a_picture_reaches_the_model_and_a_model_without_eyes_is_named(seen: Seen) -> None:
+    told = seen["pictures"]
+    unseen = told.pop("unseen")
+    assert unseen["status"] == 400
+    assert "sees no pictures" in unseen["message"]
+    assert "embedded" in unseen["message"]
+    assert len(set(told.values())) == 1
+    assert IN_PICTURE.fullmatch(told["chat"])

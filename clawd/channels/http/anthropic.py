@@ -54,19 +54,21 @@ from clawd.channels.http.model_api import (
     object_of,
     on_one_line,
 )
+from clawd.channels.http.pictures import SentPicture, picture_at, picture_of
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import (
     CallDelta,
     Failed,
     Finished,
     Message,
-    Role,
     Sampling,
     ToolCall,
     ToolSpec,
     thinking,
+    without_pictures,
 )
 from clawd.wire.events import HopUsage, PromptEvaluated, ReasoningDelta, TextDelta
+from clawd.wire.pictures import Picture
 
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
 _Content = TextDelta | ReasoningDelta | CallDelta
@@ -313,7 +315,7 @@ def _counts(tokens: int, cached: int, generated: int) -> dict[str, int]:
 _BETWEEN = "\n\n"
 _FAILED = "error: "
 _FAILURES = (_FAILED, "denied: ")
-_NO_VISION = "the model sees no images and no files, only text"
+_ONLY_THERE = "pictures stand in messages of the user and in results of tools"
 
 
 class _Turns:
@@ -350,14 +352,19 @@ class _Turns:
 
     def _user(self, where: str, blocks: list[dict[str, Any]]) -> None:
         said: list[str] = []
+        seen: list[Picture] = []
         for number, block in enumerate(blocks):
             here = f"{where}[{number}]"
-            if block.get("type") == "tool_result":
-                self._out.append(self._result(here, block))
-            else:
-                said.append(_text_of(here, block))
-        if said or not blocks:
-            self._say("user", _BETWEEN.join(said))
+            match block.get("type"):
+                case "tool_result":
+                    self._out.append(self._result(here, block))
+                case "image":
+                    seen.append(_picture(here, block))
+                case _:
+                    said.append(_text_of(here, block))
+        if said or seen or not blocks:
+            message = Message(role="user", content=_BETWEEN.join(said), pictures=tuple(seen))
+            self._say(message)
 
     def _result(self, where: str, block: dict[str, Any]) -> Message:
         call_id = field(block, "tool_use_id", str, "", at=where)
@@ -365,13 +372,16 @@ class _Turns:
             raise invalid(f"{where}.tool_use_id", "a result needs the id of its call")
         inner = f"{where}.content"
         parts = _blocks(inner, block.get("content"))
-        text = "\n".join(_text_of(f"{inner}[{number}]", part) for number, part in enumerate(parts))
+        placed = [(f"{inner}[{number}]", part) for number, part in enumerate(parts)]
+        seen = tuple(_picture(*each) for each in placed if each[1].get("type") == "image")
+        text = "\n".join(_text_of(*each) for each in placed if each[1].get("type") != "image")
         if field(block, "is_error", bool, default=False, at=where) and not text.startswith(
             _FAILURES
         ):
             text = _FAILED + text
         name = self._names.get(call_id, "")
-        return Message(role="tool", content=text, tool_call_id=call_id, name=name)
+        said = Message(role="tool", content=text, tool_call_id=call_id, name=name)
+        return msgspec.structs.replace(said, pictures=seen)
 
     def _assistant(self, where: str, blocks: list[dict[str, Any]]) -> None:
         said: list[str] = []
@@ -388,7 +398,13 @@ class _Turns:
                 case _:
                     # Thoughts that only the vendor can read, and what its servers did.
                     continue
-        self._say("assistant", "".join(said), tuple(calls), _BETWEEN.join(filter(None, thoughts)))
+        message = Message(
+            role="assistant",
+            content="".join(said),
+            tool_calls=tuple(calls),
+            reasoning=_BETWEEN.join(filter(None, thoughts)),
+        )
+        self._say(message)
 
     def _call(self, where: str, block: dict[str, Any]) -> ToolCall:
         call_id, name = (field(block, key, str, "", at=where) for key in ("id", "name"))
@@ -398,21 +414,34 @@ class _Turns:
         given = field(block, "input", dict[str, Any], {}, at=where)
         return ToolCall(id=call_id, name=name, arguments=msgspec.json.encode(given).decode())
 
-    def _say(
-        self, role: Role, text: str, calls: tuple[ToolCall, ...] = (), reasoning: str = ""
-    ) -> None:
+    def _say(self, said: Message) -> None:
         last = self._out[-1] if self._out else None
-        if last is None or last.role != role:
-            said = Message(role=role, content=text, tool_calls=calls, reasoning=reasoning)
+        if last is None or last.role != said.role:
             self._out.append(said)
             return
-        between = _BETWEEN if last.content and text else ""
         self._out[-1] = Message(
-            role=role,
-            content=f"{last.content or ''}{between}{text}",
-            tool_calls=(*last.tool_calls, *calls),
-            reasoning=_BETWEEN.join(filter(None, (last.reasoning, reasoning))),
+            role=said.role,
+            content=_BETWEEN.join(filter(None, (last.content, said.content))),
+            pictures=(*last.pictures, *said.pictures),
+            tool_calls=(*last.tool_calls, *said.tool_calls),
+            reasoning=_BETWEEN.join(filter(None, (last.reasoning, said.reasoning))),
         )
+
+
+def _picture(where: str, block: dict[str, Any]) -> SentPicture:
+    """Return the picture of a block.
+
+    Raises:
+        InvalidRequestError: there is none, or only the id of a file; says where.
+    """
+    source = field(block, "source", dict[str, Any], {}, at=where)
+    match source.get("type"):
+        case "base64":
+            return picture_of(source.get("data"), f"{where}.source.data")
+        case "url":
+            return picture_at(source.get("url"), f"{where}.source.url")
+        case kind:
+            raise invalid(f"{where}.source.type", f"{kind!r} is neither base64 nor url")
 
 
 def _text_of(where: str, block: Any) -> str:
@@ -437,7 +466,7 @@ def _text_of(where: str, block: Any) -> str:
         case "tool_reference":
             return field(block, "tool_name", str, "", at=where)
         case "image":
-            raise _unseen(where, "image")
+            raise invalid(where, f"an image cannot be read here: {_ONLY_THERE}")
         case kind:
             raise invalid(f"{where}.type", f"{kind!r} is no block that is understood here")
 
@@ -451,11 +480,7 @@ def _document(where: str, block: dict[str, Any]) -> str:
             parts = _blocks(f"{where}.source.content", source.get("content"))
             return "\n".join(_text_of(where, part) for part in parts)
         case _:
-            raise _unseen(where, "document")
-
-
-def _unseen(where: str, kind: str) -> InvalidRequestError:
-    return invalid(where, f"a block of type {kind} cannot be read: {_NO_VISION}")
+            raise invalid(where, "a document is read where its source is text or content")
 
 
 def _blocks(where: str, content: Any) -> list[dict[str, Any]]:
@@ -630,6 +655,7 @@ def _sampling(body: dict[str, Any]) -> Sampling:
 
 
 _CHARACTERS_PER_TOKEN = 4
+_TOKENS_PER_PICTURE = 1_000
 
 
 async def _post_messages(request: web.Request) -> web.StreamResponse:
@@ -656,8 +682,10 @@ async def _post_count_tokens(request: web.Request) -> web.Response:
 
 def _estimate(request: ModelRequest) -> int:
     """Return about how many tokens a prompt has; for servers that count only at the end."""
-    size = len(msgspec.json.encode((request.system, request.messages, request.tools)))
-    return max(1, size // _CHARACTERS_PER_TOKEN)
+    texts = tuple(map(without_pictures, request.messages))
+    size = len(msgspec.json.encode((request.system, texts, request.tools)))
+    seen = sum(len(message.pictures) for message in request.messages)
+    return max(1, size // _CHARACTERS_PER_TOKEN) + seen * _TOKENS_PER_PICTURE
 
 
 ROUTES = [

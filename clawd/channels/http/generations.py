@@ -588,6 +588,7 @@ def _shown(request: ModelRequest, messages: Sequence[Message]) -> Iterator[Messa
 def _incoming(request: ModelRequest, choice: ModelChoice) -> IncomingMessage:
     return IncomingMessage(
         text=_preset_word_of(request).text,
+        pictures=request.messages[-1].pictures,
         provider=choice.provider.name(),
         model=choice.model,
         # Nobody sits at this door; approvals are answered from elsewhere, as for a detached turn.

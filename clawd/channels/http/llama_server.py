@@ -220,6 +220,8 @@ async def _post_apply_template(request: web.Request) -> web.Response:
     caller_of(request)
     body = await read_object(request)
     asked = read_chat(body, request).request
+    if any(message.pictures for message in asked.messages):
+        raise invalid("messages", "a prompt is text; pictures have no place in it")
     provider, model, _ = await _tokenizer(request, body)
     written = await provider.render(
         ChatRequest(

@@ -244,6 +244,29 @@ def _message(messages: Any, *, is_streamed: bool) -> Any:
         return events.get_final_message()
 
 
+def pictures() -> Any:
+    source = {"type": "base64", "media_type": "image/png", "data": saying.PICTURE}
+    picture = {"type": "image", "source": source}
+    words = {"type": "text", "text": saying.SHOWN}
+    said: Any = [{"role": "user", "content": [picture, words]}]
+    with CLIENT.messages.stream(**SOME, messages=said) as events:
+        streamed = "".join(events.text_stream)
+    call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "x"}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [picture]}
+    held: Any = [
+        {"role": "user", "content": saying.SHOWN},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result, words]},
+    ]
+    unseen = SOME | {"model": saying.REAL}
+    return {
+        "chat": CLIENT.messages.create(**SOME, messages=said).content[0].text,
+        "stream": streamed,
+        "result": CLIENT.messages.create(**SOME, messages=held, tools=TOOLS).content[0].text,
+        "unseen": saying.refusal(lambda: CLIENT.messages.create(**unseen, messages=said)),
+    }
+
+
 if __name__ == "__main__":
     saying.run(
         chat,
@@ -260,4 +283,5 @@ if __name__ == "__main__":
         errors,
         cancelled,
         models,
+        pictures,
     )

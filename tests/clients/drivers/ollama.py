@@ -201,6 +201,18 @@ def _message(messages: Any, *, is_streamed: bool, tools: Any) -> Any:
     return whole
 
 
+def pictures() -> Any:
+    said: Any = [{"role": "user", "content": saying.SHOWN, "images": [saying.PICTURE]}]
+    lines = CLIENT.chat(model=saying.MODEL, messages=said, stream=True)
+    made = CLIENT.generate(model=saying.MODEL, prompt=saying.SHOWN, images=[saying.PICTURE])
+    return {
+        "chat": CLIENT.chat(model=saying.MODEL, messages=said).message.content,
+        "stream": "".join(line.message.content or "" for line in lines),
+        "generate": made.response,
+        "unseen": saying.refusal(lambda: CLIENT.chat(model=saying.REAL, messages=said)),
+    }
+
+
 if __name__ == "__main__":
     saying.run(
         chat,
@@ -216,4 +228,5 @@ if __name__ == "__main__":
         about_models,
         errors,
         cancelled,
+        pictures,
     )

@@ -337,6 +337,31 @@ def _apart(one: Any, other: Any) -> Any:
     return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
+def pictures() -> Any:
+    url = f"data:image/png;base64,{saying.PICTURE}"
+    parts: Any = [
+        {"type": "text", "text": saying.SHOWN},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]
+    asked: Any = {"model": saying.MODEL, "messages": [{"role": "user", "content": parts}]}
+    whole = CLIENT.chat.completions.create(**asked)
+    chunks = CLIENT.chat.completions.create(**asked, stream=True)
+    given: Any = [
+        {"type": "input_text", "text": saying.SHOWN},
+        {"type": "input_image", "image_url": url, "detail": "auto"},
+    ]
+    response = CLIENT.responses.create(
+        model=saying.MODEL, input=[{"role": "user", "content": given}]
+    )
+    unseen = asked | {"model": saying.REAL}
+    return {
+        "chat": whole.choices[0].message.content,
+        "stream": "".join(c.choices[0].delta.content or "" for c in chunks if c.choices),
+        "responses": response.output_text,
+        "unseen": saying.refusal(lambda: CLIENT.chat.completions.create(**unseen)),
+    }
+
+
 if __name__ == "__main__":
     saying.run(
         chat,
@@ -356,4 +381,5 @@ if __name__ == "__main__":
         responses_tools,
         embeddings,
         models,
+        pictures,
     )

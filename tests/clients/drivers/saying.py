@@ -50,6 +50,12 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+SHOWN = "what is in this picture?"
+# 3 by 2 grey pixels, as PNG.
+PICTURE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAMAAAACCAAAAAC4HznGAAAAC0lEQVR42mNggAAAAAgAAST8BHIAAAAASUVORK5CYII="
+)
+
 # The model alone, without clawd's own tools and system prompt.
 ALONE = {"X-Clawd-Inject": "off"}
 

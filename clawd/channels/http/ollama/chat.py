@@ -49,6 +49,7 @@ from clawd.channels.http.model_api import (
     object_of,
     on_one_line,
 )
+from clawd.channels.http.pictures import SentPicture, picture_of
 from clawd.engine.models import AUTO
 from clawd.errors import NotFoundError
 from clawd.providers.base import (
@@ -244,20 +245,23 @@ def generate_request(body: dict[str, Any]) -> ModelRequest:
     """
     if field(body, "template", str, ""):
         raise invalid("template", "is not supported here; leave it out")
-    _refuse_images("images", body)
+    seen = _pictures("images", body)
     prompt = field(body, "prompt", str, "")
     asked = ModelRequest(
         response_format=_format(body.get("format")),
         sampling=_with_thinking(body, _sampling(field(body, "options", dict[str, Any], {}))),
         model=model_of(body),
     )
-    if suffix := field(body, "suffix", str, ""):
+    suffix, is_raw = field(body, "suffix", str, ""), field(body, "raw", bool, default=False)
+    if seen and (suffix or is_raw):
+        raise invalid("images", "go with neither a suffix nor a raw prompt")
+    if suffix:
         return msgspec.structs.replace(asked, prompt=Infill(prefix=prompt, suffix=suffix))
-    if field(body, "raw", bool, default=False):
+    if is_raw:
         return msgspec.structs.replace(asked, prompt=prompt)
     return msgspec.structs.replace(
         asked,
-        messages=(Message(role="user", content=prompt),),
+        messages=(Message(role="user", content=prompt, pictures=seen),),
         system=field(body, "system", str, "") or None,
     )
 
@@ -331,13 +335,15 @@ class _History:
     def add(self, where: str, message: Any) -> None:
         if not isinstance(message, dict):
             raise invalid(where, "expected an object")
-        _refuse_images(f"{where}.images", message)
+        seen = _pictures(f"{where}.images", message)
+        if seen and message.get("role") not in {"user", "tool"}:
+            raise invalid(f"{where}.images", "stand in messages of the user and of tools only")
         content = field(message, "content", str, "", at=where)
         match message.get("role"):
             case "system" | "developer":
                 self.system.append(content)
             case "user":
-                self.messages.append(Message(role="user", content=content))
+                self.messages.append(Message(role="user", content=content, pictures=seen))
             case "assistant":
                 calls = self._made(where, field(message, "tool_calls", list[Any], [], at=where))
                 self._open = list(calls)
@@ -346,7 +352,8 @@ class _History:
                     Message(role="assistant", content=content, tool_calls=calls, reasoning=thought)
                 )
             case "tool":
-                self.messages.append(self._result(where, message, content))
+                said = self._result(where, message, content)
+                self.messages.append(msgspec.structs.replace(said, pictures=seen))
             case role:
                 raise invalid(f"{where}.role", f"{role!r} is none of system, user, assistant, tool")
 
@@ -441,9 +448,11 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     )
 
 
-def _refuse_images(where: str, holder: dict[str, Any]) -> None:
-    if holder.get("images"):
-        raise invalid(where, "images cannot be read: the model sees only text")
+def _pictures(where: str, holder: dict[str, Any]) -> tuple[SentPicture, ...]:
+    given = holder.get("images") or []
+    if not isinstance(given, list):
+        raise invalid(where, "expected a list of pictures in base64")
+    return tuple(picture_of(each, f"{where}[{number}]") for number, each in enumerate(given))
 
 
 async def _post_chat(request: web.Request) -> web.StreamResponse:
@@ -457,7 +466,7 @@ async def _post_generate(request: web.Request) -> web.StreamResponse:
     """Answer POST /api/generate."""
     body = await read_object(request)
     asked = generate_request(body)
-    is_asked = bool(body.get("prompt") or body.get("suffix"))
+    is_asked = bool(body.get("prompt") or body.get("suffix") or body.get("images"))
     return await _answered(request, body, asked if is_asked else None, "generate")
 
 

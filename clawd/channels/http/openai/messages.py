@@ -1,10 +1,12 @@
 """The `messages` of a chat body, in every form that clients send."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from clawd.channels.http.body import check_items, invalid
+from clawd.channels.http.pictures import SentPicture, picture_at
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Message, ToolCall
 
@@ -42,10 +44,10 @@ class History:
         if text:
             self._system.append(text)
 
-    def add_user(self, text: str) -> None:
-        """Take what the user said."""
+    def add_user(self, text: str, pictures: Sequence[SentPicture] = ()) -> None:
+        """Take what the user said and showed."""
         self._thoughts.clear()
-        self._messages.append(Message(role="user", content=text))
+        self._messages.append(Message(role="user", content=text, pictures=tuple(pictures)))
 
     def add_assistant(
         self, text: str, calls: tuple[ToolCall, ...] = (), reasoning: str = ""
@@ -91,11 +93,12 @@ class History:
         self._names[call.id] = call.name
         self._messages[-1] = msgspec.structs.replace(last, tool_calls=(*last.tool_calls, call))
 
-    def add_result(self, call_id: str, text: str) -> None:
+    def add_result(self, call_id: str, text: str, pictures: Sequence[SentPicture] = ()) -> None:
         """Take the result of a call; one without an id is that of the next call without one."""
         call_id = call_id or self._next_unanswered()
         name = self._names.get(call_id, "")
-        self._messages.append(Message(role="tool", content=text, tool_call_id=call_id, name=name))
+        said = Message(role="tool", content=text, tool_call_id=call_id, name=name)
+        self._messages.append(msgspec.structs.replace(said, pictures=tuple(pictures)))
 
     def made_id(self) -> str:
         """Return an id for a call that came without one."""
@@ -126,6 +129,7 @@ class History:
 
 # Tuples, not sets: what is looked up in them may be a list of the client's.
 _TEXTS = ("text", "input_text", "output_text")
+_PICTURES = ("image_url", "input_image")
 _SILENT = ("thinking", "redacted_thinking", "reasoning", "reasoning_text")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -151,13 +155,20 @@ def read_messages(body: dict[str, Any]) -> History:
     return history
 
 
-def read_content(content: object, place: str, *, between: str = "\n") -> str:
+def read_content(
+    content: object,
+    place: str,
+    *,
+    between: str = "\n",
+    seen: list[SentPicture] | None = None,
+) -> str:
     """Return content as text: a text, a list of parts, or null.
 
     Args:
         content: as the client sent it.
         place: where it stands, for errors.
         between: what joins parts.
+        seen: takes the pictures; None refuses them.
 
     Raises:
         InvalidRequestError: it is something else, or a part is no text.
@@ -168,8 +179,26 @@ def read_content(content: object, place: str, *, between: str = "\n") -> str:
         return content
     if not isinstance(content, list):
         raise invalid(place, "expected text or a list of parts")
-    texts = [_part(part, f"{place}[{number}]") for number, part in enumerate(content)]
+    texts: list[str | None] = []
+    for number, part in enumerate(content):
+        here = f"{place}[{number}]"
+        if seen is not None and isinstance(part, dict) and part.get("type") in _PICTURES:
+            seen.append(_picture(part, here))
+        else:
+            texts.append(_part(part, here))
     return between.join(text for text in texts if text is not None)
+
+
+def _picture(part: dict[str, Any], place: str) -> SentPicture:
+    """Return the picture of a part: `{"url": …}` in Chat Completions, a text in Responses.
+
+    Raises:
+        InvalidRequestError: it has none, or only the id of a file.
+    """
+    given = part.get("image_url")
+    if given is None and part.get("file_id") is not None:
+        raise invalid(f"{place}.file_id", "no files are kept here; send the picture itself")
+    return picture_at(given.get("url") if isinstance(given, dict) else given, f"{place}.image_url")
 
 
 def _read_call(call: object, place: str, history: History) -> ToolCall:
@@ -213,19 +242,20 @@ def _read(message: dict[str, Any], place: str, history: History) -> None:
     if role not in _ROLES:
         raise invalid(f"{place}.role", f"expected one of {', '.join(_ROLES)}")
     between = "" if role == "assistant" else "\n"
-    text = read_content(content, f"{place}.content", between=between)
+    seen: list[SentPicture] | None = [] if role in {"user", "tool"} else None
+    text = read_content(content, f"{place}.content", between=between, seen=seen)
     match role:
         case "system" | "developer":
             history.add_system(text)
         case "user":
             if content is None:
                 raise invalid(f"{place}.content", "expected what the user says")
-            history.add_user(text)
+            history.add_user(text, seen or ())
         case "assistant":
             history.add_assistant(text, _calls(message, place, history), _read_reasoning(message))
         case _:
             call_id = message.get("tool_call_id")
-            history.add_result(call_id if isinstance(call_id, str) else "", text)
+            history.add_result(call_id if isinstance(call_id, str) else "", text, seen or ())
 
 
 def _read_reasoning(message: dict[str, Any]) -> str:
@@ -280,8 +310,9 @@ def _part(part: object, place: str) -> str | None:
         text = part.get("text")
     else:
         raise InvalidRequestError(
-            f"{place}: a part of type {kind!r} cannot be read, only text can",
-            hint="Images, sound and files are not taken by this server.",
+            f"{place}: a part of type {kind!r} cannot be read here",
+            hint="Text can, and pictures can in messages of the user and of tools; sound and files "
+            "are not taken by this server.",
             data={"param": place},
         )
     if not isinstance(text, str):

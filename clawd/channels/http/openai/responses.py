@@ -56,6 +56,7 @@ from clawd.channels.http.openai.wording import (
     of_content,
     sse,
 )
+from clawd.channels.http.pictures import SentPicture
 from clawd.engine.protocol import TokenLogprob
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import CallDelta, Failed, Finished, Sampling, ToolCall
@@ -163,8 +164,9 @@ def _read_item(item: dict[str, Any], place: str, history: History) -> None:
             call_id = _call_id(item, place)
             history.add_call(ToolCall(id=call_id, name=name, arguments=arguments))
         case "function_call_output":
-            output = read_content(item.get("output"), f"{place}.output")
-            history.add_result(_call_id(item, place), output)
+            seen: list[SentPicture] = []
+            output = read_content(item.get("output"), f"{place}.output", seen=seen)
+            history.add_result(_call_id(item, place), output, seen)
         case "reasoning":
             held = [item.get("content"), item.get("summary")]
             texts = [reasoning_parts(parts) for parts in held if isinstance(parts, list)]
@@ -183,14 +185,15 @@ def _read_item(item: dict[str, Any], place: str, history: History) -> None:
 def _read_message(item: dict[str, Any], place: str, history: History) -> None:
     role, content = item.get("role"), item.get("content")
     between = "" if role == "assistant" else "\n"
-    text = read_content(content, f"{place}.content", between=between)
+    seen: list[SentPicture] | None = [] if role == "user" else None
+    text = read_content(content, f"{place}.content", between=between, seen=seen)
     match role:
         case "system" | "developer":
             history.add_system(text)
         case "user":
             if content is None:
                 raise invalid(f"{place}.content", "expected what the user says")
-            history.add_user(text)
+            history.add_user(text, seen or ())
         case "assistant":
             history.go_on(text)
         case _:

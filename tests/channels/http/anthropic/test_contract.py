@@ -177,7 +177,7 @@ async def test_a_client_that_leaves_ends_the_work(tmp_path: Path) -> None:
 
 
 async def test_bad_requests_are_told_in_the_dialects_envelope(tmp_path: Path) -> None:
-    image = {"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}
+    image = {"type": "image", "source": {"type": "file", "file_id": "f"}}
     async with served(tmp_path) as door:
         for body, problem in (
             (b"{", "not valid JSON"),
@@ -194,7 +194,7 @@ async def test_bad_requests_are_told_in_the_dialects_envelope(tmp_path: Path) ->
             (asked(messages=[{}]), "messages[0].role"),
             (asked(messages=[{"role": 123, "content": "a"}]), "messages[0].role"),
             (asked(messages=[{"role": "user", "content": 123}]), "messages[0].content"),
-            (asked(messages=[{"role": "user", "content": [image]}]), "of type image"),
+            (asked(messages=[{"role": "user", "content": [image]}]), "neither base64 nor url"),
             (asked(stream="yes"), "stream"),
         ):
             status, kind, message = refusal(await raw(door.url, PATH, body))

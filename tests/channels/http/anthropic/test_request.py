@@ -227,15 +227,16 @@ def test_what_is_for_the_vendor_is_passed_over() -> None:
 
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}}
+FILE = {"type": "image", "source": {"type": "file", "file_id": "f"}}
 PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf"}}
 
 
 @each_row(
     ("given", "place"),
     [
-        (body(user([text("see"), IMAGE])), "messages[0].content[1]"),
+        (body(user([text("see"), FILE])), "messages[0].content[1].source.type"),
         (body(user([PDF])), "messages[0].content[0]"),
-        (body(user("hi"), assistant(use()), user([result([IMAGE])])), "messages[2].content[0]"),
+        (body(user("hi"), assistant(use()), user([result([FILE])])), "messages[2].content[0]"),
         (body(user([{"type": "video"}])), "messages[0].content[0].type"),
         (body(user(123)), "messages[0].content"),
         (body(user([1])), "messages[0].content[0]"),

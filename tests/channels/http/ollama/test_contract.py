@@ -123,7 +123,7 @@ async def test_bad_requests_are_told_in_the_dialects_envelope(tmp_path: Path) ->
         for path, body, status, problem in (
             ("/api/chat", b"{", 400, "not valid JSON"),
             ("/api/chat", {"messages": [HI]}, 400, "model"),
-            ("/api/chat", asked(messages=[HI | {"images": ["aGk="]}]), 400, "images"),
+            ("/api/chat", asked(messages=[HI | {"images": ["hi!"]}]), 400, "images"),
             ("/api/chat", asked(model="nobody-has-this"), 404, "nobody-has-this"),
             ("/api/chat", {"model": "nobody-has-this"}, 404, "nobody-has-this"),
             ("/api/generate", {"model": "nobody", "prompt": "p"}, 404, "nobody"),

@@ -226,7 +226,8 @@ def test_what_is_no_duration_is_refused(given: Any) -> None:
 @each_row(
     ("given", "place"),
     [
-        (chat(HI | {"images": ["aGk="]}), "messages[0].images"),
+        (chat(HI | {"images": ["hi!"]}), "messages[0].images[0]"),
+        (chat({"role": "system", "content": "x", "images": ["aGk="]}), "messages[0].images"),
         (chat({"role": "robot", "content": "x"}), "messages[0].role"),
         (chat("hi"), "messages[0]"),
         (chat({"role": "user", "content": [1]}), "messages[0].content"),
@@ -256,11 +257,18 @@ def test_what_cannot_be_meant_is_refused_with_its_place(given: Any, place: str) 
     assert str(refused.value).startswith(place)
 
 
-@each_row("name", ["template", "images"])
-def test_what_is_not_done_here_is_refused_by_name(name: str) -> None:
-    value: Any = ["aGk="] if name == "images" else "x"
+@each_row(
+    ("more", "name"),
+    [
+        ({"template": "x"}, "template"),
+        ({"images": ["aGk="], "raw": True}, "images"),
+        ({"images": ["aGk="], "suffix": "x"}, "images"),
+        ({"images": "aGk="}, "images"),
+    ],
+)
+def test_what_is_not_done_here_is_refused_by_name(more: dict[str, Any], name: str) -> None:
     with pytest.raises(InvalidRequestError, match=name):
-        generate_request({"model": "m", "prompt": "p", name: value})
+        generate_request({"model": "m", "prompt": "p"} | more)
 
 
 def test_there_are_not_other_ways_to_think() -> None:

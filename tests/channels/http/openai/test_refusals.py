@@ -8,7 +8,7 @@ from tests.support.rows import each_row
 
 USER = {"role": "user", "content": "hello"}
 ASSISTANT = {"role": "assistant", "content": "a"}
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+IMAGE = {"type": "image_url", "image_url": {"url": "ftp://example.org/a.png"}}
 SOUND = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
 
 
@@ -40,7 +40,8 @@ CHAT: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": {"text": "a"}}]}, "messages[0].content"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [USER, ASSISTANT, ASSISTANT]}, "messages"),
-    (said(IMAGE), "messages[0].content[0]"),
+    (said(IMAGE), "messages[0].content[0].image_url"),
+    ({"messages": [{"role": "system", "content": [IMAGE]}, USER]}, "messages[0].content[0]"),
     (said({"type": "text", "text": "a"}, SOUND), "messages[0].content[1]"),
     (said({"type": "text"}), "messages[0].content[0].text"),
     (said(5), "messages[0].content[0]"),
@@ -144,7 +145,14 @@ RESPONSES: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"type": 5}]}, "input[0].type"),
     ({"input": [{"role": "wizard", "content": "a"}]}, "input[0].role"),
     ({"input": [{"role": "user"}]}, "input[0].content"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+        "input[0].content[0].image_url",
+    ),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]},
+        "input[0].content[0].file_id",
+    ),
     ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].name"),
     ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
     ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
