@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 388,
     "files of clawctl": 123,
-    "code lines of clawd": 76_720,
+    "code lines of clawd": 76_780,
     "code lines of clawctl": 20_300,
     "modules with one importer": 120,
     "modules with one importer, under 60 code lines": 5,
@@ -25,7 +25,7 @@ CEILINGS = {
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
     "parameters that are a Callable": 243,
-    "classes with more than 12 fields": 51,
+    "classes with more than 12 fields": 52,
     "public class names that stand in two files or more": 0,
 }
 # Written so that this file does not contain what it looks for.

@@ -40,6 +40,7 @@ from clawd.tools.base import (
 )
 from clawd.tools.call_hosts import with_hosts
 from clawd.tools.offer import MCP_SOURCE
+from clawd.tools.pictures import looks_like_picture
 from clawd.tools.session_files import TEXT_SUFFIX, SessionStore, visible_to
 from clawd.wire.references import reference
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, paragraph, single_line, without_hidden
@@ -108,9 +109,11 @@ async def _told_of(
     if result.failure:
         return failed(result.failure, **facts)
     output = await _output(result, keeper, context)
+    told = succeeded(output or _EMPTY, **facts)
     if result.is_error:
-        return failed(_SAYS_FAILED, output=output, **facts)
-    return succeeded(output or _EMPTY, **facts)
+        told = failed(_SAYS_FAILED, output=output, **facts)
+    images = (block.data for block in result.content if looks_like_picture(block.data))
+    return msgspec.structs.replace(told, images=tuple(images))
 
 
 async def _output(result: RemoteResult, keeper: _Keeper, context: ToolContext) -> str:

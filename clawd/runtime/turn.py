@@ -467,7 +467,8 @@ class Turn:
     def _note(self, call: ToolCall, outcome: CallOutcome) -> CallOutcome:
         self._denied += outcome.status == "denied"
         self._unanswered += outcome.kind == "unanswered"
-        self._transaction.add(result_message(call, outcome.text))
+        said = result_message(call, outcome.text)
+        self._transaction.add(msgspec.structs.replace(said, pictures=outcome.pictures))
         self._acts.append(act_of(outcome, self._dispatcher.registry.find(outcome.tool)))
         return outcome
 

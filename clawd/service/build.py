@@ -409,7 +409,7 @@ class Daemon:
             self.activity.count_call,
             reach=self._reach(),
         )
-        return msgspec.structs.replace(settings, hooks=self.hooks)
+        return msgspec.structs.replace(settings, hooks=self.hooks, pictures=self.pictures)
 
     def _reach(self) -> ReachSettings:
         """Return how what tools start reaches hosts."""

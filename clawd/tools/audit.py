@@ -11,6 +11,7 @@ from clawd.tools.changes import CommandLog
 from clawd.tools.hooks import Hooks
 from clawd.tools.journal import Entry
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
+from clawd.tools.pictures import Pictures
 from clawd.tools.session_files import SessionStore
 from clawd.wire.events import ApprovalResolved, ToolFinished
 from clawd.wire.safe_text import shortened
@@ -31,6 +32,7 @@ class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
         count: is told the tool and the outcome of every call.
         reach: how processes of calls reach hosts.
         hooks: the owner's programs that are told of calls; None for none.
+        pictures: reads those of results; None leaves them out.
     """
 
     sandbox_level: str
@@ -41,6 +43,7 @@ class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     count: Callable[[str, CallOutcome], None] | None = None
     reach: ReachSettings = ReachSettings()
     hooks: Hooks | None = None
+    pictures: Pictures | None = None
 
 
 class CallReports:

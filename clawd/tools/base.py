@@ -219,6 +219,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
         contacted: hosts that a process which outlives the call reached meanwhile, as receipts list
             them; those of the call's own are dispatch's.
         refused: hosts that it was refused.
+        images: files of pictures that the model is to see; dispatch reads them.
     """
 
     success: bool
@@ -228,6 +229,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     receipt_id: str = ""
     contacted: str = ""
     refused: str = ""
+    images: tuple[bytes, ...] = ()
 
 
 class ManualPage(msgspec.Struct, frozen=True, kw_only=True):

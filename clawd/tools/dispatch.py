@@ -51,6 +51,7 @@ from clawd.tools.execution import (
 from clawd.tools.hooks import HookScene, merged_arguments
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
+from clawd.tools.pictures import MAX_PICTURES
 from clawd.tools.preparing import CallPreparer, PreparedCall
 from clawd.tools.preview import Preview
 from clawd.tools.registry import Registry
@@ -58,6 +59,7 @@ from clawd.tools.session_files import OutputKeeper
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
 from clawd.wire.events import FileDiff, Notice, ToolStarted
 from clawd.wire.hosts import HOST_TOOL, host_grant
+from clawd.wire.pictures import Picture
 from clawd.wire.safe_text import shortened
 
 REASON_LIMIT = 400
@@ -557,11 +559,31 @@ class Dispatcher:
             execution = self._named_as_offered(execution, prepared)
         if reach is not None:
             execution = msgspec.structs.replace(execution, result=reach.told(execution.result))
+        if execution.result.images:
+            execution, _ = await settled(self._with_pictures(execution))
         if not permit.is_given or not self._reports.is_long(told(execution)):
             return execution
         # A cancellation meanwhile is seen again when the receipt is written.
         kept, _ = await settled(self._kept_whole(execution, prepared))
         return kept
+
+    async def _with_pictures(self, execution: Execution) -> Execution:
+        """Read the pictures of a result; lines name each by its hash, so that the receipt does."""
+        images, reader = execution.result.images, self._settings.pictures
+        found: list[Picture] = []
+        lines: list[str] = []
+        for number, data in enumerate(images[:MAX_PICTURES] if reader else (), start=1):
+            assert reader is not None
+            try:
+                found.append(await reader.read(data, f"picture {number}"))
+                lines.append(found[-1].mark)
+            except ClawError as error:
+                lines.append(f"[{error.message}]")
+        if left := len(images) - len(lines):
+            lines.append(f"[{left} pictures were left out]")
+        return msgspec.structs.replace(
+            execution, pictures=tuple(found), pictures_told="\n".join(lines)
+        )
 
     async def _kept_whole(self, execution: Execution, prepared: PreparedCall) -> Execution:
         """Keep a result that is too long to be told, and note where."""
@@ -604,14 +626,16 @@ class Dispatcher:
             entry.reason = shortened(self._journal.without_secrets(result.error), REASON_LIMIT)
         said = self._journal.without_secrets(self._reports.edited(entry)) + told(execution)
         text = self._reports.clip(said, execution.cut_note)
+        shown = (execution.pictures_told,) if execution.pictures_told else ()
         status: Status = "allowed" if result.success else "failed"
         kept = self._reports.clip(self._journal.without_secrets(said), execution.cut_note)
+        kept = "\n".join((kept, *shown))
         finish = self._write_receipt(entry, status, kept, result, passage)
         receipt_id, cancelled = await settled(finish)
         outcome = CallOutcome(
             kind=execution.kind,
             status=status,
-            text=text,
+            text="\n".join((text, *shown)),
             receipt_id=receipt_id,
             risk=entry.risk,
             duration_ms=entry.duration_ms,
@@ -620,13 +644,15 @@ class Dispatcher:
             tool=entry.tool,
             arguments=entry.arguments,
             changes=entry.changes if result.success else (),
+            pictures=execution.pictures,
         )
         try:
             if not cancelled and execution.kind not in {"cancelled", "stopped"}:
                 await self._hooks_after(outcome, entry, scope)
         except asyncio.CancelledError:
             cancelled = True
-        outcome = msgspec.structs.replace(outcome, text="\n".join((text, *entry.remarks)))
+        text = "\n".join((outcome.text, *entry.remarks))
+        outcome = msgspec.structs.replace(outcome, text=text)
         self._reports.finished(outcome, entry, request, scope)
         if cancelled:
             raise asyncio.CancelledError

@@ -13,6 +13,7 @@ from clawd.security.risk import Risk
 from clawd.tools.base import ToolResult
 from clawd.tools.registry import ToolMode
 from clawd.wire.events import Event, FileDiff
+from clawd.wire.pictures import Picture
 
 OutcomeKind = Literal[
     "ok",
@@ -90,6 +91,7 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
         tool: what it was read as.
         arguments: canonical JSON, as it ran or would have.
         changes: what it made of files, where that was computed; nothing where it did not act.
+        pictures: what the model is shown beside the text, which names each by its hash.
     """
 
     kind: OutcomeKind
@@ -104,6 +106,7 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     tool: str = ""
     arguments: bytes = b""
     changes: tuple[FileDiff, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +114,12 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cut_note: where the whole of a result is kept that is too long to be told; "" for nowhere.
+        pictures: those of the result.
+        pictures_told: a line for each, and for each that could not be read.
     """
 
     kind: Literal["ok", "failed", "timed_out", "stopped", "cancelled"]
     result: ToolResult
     cut_note: str = ""
+    pictures: tuple[Picture, ...] = ()
+    pictures_told: str = ""

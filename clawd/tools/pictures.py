@@ -24,6 +24,12 @@ _BEGINNINGS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 _HINT = "Send a PNG, JPEG, WebP or GIF of at most 20 MB and 20 million pixels."
 
 
+def looks_like_picture(head: bytes) -> bool:
+    """Return whether a file begins as one of the formats that are read."""
+    is_webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    return is_webp or head.startswith((*_BEGINNINGS.values(), b"GIF87a", b"GIF89a"))
+
+
 class Pictures:
     """Reads pictures, one at a time; those of late are remembered, as clients send them anew.
 

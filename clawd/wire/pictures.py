@@ -25,6 +25,12 @@ class PictureFacts(msgspec.Struct, frozen=True, kw_only=True):
         """What stands for it in text: `picture 640x480, sha256 2c26b46b68ff`."""
         return f"picture {self.width}x{self.height}, sha256 {self.sha256[:12]}"
 
+    @property
+    def mark(self) -> str:
+        """What a receipt's result says of it, its whole hash included."""
+        kind = f"{self.media_type}, {self.width}x{self.height}"
+        return f"[picture: {kind}, sha256 {self.sha256}]"
+
 
 class Picture(PictureFacts, frozen=True, kw_only=True):
     """One picture, without metadata; `data` is the file."""

@@ -20,6 +20,7 @@ from clawd.wire.events import ToolProgress
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool, text
 from tests.support.dispatching import LIMIT_S, Bench
+from tests.support.pictures import png
 from tests.support.rows import each_row
 
 HTTP = ServerSettings(alias="files", url="https://mcp.example/mcp")
@@ -319,6 +320,16 @@ async def test_images_and_resources_are_kept_as_session_files(shop: Shop, bench:
     store = bench.memory.session_files
     file, data = await store.load("conv-1", "files__read-1.png", owner=None)
     assert (file.mime, data, file.is_kept) == ("image/png", b"\x89PNG\0", True)
+
+
+@pytest.mark.sandbox
+async def test_an_image_is_shown_to_the_model_as_well(shop: Shop, bench: Bench) -> None:
+    content = (Content(kind="blob", data=png(3, 2), mime="image/png"),)
+    outcome = await told(shop, bench, RemoteResult(content=content))
+    kept, mark = outcome.text.splitlines()
+    assert kept.endswith("kept as file+session://files__read-1.png]")
+    (seen,) = outcome.pictures
+    assert mark == f"[picture: image/png, 3x2, sha256 {seen.sha256}]"
 
 
 async def test_why_a_part_was_left_out_is_said_once_for_each_reason(

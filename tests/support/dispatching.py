@@ -19,6 +19,7 @@ from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.risk import Assessment, Risk
+from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import TaintBook
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
@@ -26,6 +27,7 @@ from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.journal import Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
+from clawd.tools.pictures import Pictures
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event
 from tests.security.fakes import ADA, MemoryRuleStore, RuleReceipts, Stop
@@ -109,6 +111,7 @@ class Bench:
         self.asked: asyncio.Queue[PendingApproval] = asyncio.Queue()
         self.is_reachable = True
         self.reach = ReachSettings()
+        self.pictures = Pictures(Sandbox(SandboxSettings(home=log.parent)))
 
     def dispatcher(
         self,
@@ -132,6 +135,7 @@ class Bench:
                 output_limit_bytes=limit_bytes,
                 sessions=self.memory.session_files,
                 reach=self.reach,
+                pictures=self.pictures,
             ),
         )
 

@@ -44,6 +44,7 @@ from clawd.tools.builtin.file_text import (
     read_lines,
 )
 from clawd.tools.changes import ChangeKeeper, call_facts
+from clawd.tools.pictures import looks_like_picture
 from clawd.tools.preview import Preview, RehearsedWorkspace
 from clawd.tools.session_files import SessionFile, SessionFolder, line_of
 from clawd.wire.references import SCHEME, looks_like_reference, name_in, no_path, reference
@@ -304,6 +305,12 @@ async def append_to(arguments: Arguments, files: SessionFolder) -> ToolResult:
     return succeeded(told, bytes=len(data))
 
 
+def pictured(path: str, data: bytes) -> ToolResult:
+    """Return the result of reading a picture."""
+    result = succeeded(f"{path} is a picture of {len(data)} bytes", size=len(data))
+    return msgspec.structs.replace(result, images=(data,))
+
+
 def has_text(file: SessionFile, data: bytes) -> bool:
     """Tell whether a session file can be shown: what was kept was text, whatever it looks like."""
     return file.is_kept or is_text(data[:_SNIFFED_BYTES])
@@ -312,6 +319,8 @@ def has_text(file: SessionFile, data: bytes) -> bool:
 def _read(arguments: Arguments, file: SessionFile, data: bytes, room: int) -> ToolResult:
     path, size = reference(file.name), len(data)
     facts: dict[str, Any] = {"size": size, "mime": file.mime}
+    if looks_like_picture(data):
+        return pictured(path, data)
     if not has_text(file, data):
         return failed(f"{path} is no text: {file.mime}, {size} bytes", **facts)
     if not data:

@@ -29,7 +29,15 @@ from clawd.tools.builtin.file_text import (
     read_bytes,
     read_lines,
 )
-from clawd.tools.builtin.file_tools import FileTool, LookingTool, Watch, list_of, read_from
+from clawd.tools.builtin.file_tools import (
+    FileTool,
+    LookingTool,
+    Watch,
+    list_of,
+    pictured,
+    read_from,
+)
+from clawd.tools.pictures import MAX_BYTES, looks_like_picture
 from clawd.tools.session_files import SessionFolder
 from clawd.wire.safe_text import shown_name
 
@@ -86,7 +94,8 @@ class FileReadTool(LookingTool):
         "Answers lines as `number|text`. With `start_line` it reads lines from there "
         f"(`max_lines`, by default {LINES_DEFAULT}, at most {LINES_LIMIT}); without, it reads "
         f"bytes from `offset` on (`max_bytes`, by default {BYTES_DEFAULT}, at most {BYTES_LIMIT}). "
-        "A last line says what was left out. A binary file is not shown; its type and size are. "
+        "A last line says what was left out. A picture is shown as one; of any other binary "
+        "file its type and size are told. "
         "It reads files of the conversation as well: file+session://notes.txt."
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
@@ -208,6 +217,10 @@ def _read(arguments: Arguments, workspace: Workspace) -> ToolResult:
                 excerpt = read_bytes(file, arguments.get("offset", 0), count)
         except BinaryFileError:
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+            file.seek(0)
+            data = file.read(MAX_BYTES + 1)
+            if looks_like_picture(data):
+                return pictured(path, data)
             told = f"{path} is a binary file, not text: {kind}, {size} bytes"
             return failed(told, mime=kind, size=size)
     return _shown(path, excerpt, size)
