@@ -1,6 +1,6 @@
 # What one does with a checkout. packaging/bootstrap does the work and says why.
 .DEFAULT_GOAL := help
-.PHONY: help run setup test test-ci test-all lint check bench bench-engine bench-security bench-agent bench-http train page dist deb clean
+.PHONY: help run setup test test-ci test-all lint check bench bench-engine bench-security bench-agent bench-http bench-web train page dist deb clean
 
 export ARGS JSON PYTHONS
 
@@ -21,6 +21,7 @@ help:
 	@echo '              a second; ARGS="--only call_overhead" chooses rows'
 	@echo 'make bench-agent  tasks that the embedded model gets done, and how fast memory is searched'
 	@echo 'make bench-http  what each dialect over HTTP costs, many streams at once, llama-server beside it'
+	@echo 'make bench-web  the page in Chromium with 10,000 messages, 5,000 conversations, a fast stream'
 	@echo 'make train    train the adapter of the packaged assistant, or go on where that was stopped;'
 	@echo '              ARGS="--workers 2 --install", training/README.md'
 	@echo 'make page     the page of the gateway, from web (setup and run do it as well)'
@@ -63,6 +64,9 @@ bench-agent:
 
 bench-http:
 	@sh packaging/bootstrap.sh bench-http
+
+bench-web:
+	@sh packaging/bootstrap.sh bench-web
 
 train:
 	@sh packaging/bootstrap.sh train

@@ -44,6 +44,7 @@ TARGETS = (
     "bench-security",
     "bench-agent",
     "bench-http",
+    "bench-web",
     "train",
     "dist",
     "deb",
@@ -551,9 +552,9 @@ def test_make_bench_measures_against_what_was_built(
 
 
 @needs_make
-@pytest.mark.parametrize("name", ["security", "agent"])
+@pytest.mark.parametrize("name", ["security", "agent", "web"])
 def test_make_bench_measures_a_part_with_what_is_set_up(checkout: Path, name: str) -> None:
-    make_ready(checkout, "project", "engine", "bench")
+    make_ready(checkout, "project", "engine", "bench", "dev")
     write_script(
         checkout / f"tests/bench/{name}/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
     )

@@ -109,6 +109,7 @@ def main(argv: Sequence[str]) -> int:
         "bench-security": run_bench_security,
         "bench-agent": run_bench_agent,
         "bench-http": run_bench_http,
+        "bench-web": run_bench_web,
         "train": run_training,
         "dist": build_distributions,
         "deb": build_package,
@@ -377,6 +378,14 @@ def run_bench_http() -> int:
     binaries = build_peer(python)
     arguments = [*json_option(), *extra_arguments()]
     return subprocess.call([python, "-m", "tests.bench.http", "--binaries", binaries, *arguments])
+
+
+def run_bench_web() -> int:
+    """Measures the page in a browser; JSON and ARGS as for the engine."""
+    python = prepare(("project", "engine", "dev"))
+    prepare_page(python)
+    arguments = [*json_option(), *extra_arguments()]
+    return subprocess.call([python, "-m", "tests.bench.web", *arguments])
 
 
 def json_option() -> list[str]:

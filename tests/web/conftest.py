@@ -67,7 +67,7 @@ class Shown:
         shown = page or self.page
         shown.goto(self.url + "/")
         shown.wait_for_selector("#field, .lock")
-        shown.wait_for_function("!document.querySelector('.bar:not(.red)')")
+        expect(shown.locator(".bar:not(.red)")).to_have_count(0)
         return shown
 
     def say(self, text: str, page: Page | None = None) -> None:

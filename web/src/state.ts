@@ -27,7 +27,7 @@ export const waiting = computed(() => approvals.value.filter((each) => !each.tim
 
 const conversations = new Map<string, Conversation>();
 const LINES = 50;
-const MESSAGES = 50;
+const MESSAGES = 30; // as many as a frame or two can draw
 
 function conversation(id: string): Conversation {
   let found = conversations.get(id);
@@ -73,7 +73,7 @@ function isBefore(line: ConversationLine, other: ConversationLine): boolean {
 /** Load the conversations behind those that are loaded. */
 export async function loadMoreLines(): Promise<void> {
   const cursor = linesCursor.value;
-  const page = await call<LinesPage>("list_conversations", { limit: 2 * LINES, cursor });
+  const page = await call<LinesPage>("list_conversations", { limit: LINES, cursor });
   if (cursor !== linesCursor.value) return;
   const known = new Set(lines.value.map((line) => line.id));
   lines.value = [...lines.value, ...page.items.filter((line) => !known.has(line.id))];
@@ -274,5 +274,7 @@ async function refresh(): Promise<void> {
 export function begin(): void {
   void follow(take);
   const id = decodeURIComponent(location.hash.slice(1));
-  if (/^[\w-]{8,}$/.test(id)) selected.value = conversation(id);
+  if (!/^[\w-]{8,}$/.test(id)) return;
+  selected.value = conversation(id);
+  void reload(selected.value).catch(() => undefined); // what follows the daemon reports what is wrong
 }
