@@ -33,7 +33,7 @@ from clawctl.call_text import (
 )
 from clawctl.client import Stream
 from clawctl.render import Palette
-from clawctl.screen import Screen, columns
+from clawctl.safe_stream import Screen, columns
 from clawd.wire.events import (
     PAGE_OPENED,
     ApprovalRequested,

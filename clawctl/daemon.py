@@ -16,7 +16,7 @@ from pathlib import Path
 
 import clawd
 from clawctl.client import LOST, Client, connect, is_nobody, reason_of
-from clawctl.screen import plain
+from clawctl.safe_stream import plain
 from clawd.errors import UnreachableError
 from clawd.paths import Layout
 from clawd.wire.safe_text import terminal_safe

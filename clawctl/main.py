@@ -225,7 +225,7 @@ def _guard_terminals() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream.isatty():
-            from clawctl.screen import Screen
+            from clawctl.safe_stream import Screen
 
             setattr(sys, name, Screen(stream))
 

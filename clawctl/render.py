@@ -68,7 +68,7 @@ def note(text: str) -> None:
 
 def emit_json(value: object) -> None:
     """Print one JSON document to stdout."""
-    from clawctl.screen import plain
+    from clawctl.safe_stream import plain
 
     data = msgspec.json.format(msgspec.json.encode(to_builtins(value)), indent=2)
     print(ascii_json(data.decode()), file=plain(sys.stdout))
@@ -129,7 +129,7 @@ def _wrapped(lines: list[str], indent: int) -> list[str]:
     """Break lines that a terminal would break itself, at blanks; for a pipe they stay whole."""
     if not sys.stdout.isatty():
         return lines
-    from clawctl.screen import columns
+    from clawctl.safe_stream import columns
 
     room = columns(sys.stdout) - indent
     if room < NARROWEST or max(map(display_width, lines)) <= room:

@@ -243,8 +243,8 @@ def _interrupts(stream: Stream[Any], presses: list[float]) -> Iterator[None]:
 
 # Calls a person who looks elsewhere: the bell, a notification, the title of the window.
 #
-# They go to the controlling terminal, past the wall of `screen`: the codes are ours, and of what
-# others wrote only a tool's and a conversation's name are in them, made safe and cut.
+# They go to the controlling terminal, past the wall of `safe_stream`: the codes are ours, and of
+# what others wrote only a tool's and a conversation's name are in them, made safe and cut.
 #
 # `CLAWD_NOTIFY`, or `notify` in `client.toml` of the home, is `all` (the default), `bell` or `off`.
 # Where colour is not wanted and on terminals that do not know the codes there is the bell alone.

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import msgspec
 
 from clawctl.client import Stream
-from clawctl.screen import plain
+from clawctl.safe_stream import plain
 from clawd.errors import ClawError
 from clawd.wire.events import (
     ApprovalRequested,

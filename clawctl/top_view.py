@@ -18,7 +18,7 @@ from rich.text import Text
 from clawctl.app import App
 from clawctl.client import Client
 from clawctl.render import duration, size
-from clawctl.screen import plain
+from clawctl.safe_stream import plain
 from clawctl.top import CALL_LIMIT_S, Snapshot, look, per_s
 from clawctl.views import warm_told
 from clawd.errors import ClawError

@@ -12,7 +12,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.render import emit_json, note, say
-from clawctl.screen import plain
+from clawctl.safe_stream import plain
 from clawctl.service_install import (
     InstallChoice,
     ServiceReport,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from clawctl.repl.styled_rows import width_of, without_codes
-from clawctl.screen import Screen
+from clawctl.safe_stream import Screen
 
 LEAST_COLUMNS = 4
 LEAST_LINES = 2

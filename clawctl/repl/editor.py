@@ -38,7 +38,7 @@ from clawctl.repl.message_text import MAX_TEXT_BYTES
 from clawctl.repl.status_poll import Pulse
 from clawctl.repl.suggestions import MENTION, Known, offers
 from clawctl.repl.values import known_to
-from clawctl.screen import plain
+from clawctl.safe_stream import plain
 from clawd.errors import ClawError
 from clawd.wire.safe_text import visible_line
 

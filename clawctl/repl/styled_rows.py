@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from clawctl.screen import columns_of
+from clawctl.safe_stream import columns_of
 from clawd.wire.safe_text import terminal_safe, with_few_marks
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")

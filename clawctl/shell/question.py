@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from clawctl.shell.records import Record, Records, redacted
+from clawctl.shell.command_log import Record, Records, redacted
 from clawd.wire.safe_text import paragraph, visible_line, without_hidden
 
 _FULL_SCREEN = re.compile(

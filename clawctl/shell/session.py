@@ -12,6 +12,7 @@ from clawctl.agent_options import Choice
 from clawctl.app import App
 from clawctl.render import note
 from clawctl.repl.daemon_link import prepare_drawing
+from clawctl.shell.command_log import Records, known_secrets
 from clawctl.shell.hooks import (
     INSIDE,
     Launch,
@@ -21,8 +22,7 @@ from clawctl.shell.hooks import (
     launch,
     reply_text,
 )
-from clawctl.shell.pump import Pump, TerminalGuard
-from clawctl.shell.records import Records, known_secrets
+from clawctl.shell.pseudo_terminal import Pump, TerminalGuard
 from clawctl.shell.turn import Asking
 from clawd.errors import InvalidRequestError
 

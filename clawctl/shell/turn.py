@@ -31,8 +31,8 @@ from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.view_choice import new_view
 from clawctl.repl.waiting import wait_long
 from clawctl.request_follower import View, follow
+from clawctl.shell.command_log import Records
 from clawctl.shell.question import AskedLine, Question, line_of, question
-from clawctl.shell.records import Records
 from clawctl.single_call import run_tool, show_outcome
 from clawctl.turn import ViewOptions
 from clawctl.workspace_trust import is_own, placed

@@ -1,6 +1,6 @@
 """Stands between a transport and the SDK's session, and hands on nothing that could break it.
 
-What a server says of its tools and what its calls come to is read here, by `repair` and
+What a server says of its tools and what its calls come to is read here, by `tool_checks` and
 `contents`; the SDK gets a small and valid message in its place. Notifications that nobody waits
 for end here.
 """
@@ -25,7 +25,7 @@ from mcp_types import (
 
 from clawd.mcp.connection_end import Trouble
 from clawd.mcp.model import Content, RemoteResult
-from clawd.mcp.repair import ToolPage, json_problem, read_page
+from clawd.mcp.tool_checks import ToolPage, json_problem, read_page
 from clawd.wire.safe_text import single_line
 
 # From the result of a call, as it came, to what the model may be given. Pure.

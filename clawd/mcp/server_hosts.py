@@ -163,7 +163,7 @@ def _counts(way: WayOut, name: str) -> tuple[int, int, int]:
 
 # What a connection needs of its supervisor, and how it says that it came to nothing.
 #
-# Loads nothing of the SDK: `link` does, and is imported when a server is to be connected.
+# Loads nothing of the SDK: `connection` does, and is imported when a server is to be connected.
 
 _SIGN_IN_S = 330.0
 

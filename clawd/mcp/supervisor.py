@@ -324,7 +324,7 @@ class Supervisor:
     @contextlib.asynccontextmanager
     async def _dialed(self, trouble: Trouble) -> AsyncIterator[Any]:
         # It loads the SDK: 40 MB, and up to seconds.
-        module = await load("clawd.mcp.link")
+        module = await load("clawd.mcp.connection")
         async with module.linked(
             self.settings, self._around, trouble, is_legacy=self._is_legacy
         ) as link:

@@ -10,9 +10,9 @@ from typing_extensions import Unpack
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Exchange
-from clawd.sdk.face import NOBODY, OWNED, Face
 from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
 from clawd.sdk.session_config import TurnOptions
+from clawd.sdk.session_options import NOBODY, OWNED, Face
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.receipts import Verification, VerifyReceipts

@@ -11,7 +11,7 @@ from clawctl.approve import show_request
 from clawctl.render import Palette
 from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import ASCII, CONTRAST, DARK, LIGHT, NONE, Look, chosen_look
-from clawctl.screen import Screen
+from clawctl.safe_stream import Screen
 from clawctl.turn import TurnView, ViewOptions, footer, usage_line
 from clawd.wire.events import (
     ApprovalRequested,

@@ -22,7 +22,7 @@ import pytest
 
 from clawctl.main import COMMANDS
 from clawctl.repl.slash import COMMANDS as SLASH
-from clawctl.screen import LINE_LIMIT, Screen
+from clawctl.safe_stream import LINE_LIMIT, Screen
 from clawctl.turn import CLEAR_LINE, ViewOptions
 from clawd.wire.daemon import StatusReport
 from clawd.wire.events import Event, TextDelta, TurnFailed, TurnFinished
@@ -321,7 +321,7 @@ def test_the_repl_lets_no_text_drive_the_terminal(
     assert not re.search("L" * (LINE_LIMIT + 1), shown)
 
 
-# All that a drawing may send beside text: see `screen`.
+# All that a drawing may send beside text: see `safe_stream`.
 DRAWING = re.compile(
     r"\x1b\[(?:[0-479]|3[0-7]|9[0-7])(?:;(?:[0-479]|3[0-7]|9[0-7]))*m|\x1b\[\d{1,4}[AC]|\x1b\[[JK]"
     r"|\x1b\[1A|\r"

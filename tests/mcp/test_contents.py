@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clawd.mcp.message_filter import MAX_BLOCKS, read_result
 from clawd.mcp.model import Content, RemoteResult
-from tests.mcp.test_repair import JSON
+from tests.mcp.test_tool_checks import JSON
 
 KINDS = st.sampled_from(["text", "image", "audio", "resource", "resource_link", "hologram"])
 BLOCKS = st.fixed_dictionaries(

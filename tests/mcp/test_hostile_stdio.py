@@ -394,12 +394,12 @@ async def test_h8_one_that_is_slow_to_name_the_newest_revision_is_connected_in_i
 ) -> None:
     revisions = {"slow-newest": "2026-07-28", "slow-newest-always": "2025-11-25"}
     for how, revision in revisions.items():
-        monkeypatch.setattr("clawd.mcp.link._DISCOVER_SHARE", 0.01)
+        monkeypatch.setattr("clawd.mcp.connection._DISCOVER_SHARE", 0.01)
         async with world_in(tmp_path / how) as world:
             world.start(world.program(how, workspace_access="write"))
             await world.ready(how)
             if how == "slow-newest":  # it answers now, and is in time when it is asked again
-                monkeypatch.setattr("clawd.mcp.link._DISCOVER_SHARE", 0.9)
+                monkeypatch.setattr("clawd.mcp.connection._DISCOVER_SHARE", 0.9)
                 (world.workspace / f"{how}.go").touch()
             assert (await world.ready(how, connects=2)).revision == revision
             assert told(await world.call(how, "hi")) == "hi"

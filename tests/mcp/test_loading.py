@@ -90,7 +90,7 @@ from clawd.mcp.mount import load
 from clawd.mcp.mount import load_sdk
 
 async def main():
-    await asyncio.gather(load_sdk(), load("clawd.mcp.link"), load_sdk())
+    await asyncio.gather(load_sdk(), load("clawd.mcp.connection"), load_sdk())
     print("loaded")
 
 asyncio.run(main())

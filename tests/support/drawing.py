@@ -9,7 +9,7 @@ from typing_extensions import override
 from clawctl.repl.canvas import Canvas
 from clawctl.repl.drawn_view import DrawnView
 from clawctl.repl.theme import DARK, Look
-from clawctl.screen import Screen
+from clawctl.safe_stream import Screen
 from clawctl.turn import ViewOptions
 from clawd.wire.events import Event
 

@@ -5,7 +5,7 @@ It knows what a drawing writes and refuses anything else. pyte stands for those 
 
 import re
 
-from clawctl.screen import columns_of
+from clawctl.safe_stream import columns_of
 
 _PARTS = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 

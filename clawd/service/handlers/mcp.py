@@ -123,8 +123,8 @@ async def serve_mcp(daemon: Daemon, _params: ServeMcp, call: Call) -> Done:
     call.on_answer = lines.take  # before anything is waited for: the client has begun already
     call.ends = False
     await load_sdk()
-    from clawd.mcp.lines import serve_lines
     from clawd.mcp.server import make_server
+    from clawd.mcp.stdio_server import serve_lines
 
     kind = ClientKind(
         label="MCP client", patterns=lambda: daemon.tool_clients.settings().tools_allow("socket")

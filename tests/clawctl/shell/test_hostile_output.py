@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from clawctl.shell.command_log import TAG, redacted
 from clawctl.shell.question import plain_text
-from clawctl.shell.records import TAG, redacted
 from tests.support.rows import each_row, thorough
 
 # Processor time, so that other programs do not count. What grows with the square of the length
@@ -50,7 +50,7 @@ DRAWN = (
 PROGRAM = """
 import json, sys
 from clawctl.shell.question import plain_text
-from clawctl.shell.records import redacted
+from clawctl.shell.command_log import redacted
 for unit in json.load(sys.stdin):
     row = (unit * (int(sys.argv[1]) // len(unit) + 1))[: int(sys.argv[1])]
     print(repr(unit), flush=True)

@@ -91,15 +91,15 @@ def test_vim_less_and_the_size_of_the_window(kind: str, shells: Shells, project:
 RESIZED_EARLY = """
 import os, sys, time
 from clawctl.main import main
-from clawctl.shell import pump
-spawn = pump._spawn
+from clawctl.shell import pseudo_terminal
+spawn = pseudo_terminal._spawn
 def slowly(plan, terminal, modes):
     made = spawn(plan, terminal, modes)
     print("another size now", flush=True)
     while os.get_terminal_size(0).columns != 100:
         time.sleep(0.01)
     return made
-pump._spawn = slowly
+pseudo_terminal._spawn = slowly
 sys.exit(main(["shell"]))
 """
 

@@ -1,5 +1,6 @@
 """What a question takes along: words first, then folder, last command and outputs, all bounded."""
 
+from clawctl.shell.command_log import Record, Records
 from clawctl.shell.question import (
     HOW_TO_PROPOSE,
     MAX_OUTPUT_BYTES,
@@ -8,7 +9,6 @@ from clawctl.shell.question import (
     output_text,
     question,
 )
-from clawctl.shell.records import Record, Records
 
 
 def kept(*runs: tuple[str, int, bytes]) -> Records:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.shell.records import TAG, known_secrets, redacted
+from clawctl.shell.command_log import TAG, known_secrets, redacted
 from clawd.wire.secrets import is_secret_variable
 from tests.support.rows import each_row
 
@@ -218,6 +218,6 @@ def test_a_known_value_never_stays(value: str) -> None:
 @each_row("text", ["a." * 15_000, "." * 30_000, ("A" * 64 + "\n") * 450, "a_" * 15_000])
 def test_no_output_takes_for_ever(text: str) -> None:
     # In another process, which can be ended: a regular expression listens to nothing.
-    code = "import sys; from clawctl.shell.records import redacted; redacted(sys.stdin.read())"
+    code = "import sys; from clawctl.shell.command_log import redacted; redacted(sys.stdin.read())"
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, input=text, text=True, timeout=100, check=False).returncode == 0

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from clawd.errors import InvalidRequestError
 from clawd.paths import candidate_sockets
+from clawd.sdk.backends import DaemonPlan, LocalPlan, SessionBackend
 from clawd.sdk.client import Client, Exchange, connect_any
-from clawd.sdk.plans import DaemonPlan, LocalPlan, SessionBackend
 from clawd.sdk.results import Said
 from clawd.sdk.session_config import Prompt, TurnOptions, Wishes, message_fields
 from clawd.tools.base import Tool

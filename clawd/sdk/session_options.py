@@ -6,9 +6,7 @@ from typing import Self
 from typing_extensions import Unpack
 
 from clawd.errors import InvalidRequestError
-from clawd.sdk.core import Core
-from clawd.sdk.functions import TIMEOUT_S, Function, ToolOptions, function_tool
-from clawd.sdk.plans import (
+from clawd.sdk.backends import (
     AnyPath,
     DaemonPlan,
     LocalPlan,
@@ -17,8 +15,10 @@ from clawd.sdk.plans import (
     local_plan,
     remote_plan,
 )
+from clawd.sdk.functions import TIMEOUT_S, Function, ToolOptions, function_tool
 from clawd.sdk.results import ApprovalWord
 from clawd.sdk.session_config import PreambleFlags, Text, TurnOptions, message_fields
+from clawd.sdk.session_core import Core
 from clawd.security.risk import Risk
 from clawd.tools.base import Tool
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked

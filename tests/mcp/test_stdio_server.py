@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from clawd.mcp.lines import MAX_OPEN, serve_lines
 from clawd.mcp.server import make_server
+from clawd.mcp.stdio_server import MAX_OPEN, serve_lines
 from clawd.service.handlers import mcp
 from clawd.tools.offer import ListedTool
 from clawd.tools.outcome import CallOutcome

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.screen import Screen, plain
+from clawctl.safe_stream import Screen, plain
 from clawd.wire.safe_text import terminal_safe
 from tests.support.rows import each_row
 

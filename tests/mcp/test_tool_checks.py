@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.mcp.model import Quarantined, RemoteTool
-from clawd.mcp.repair import (
+from clawd.mcp.tool_checks import (
     MAX_PAGES,
     MAX_QUARANTINED,
     MAX_SCHEMA_BYTES,

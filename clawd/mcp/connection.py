@@ -23,9 +23,9 @@ from clawd import __version__
 from clawd.mcp.connection_end import TRANSPORT_ERROR, Trouble, shown
 from clawd.mcp.message_filter import FilteredRead, FilteredWrite, MessageFilter
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings
-from clawd.mcp.repair import Listing
 from clawd.mcp.server_hosts import ConnectError, ConnectionContext
 from clawd.mcp.stdio import advice_of, stdio_transport
+from clawd.mcp.tool_checks import Listing
 from clawd.wire.safe_text import paragraph, shortened
 
 _DISCOVER_SHARE = 0.4

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.shell.records import KEPT_COMMANDS, Capture, Record, Records
+from clawctl.shell.command_log import KEPT_COMMANDS, Capture, Record, Records
 
 
 def ran(records: Records, command: str, output: bytes = b"", status: int = 0) -> None:
