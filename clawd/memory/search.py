@@ -19,7 +19,7 @@ import logging
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +98,9 @@ class _Watch:
         self,
         connection: sqlite3.Connection,
         hits: "_Hits",
-        find: "Callable[[sqlite3.Connection, _Hits], list[MessageHit]] | None" = None,
+        asked: "QuestionVector | None" = None,
     ) -> list[MessageHit]:
-        """Search under the watch, by words or as `find` does.
+        """Search under the watch, by words or by the meaning that is asked for.
 
         Raises:
             InvalidRequestError: it took too long.
@@ -108,7 +108,9 @@ class _Watch:
         self._deadline = time.monotonic() + self._limit_s
         connection.set_progress_handler(self._is_over, _STEPS_BETWEEN_LOOKS)
         try:
-            return (find or _find)(connection, hits)
+            if asked is not None:
+                return _find_near(connection, hits, asked)
+            return _find(connection, hits)
         except sqlite3.OperationalError as error:
             if not self._is_over():
                 raise
@@ -175,7 +177,7 @@ class Search:
             if asked is None:
                 return found
             try:
-                near = watch.over(connection, empty(), lambda c, hits: _find_near(c, hits, asked))
+                near = watch.over(connection, empty(), asked)
             except InvalidRequestError as error:
                 _log.debug("a search goes by words only: %s", error.message)
                 return found

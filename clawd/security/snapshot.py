@@ -374,12 +374,11 @@ class Tree:
             case "file":
                 self._write(step, folder, name, content)
             case "link":
-                with content(step) as file:
-                    _placed(folder, name, lambda draft: os.symlink(
-                        file.read(), os.fsencode(draft), dir_fd=folder
-                    ))  # fmt: skip
+                with content(step) as file, _placed(folder, name) as draft:
+                    os.symlink(file.read(), os.fsencode(draft), dir_fd=folder)
             case "fifo":
-                _placed(folder, name, lambda draft: os.mkfifo(draft, 0o600, dir_fd=folder))
+                with _placed(folder, name) as draft:
+                    os.mkfifo(draft, 0o600, dir_fd=folder)
                 _set_mode(step, folder, name)
             case _:
                 raise InvalidRequestError("a device or socket cannot be made again")
@@ -751,10 +750,11 @@ def _set_mode(step: TreeStep, folder: int, name: str) -> None:
         os.close(handle)
 
 
-def _placed(folder: int, name: str, make: Callable[[str], None]) -> None:
-    """Make something under a name of its own and move it to its place."""
+@contextlib.contextmanager
+def _placed(folder: int, name: str) -> Iterator[str]:
+    """Give the name under which something is made before it is moved to its place."""
     draft = f".clawd-{secrets.token_hex(16)}.link"
-    make(draft)
+    yield draft
     try:
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:

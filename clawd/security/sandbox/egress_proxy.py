@@ -318,12 +318,12 @@ class ProxiedConnection:
         )
         if asked.head:
             await self._to_server(asked.head)
-            await self._both(lambda: self._body(asked.body))
+            await self._both(self._body(asked.body))
             return
         await self._loop.sock_sendall(self._client, b"HTTP/1.1 200 clawd connected\r\n\r\n")
         if asked.port == _TLS_PORT:
             await self._check_name(asked.host)
-        await self._both(lambda: self._rest(self._client, self._to_server, ends=self._server))
+        await self._both(self._rest(self._client, self._to_server, ends=self._server))
 
     async def _head(self) -> bytes:
         """Return the request's head with its empty line; what follows stays in `_waiting`."""
@@ -360,12 +360,12 @@ class ProxiedConnection:
         )
         raise ConnectionError(self._why)
 
-    async def _both(self, upwards: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _both(self, upwards: Coroutine[Any, Any, None]) -> None:
         """Copy both ways until both have ended, or nothing has moved for too long."""
         server = self._server
         assert server is not None
         tasks = [
-            self._loop.create_task(upwards()),
+            self._loop.create_task(upwards),
             self._loop.create_task(self._rest(server, self._to_client, ends=self._client)),
         ]
         try:

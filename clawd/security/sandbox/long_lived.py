@@ -98,7 +98,7 @@ class OpenChild(Child):
             try:
                 return os.read(self._stdout, max_bytes)
             except BlockingIOError:
-                await self._until(self._loop.add_reader, self._loop.remove_reader, self._stdout)
+                await self._until_ready(self._stdout)
         return b""
 
     async def write(self, data: bytes) -> None:
@@ -114,7 +114,7 @@ class OpenChild(Child):
             try:
                 view = view[os.write(self._stdin, view) :]
             except BlockingIOError:
-                await self._until(self._loop.add_writer, self._loop.remove_writer, self._stdin)
+                await self._until_ready(self._stdin)
 
     def close_stdin(self) -> None:
         """Let it see the end of its input; idempotent."""
@@ -142,13 +142,13 @@ class OpenChild(Child):
             self._stdout = -1
             self._wake()
 
-    async def _until(
-        self,
-        add: Callable[[int, Callable[[], None]], None],
-        remove: Callable[[int], object],
-        descriptor: int,
-    ) -> None:
-        """Wait until a descriptor is ready, or closed."""
+    async def _until_ready(self, descriptor: int) -> None:
+        """Wait until one of the child's descriptors is ready, or closed."""
+        loop = self._loop
+        if descriptor == self._stdout:
+            add, remove = loop.add_reader, loop.remove_reader
+        else:
+            add, remove = loop.add_writer, loop.remove_writer
         ready = asyncio.Event()
         self._waiting.add(ready)
         add(descriptor, ready.set)

@@ -14,11 +14,13 @@ their result is exact.
 """
 
 import math
+import operator
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -271,7 +273,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
             raise ArithmeticFailure("a root of a negative number is no real number")
         root = _exact_root(base, exponent.denominator)
         if root is None:
-            return _from_float("power", lambda: float(base) ** float(exponent))
+            return _from_float("power", operator.pow, base, exponent)
         base, exponent = root, Fraction(exponent.numerator)
     if base == 0 and exponent < 0:
         raise ArithmeticFailure("division by zero")
@@ -309,18 +311,14 @@ def _factorial(value: Fraction) -> Fraction:
     return _bounded(Fraction(math.factorial(int(value))))
 
 
-def _from_float(name: str, compute: Callable[[], float]) -> Fraction:
+def _from_float(name: str, function: Callable[..., float], *values: Fraction) -> Fraction:
     try:
-        value = compute()
+        value = function(*map(float, values))
     except (ValueError, OverflowError) as error:
         raise ArithmeticFailure(f"{name}: {error}") from error
     if not math.isfinite(value):
         raise ArithmeticFailure(f"{name}: the result is not finite")
     return Fraction(0) if abs(value) < _ZERO else Fraction(f"{value:.15g}")
-
-
-def _float_function(name: str, function: Callable[[float], float]) -> Callable[..., Fraction]:
-    return lambda value: _from_float(name, lambda: function(float(value)))
 
 
 def _square_root(value: Fraction) -> Fraction:
@@ -337,9 +335,7 @@ def _rounded(value: Fraction, digits: Fraction = Fraction(0)) -> Fraction:
 
 
 def _logarithm(value: Fraction, base: Fraction | None = None) -> Fraction:
-    if base is None:
-        return _from_float("log", lambda: math.log(value))
-    return _from_float("log", lambda: math.log(value, base))
+    return _from_float("log", math.log, *([value] if base is None else [value, base]))
 
 
 def _whole(value: Fraction) -> int:
@@ -369,15 +365,15 @@ _FUNCTIONS: dict[str, tuple[int, int, Callable[..., Fraction]]] = {
     "lcm": (1, 50, lambda *values: Fraction(math.lcm(*map(_whole, values)))),
     "log": (1, 2, _logarithm),
     "ln": (1, 1, _logarithm),
-    "log10": (1, 1, _float_function("log10", math.log10)),
-    "log2": (1, 1, _float_function("log2", math.log2)),
-    "exp": (1, 1, _float_function("exp", math.exp)),
-    "sin": (1, 1, _float_function("sin", math.sin)),
-    "cos": (1, 1, _float_function("cos", math.cos)),
-    "tan": (1, 1, _float_function("tan", math.tan)),
-    "asin": (1, 1, _float_function("asin", math.asin)),
-    "acos": (1, 1, _float_function("acos", math.acos)),
-    "atan": (1, 1, _float_function("atan", math.atan)),
-    "degrees": (1, 1, _float_function("degrees", math.degrees)),
-    "radians": (1, 1, _float_function("radians", math.radians)),
+    "log10": (1, 1, partial(_from_float, "log10", math.log10)),
+    "log2": (1, 1, partial(_from_float, "log2", math.log2)),
+    "exp": (1, 1, partial(_from_float, "exp", math.exp)),
+    "sin": (1, 1, partial(_from_float, "sin", math.sin)),
+    "cos": (1, 1, partial(_from_float, "cos", math.cos)),
+    "tan": (1, 1, partial(_from_float, "tan", math.tan)),
+    "asin": (1, 1, partial(_from_float, "asin", math.asin)),
+    "acos": (1, 1, partial(_from_float, "acos", math.acos)),
+    "atan": (1, 1, partial(_from_float, "atan", math.atan)),
+    "degrees": (1, 1, partial(_from_float, "degrees", math.degrees)),
+    "radians": (1, 1, partial(_from_float, "radians", math.radians)),
 }
