@@ -21,22 +21,20 @@ Message events, or one whole message, become deltas, tolerant of what servers do
 """
 
 import json
-import logging
 import re
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+from typing_extensions import override
 
+from clawd.config.schema import ProviderSection
 from clawd.errors import InvalidRequestError, ProviderError, ProviderErrorKind
-from clawd.providers.abilities import Vision, sees_by_name
 from clawd.providers.base import (
     CallDelta,
-    Capabilities,
     ChatRequest,
     Delta,
     Failed,
@@ -48,12 +46,11 @@ from clawd.providers.base import (
     without_tool_role,
 )
 from clawd.providers.http import (
-    Connections,
-    HttpServer,
-    HttpSettings,
+    SHOWN_CHARS,
+    AnswerReader,
+    HttpProvider,
     SseParser,
-    check_address,
-    check_key,
+    decoded,
     with_counts,
 )
 from clawd.providers.presets import with_preset
@@ -67,7 +64,6 @@ MAX_KEPT_ANSWERS = 256
 MAX_KEPT_BYTES = 8 * 1024 * 1024
 Block = dict[str, Any]
 Kept = Callable[[Message], list[Block] | None]
-Thinking = Literal["", "adaptive", "enabled", "disabled"]
 MIN_THINKING_TOKENS = 1024
 _CACHED = {"type": "ephemeral"}
 _CACHED_MESSAGES = 2
@@ -79,7 +75,6 @@ _CHOICES: dict[str, dict[str, Any]] = {
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _FAILURES = ("error: ", "denied: ")
 _LOST = "error: there is no result of this call"
-_SHOWN_CHARS = 400
 _REASONS: dict[str, StopReason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -97,45 +92,6 @@ _STATUSES = {
 }
 _AUTH = frozenset({401, 403})
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-_log = logging.getLogger(__name__)
-
-
-class AnthropicDialect(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server is asked.
-
-    Attributes:
-        max_tokens: of an answer that asks for no number of its own; the API wants one.
-        thinking: "" leaves it to the model; enabled gives it half of max_tokens.
-        use_tool_role: False shows calls and results as text.
-    """
-
-    max_tokens: int = 16_384
-    stream: bool = True
-    thinking: Thinking = ""
-    use_tool_role: bool = True
-
-
-class AnthropicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One server. The key is not in here, so that it is in no dump of the settings.
-
-    Attributes:
-        base_url: with or without `/v1` at its end; empty is Anthropic's own.
-        tools: False for a model that can call none: none are offered to it.
-        vision: whether its models see pictures; `auto` is by their names.
-        first_byte_timeout_s: from the request to the first byte of a stream's body.
-        read_timeout_s: between bytes; without streaming also to the first byte.
-    """
-
-    name: str
-    model: str
-    base_url: str = ""
-    dialect: AnthropicDialect = AnthropicDialect()
-    tools: bool = True
-    vision: Vision = "auto"
-    connect_timeout_s: float = 10.0
-    first_byte_timeout_s: float = 120.0
-    read_timeout_s: float = 1800.0
-    retry: RetrySettings = RetrySettings()
 
 
 class KeptAnswers:
@@ -177,53 +133,42 @@ class KeptAnswers:
         self._bytes -= size
 
 
-class AnthropicProvider:
-    """Answers with a server that speaks Anthropic's messages."""
+class AnthropicProvider(HttpProvider):
+    """Answers with a server that speaks Anthropic's messages.
 
-    def __init__(self, settings: AnthropicSettings, *, api_key: str = "") -> None:
-        check_address(settings.name, settings.base_url)
-        check_key(settings.name, api_key)
-        self._settings = settings
-        self._key = api_key
-        url = (settings.base_url or ADDRESS).rstrip("/")
-        self._url = url if url.endswith("/v1") else f"{url}/v1"
-        headers = {"anthropic-version": VERSION}
-        if api_key:
-            headers["x-api-key"] = api_key
-        self._connections = Connections(headers, settings.connect_timeout_s)
-        self._server = self._server_of(self._connections)
+    The address may end with `/v1` or not; an empty one is Anthropic's own.
+    """
+
+    models_path = "/models?limit=1000"
+
+    def __init__(
+        self,
+        name: str,
+        section: ProviderSection,
+        *,
+        key: str = "",
+        retry: RetrySettings | None = None,
+    ) -> None:
+        super().__init__(name, section, key=key, retry=retry)
         self._kept = KeptAnswers()
 
-    def name(self) -> str:
-        """Return the name under which the config knows it."""
-        return self._settings.name
+    @override
+    def _headers(self, key: str) -> dict[str, str]:
+        return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
-    def capabilities(self) -> Capabilities:
-        """Return what it can do."""
-        settings = self._settings
-        return Capabilities(streaming=settings.dialect.stream, tools=settings.tools)
+    @override
+    def _url_of(self, base_url: str) -> str:
+        return f"{(base_url or ADDRESS).rstrip('/').removesuffix('/v1')}/v1"
 
-    def sees(self, model: str) -> bool:
-        """Return whether a model sees pictures."""
-        return sees_by_name(self._settings.vision, model or self._settings.model)
-
-    def without_retries(self) -> "AnthropicProvider":
-        """Return one that shares the connections and never tries again; for chains."""
-        once = msgspec.structs.replace(self._settings, retry=RetrySettings(extra_attempts=0))
-        other = AnthropicProvider(once, api_key=self._key)
-        other._connections, other._kept = self._connections, self._kept
-        other._server = other._server_of(self._connections)
-        return other
-
+    @override
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Answer one request; tried again only before the first byte."""
-        model = request.model or self._settings.model
-        answer = AnthropicAnswer(self._settings.name, model)
+        model = request.model or self._section.model
+        answer = AnthropicAnswer(self._name, model)
         try:
             body = self._body(request, model)
             asked = body["messages"]
             for _attempt in range(MAX_PAUSES + 1):
-                async with aclosing(self._server.chat("/messages", body, answer)) as deltas:
+                async with aclosing(self._ask("/messages", body, answer)) as deltas:
                     async for delta in deltas:
                         yield delta
                 if not answer.is_paused:
@@ -240,47 +185,31 @@ class AnthropicProvider:
             if answer.has_reason:
                 self._kept.keep(model, answer.blocks())
 
-    async def check(self) -> str:
-        """Ask for the list of models.
-
-        Raises:
-            ProviderError: the server cannot be reached or refuses.
-        """
-        return await self._server.listed("/models?limit=1000", model=self._settings.model)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._connections.close()
-
     def _body(self, request: ChatRequest, model: str) -> dict[str, Any]:
-        if not self._settings.tools:
+        if not self._section.tools:
             request = msgspec.structs.replace(request, tools=(), tool_choice="auto")
         return build_body(
             request,
             model=model,
-            dialect=self._settings.dialect,
+            section=self._section,
             kept=lambda message: self._kept.blocks(model, message),
         )
 
-    def _server_of(self, connections: Connections) -> HttpServer:
-        settings = self._settings
-        http = HttpSettings(
-            name=settings.name,
-            url=self._url,
-            streams=settings.dialect.stream,
-            connect_timeout_s=settings.connect_timeout_s,
-            first_byte_timeout_s=settings.first_byte_timeout_s,
-            read_timeout_s=settings.read_timeout_s,
-            retry=settings.retry,
-        )
-        return HttpServer(http, connections, self._key, refusal=_refusal_in)
-
-
-"""Returns the blocks that an assistant's message was made of, where they are known."""
+    @override
+    def _refusal(self, first: bytes) -> ProviderError | None:
+        """Return the error that a stream begins with, as when the server is overloaded."""
+        if not first.startswith(b"event: error"):
+            return None
+        try:
+            events = SseParser().feed(first)
+            AnthropicAnswer("", "").take(events[0].data if events else "{}")
+        except ProviderError as error:
+            return error
+        return None
 
 
 def build_body(
-    request: ChatRequest, *, model: str, dialect: AnthropicDialect, kept: Kept
+    request: ChatRequest, *, model: str, section: ProviderSection, kept: Kept
 ) -> dict[str, Any]:
     """Return the body.
 
@@ -293,15 +222,15 @@ def build_body(
             hint="Send the text as a message of the user, or use a local model.",
         )
     wishes = with_preset(request.sampling or Sampling())
-    max_tokens = wishes.max_tokens or dialect.max_tokens
-    body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "stream": dialect.stream}
+    max_tokens = wishes.max_tokens or section.max_tokens
+    body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "stream": section.stream}
     if request.system.strip():
         body["system"] = [{"type": "text", "text": request.system, "cache_control": _CACHED}]
     if request.tools:
         body |= _tools(request)
-    messages = _messages(request, dialect, kept)
+    messages = _messages(request, section, kept)
     body["messages"] = messages
-    thinking = _thinking(request, dialect, max_tokens, messages)
+    thinking = _thinking(request, section, max_tokens, messages)
     if thinking:
         body["thinking"] = thinking
     if not thinking or thinking["type"] == "disabled":
@@ -354,15 +283,15 @@ def _format(response_format: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thinking(
-    request: ChatRequest, dialect: AnthropicDialect, max_tokens: int, messages: list[Block]
+    request: ChatRequest, section: ProviderSection, max_tokens: int, messages: list[Block]
 ) -> dict[str, Any] | None:
     """Return how the model is to think; where it was to and the thoughts are lost, it may not."""
-    if not dialect.thinking:
+    if not section.thinking:
         return None
     is_forced = bool(request.tools) and request.tool_choice not in {"auto", "none"}
-    if dialect.thinking == "disabled" or is_forced:
+    if section.thinking == "disabled" or is_forced:
         return {"type": "disabled"}
-    if dialect.thinking == "adaptive":
+    if section.thinking == "adaptive":
         return {"type": "adaptive"}
     budget = max_tokens // 2
     if budget < MIN_THINKING_TOKENS or not _has_thoughts_of_turn(messages):
@@ -381,10 +310,10 @@ def _has_thoughts_of_turn(messages: list[Block]) -> bool:
     return not first or any("thinking" in block["type"] for block in first)
 
 
-def _messages(request: ChatRequest, dialect: AnthropicDialect, kept: Kept) -> list[Block]:
+def _messages(request: ChatRequest, section: ProviderSection, kept: Kept) -> list[Block]:
     history = request.messages
     # The API wants the tools beside any call of theirs.
-    if not (dialect.use_tool_role and request.tools):
+    if not (section.use_tool_role and request.tools):
         history = without_tool_role(history)
     builder = _Builder(kept)
     for message in history:
@@ -561,24 +490,16 @@ class _Block:
                 return self.start if self.kind else None
 
 
-class AnthropicAnswer:
+class AnthropicAnswer(AnswerReader):
     """One answer on its way.
 
     Attributes:
-        has_content: text, reasoning or a call came.
-        has_reason: the server said why it ended.
-        is_done: the server said that nothing follows.
         is_paused: the server wants to be asked to go on, with what it said so far.
     """
 
     def __init__(self, provider: str, model: str) -> None:
-        self.has_content = False
-        self.has_reason = False
-        self.is_done = False
+        super().__init__(provider, model)
         self.is_paused = False
-        self.missed_index = False
-        self._provider = provider
-        self._model = model
         self._blocks: dict[int, _Block] = {}
         self._newest = -1
         self._calls = 0
@@ -586,33 +507,22 @@ class AnthropicAnswer:
         self._counts: dict[str, int] = {}
         self._before: list[dict[str, Any]] = []
         self._spent = HopUsage()
-        self._first_at = 0.0
 
-    def take(self, data: str) -> list[Delta]:
-        """Take the data of one event, or a whole message.
-
-        Raises:
-            ProviderError: it is not JSON of this kind, or reports an error.
-        """
-        event = self._decode(data)
+    @override
+    def _read(self, data: str) -> list[Delta]:
+        hint = "Check base_url: it is the address before /v1/messages."
+        event = decoded(_decoder, data, what="message event", hint=hint)
         if event.error is not None or event.type == "error":
             raise _reported(event.error)
-        deltas = self._take(event)
-        if deltas and not self.has_content:
-            self.has_content = True
-            self._first_at = time.monotonic()
-        return deltas
+        return self._take(event)
 
-    def finish(self) -> list[Delta]:
-        """Take the end of the answer; no end is told of one that is paused.
+    @override
+    def _end(self) -> list[Delta]:
+        """Return the end, none where it is paused.
 
         Raises:
-            ProviderError: the server ended it without saying that it is complete, or refused.
+            ProviderError: the model refused.
         """
-        if not (self.has_reason or self.is_done):
-            raise ProviderError(
-                "the connection ended before the answer was complete", kind="network"
-            )
         if self._reason == "refusal":
             raise ProviderError(
                 "the model refused to answer (stop reason refusal)",
@@ -626,12 +536,9 @@ class AnthropicAnswer:
 
     def ending(self) -> Finished:
         """Return the end as it stands."""
-        usage = self._usage()
-        elapsed_s = time.monotonic() - self._first_at if self.has_content else 0.0
-        speed = usage.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0
         return Finished(
             reason=_REASONS.get(self._reason) or ("tool_calls" if self._calls else "stop"),
-            usage=msgspec.structs.replace(usage, tokens_per_s=speed),
+            usage=self._timed(self._usage()),
             provider=self._provider,
             model=self._model,
             raw={"stop_reason": self._reason, "model": self._model, "usage": dict(self._counts)},
@@ -681,9 +588,7 @@ class AnthropicAnswer:
     def _index(self, event: _Event, *, is_new: bool) -> int:
         """Return the block's index; a missing one is the next, or the newest."""
         if event.index is None:
-            if not self.missed_index:
-                self.missed_index = True
-                _log.info("provider %s sends blocks without index", self._provider)
+            self._miss_index("blocks")
             return self._newest + 1 if is_new else max(self._newest, 0)
         return event.index
 
@@ -761,28 +666,6 @@ class AnthropicAnswer:
             completion_tokens=before.completion_tokens + counts.get("output_tokens", 0),
         )
 
-    def _decode(self, data: str) -> _Event:
-        try:
-            return _decoder.decode(data)
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise ProviderError(
-                f"the server sent what is no message event ({error}): {data[:_SHOWN_CHARS]}",
-                kind="invalid",
-                hint="Check base_url: it is the address before /v1/messages.",
-            ) from error
-
-
-def _refusal_in(first: bytes) -> ProviderError | None:
-    """Return the error that a stream begins with, as when the server is overloaded; else None."""
-    if not first.startswith(b"event: error"):
-        return None
-    try:
-        events = SseParser().feed(first)
-        AnthropicAnswer("", "").take(events[0].data if events else "{}")
-    except ProviderError as error:
-        return error
-    return None
-
 
 def _string(value: object) -> str:
     return value if isinstance(value, str) else ""
@@ -804,4 +687,4 @@ def _reported(error: object) -> ProviderError:
     status = _STATUSES.get(kind, 0)
     what: ProviderErrorKind = "auth" if status in _AUTH else "http"
     told = f"{kind}: {message}" if kind else message
-    return ProviderError(f"the server reported: {told[:_SHOWN_CHARS]}", kind=what, status=status)
+    return ProviderError(f"the server reported: {told[:SHOWN_CHARS]}", kind=what, status=status)

@@ -23,29 +23,36 @@ A refusal because the prompt is too long is known by its words, which say by how
 """
 
 import asyncio
+import copy
 import json
+import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from typing import Any, Protocol
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
+from clawd.config.schema import ProviderSection
 from clawd.errors import ClawError, ConfigError, ContextFullError, ProviderError
 from clawd.kernel.concurrency import Pace
-from clawd.providers.base import Delta
+from clawd.providers.abilities import sees_by_name
+from clawd.providers.base import Capabilities, ChatRequest, Delta
 from clawd.providers.reliable import (
     FirstByteTimeoutError,
     RetrySettings,
     parse_retry_after,
     retrying,
 )
+from clawd.wire.events import HopUsage
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _ERROR_BYTES = 64 * 1024
-_ERROR_CHARS = 400
+SHOWN_CHARS = 400
 _READ_BYTES = 64 * 1024
 REDACTED = "[redacted]"
 _SHORTEST_PART = 4  # of a key; shorter ones tell nothing and may be any word
@@ -78,6 +85,8 @@ _CONTEXTS = (
     re.compile(r"maximum context length is (\d{1,12}) "),
     re.compile(r"> (\d{1,12})"),
 )
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class _Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,18 +97,24 @@ class _ModelList(msgspec.Struct, frozen=True, kw_only=True):
     data: list[_Model]
 
 
-class AnswerReader(Protocol):
+class AnswerReader(ABC):
     """An answer on its way, in one dialect.
 
     Attributes:
         has_content: text, reasoning or a call came.
         has_reason: the server said why it ended.
         is_done: the server said that nothing follows; the reader may say it of a whole body.
+        missed_index: a part came without its number.
     """
 
-    has_content: bool
-    has_reason: bool
-    is_done: bool
+    def __init__(self, provider: str, model: str) -> None:
+        self.has_content = False
+        self.has_reason = False
+        self.is_done = False
+        self.missed_index = False
+        self._provider = provider
+        self._model = model
+        self._first_at = 0.0
 
     def take(self, data: str) -> list[Delta]:
         """Take the data of one event, or a whole body.
@@ -107,7 +122,11 @@ class AnswerReader(Protocol):
         Raises:
             ProviderError: it is not of the dialect, or reports an error.
         """
-        ...
+        deltas = self._read(data)
+        if deltas and not self.has_content:
+            self.has_content = True
+            self._first_at = time.monotonic()
+        return deltas
 
     def finish(self) -> list[Delta]:
         """Take the end of the answer.
@@ -115,26 +134,31 @@ class AnswerReader(Protocol):
         Raises:
             ProviderError: the server ended it without saying that it is complete.
         """
-        ...
+        if not (self.has_reason or self.is_done):
+            raise ProviderError(
+                "the connection ended before the answer was complete", kind="network"
+            )
+        return self._end()
 
+    @abstractmethod
+    def _read(self, data: str) -> list[Delta]:
+        """Return the deltas of one event, or of a whole body."""
 
-class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One server.
+    @abstractmethod
+    def _end(self) -> list[Delta]:
+        """Return the deltas of the end, which is complete."""
 
-    Attributes:
-        url: what paths are appended to.
-        streams: answers are asked for as streams.
-        first_byte_timeout_s: from the request to the first byte of a stream's body.
-        read_timeout_s: between bytes; without streaming also to the first byte.
-    """
+    def _timed(self, usage: HopUsage) -> HopUsage:
+        """Return the counts with the tokens of a second since the first delta."""
+        elapsed_s = time.monotonic() - self._first_at if self.has_content else 0.0
+        speed = usage.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0
+        return msgspec.structs.replace(usage, tokens_per_s=speed)
 
-    name: str
-    url: str
-    streams: bool
-    connect_timeout_s: float
-    first_byte_timeout_s: float
-    read_timeout_s: float
-    retry: RetrySettings
+    def _miss_index(self, of: str) -> None:
+        """Note, once, that parts come without their numbers."""
+        if not self.missed_index:
+            self.missed_index = True
+            _log.info("provider %s sends %s without index", self._provider, of)
 
 
 class Connections:
@@ -162,38 +186,80 @@ class Connections:
             await self._session.close()
 
 
-class HttpServer:
-    """Asks one server. What it raises never holds the key.
+class HttpProvider(ABC):
+    """A provider that is one server. What it raises never holds the key.
 
     Args:
-        settings: where it is and how long it may take.
-        connections: the session.
+        name: under which the config knows it.
+        section: what the config says of it.
         key: taken out of every error: a server may repeat it in its answer.
-        refusal: finds an error in the first bytes of an answer with status 200; it counts as one
-            before the first byte.
+        retry: how often a request is tried again; None is as the defaults say.
+
+    Raises:
+        ConfigError: the address holds a password, or no header can hold the key.
     """
+
+    models_path = "/models"
 
     def __init__(
         self,
-        settings: HttpSettings,
-        connections: Connections,
-        key: str,
+        name: str,
+        section: ProviderSection,
         *,
-        refusal: Callable[[bytes], ProviderError | None] = lambda _first: None,
+        key: str = "",
+        retry: RetrySettings | None = None,
     ) -> None:
-        self._settings = settings
-        self._refusal = refusal
-        self._connections = connections
+        _check_address(name, section.base_url)
+        _check_key(name, key)
+        self._name = name
+        self._section = section
         self._key = key
+        self.retry = retry or RetrySettings()
+        self._url = self._url_of(section.base_url)
+        self._connections = Connections(self._headers(key), section.connect_timeout_s)
 
-    @property
-    def _who(self) -> str:
-        """The provider and its address, for the log: without what may be a secret."""
-        parts = urlsplit(self._settings.url)
-        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        return f"provider {self._settings.name} at {without_key(where, self._key)}"
+    def name(self) -> str:
+        """Return the name under which the config knows it."""
+        return self._name
 
-    async def chat(
+    def capabilities(self) -> Capabilities:
+        """Return what it can do."""
+        return Capabilities(streaming=self._section.stream, tools=self._section.tools)
+
+    def sees(self, model: str) -> bool:
+        """Return whether a model sees pictures."""
+        return sees_by_name(self._section.vision, model or self._section.model)
+
+    def without_retries(self) -> Self:
+        """Return one that shares the connections and never tries again; for chains."""
+        other = copy.copy(self)
+        other.retry = RetrySettings(extra_attempts=0)
+        return other
+
+    @abstractmethod
+    def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        """Answer one request; tried again only before the first byte."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._connections.close()
+
+    @abstractmethod
+    def _headers(self, key: str) -> dict[str, str]:
+        """Return the headers of every request; an empty key is none."""
+
+    def _url_of(self, base_url: str) -> str:
+        """Return what paths are appended to."""
+        return base_url.rstrip("/")
+
+    def _refusal(self, _first: bytes) -> ProviderError | None:
+        """Return the error in the first bytes of an answer with status 200, None for none.
+
+        It counts as one before the first byte.
+        """
+        return None
+
+    async def _ask(
         self, path: str, body: Mapping[str, Any], answer: AnswerReader
     ) -> AsyncGenerator[Delta, None]:
         """Send a request, give the deltas of its answer; tried again only before the first byte.
@@ -204,7 +270,7 @@ class HttpServer:
         data = _encoded(body)
         try:
             response, first = await retrying(
-                self._settings.retry, lambda: self._open(path, data), who=self._who
+                self.retry, lambda: self._open(path, data), who=self._who()
             )
             try:
                 async with aclosing(self._read(response, first, answer)) as deltas:
@@ -215,24 +281,16 @@ class HttpServer:
         except ProviderError as error:
             raise self._redacted(error) from error
 
-    async def get(self, path: str) -> bytes:
-        """Return the body of a path.
-
-        Raises:
-            ProviderError: the server cannot be reached or refuses.
-        """
-        return await self._fetched("GET", path, None, self._settings.first_byte_timeout_s)
-
-    async def post(self, path: str, body: Mapping[str, Any]) -> bytes:
+    async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
         """Send a request and return the whole body of its answer; tried once.
 
         Raises:
             ProviderError: the server cannot be reached or refuses.
         """
-        return await self._fetched("POST", path, _encoded(body), self._settings.read_timeout_s)
+        return await self._fetched("POST", path, _encoded(body), self._section.timeout_s)
 
     async def _fetched(self, method: str, path: str, data: bytes | None, limit_s: float) -> bytes:
-        url, session = f"{self._settings.url}{path}", self._connections.session()
+        url, session = f"{self._url}{path}", self._connections.session()
         headers = {"Content-Type": "application/json"} if data is not None else {}
         try:
             with self._converted():
@@ -247,32 +305,40 @@ class HttpServer:
         except ProviderError as error:
             raise self._redacted(error) from error
 
-    async def listed(self, path: str, *, model: str) -> str:
-        """Ask for the list of models and say of one whether it is in it.
+    async def check(self) -> str:
+        """Ask for the list of models.
 
         Raises:
             ProviderError: the server cannot be reached or refuses.
         """
-        url, text = self._settings.url, await self.get(path)
+        url, model, limit_s = self._url, self._section.model, self._section.first_byte_timeout_s
         try:
-            models = msgspec.json.decode(text, type=_ModelList)
+            models = msgspec.json.decode(
+                await self._fetched("GET", self.models_path, None, limit_s), type=_ModelList
+            )
         except (msgspec.DecodeError, RecursionError):
             return f"{url} answered, without a list of models"
         ids = [each.id for each in models.data]
         found = "is one of them" if model in ids else "is none of them"
         return f"{url} answered with {len(ids)} models; {model} {found}"
 
+    def _who(self) -> str:
+        """Return the provider and its address, for the log: without what may be a secret."""
+        parts = urlsplit(self._url)
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return f"provider {self._name} at {without_key(where, self._key)}"
+
     async def _open(self, path: str, data: bytes) -> tuple[aiohttp.ClientResponse, bytes]:
         """Send the request and wait for the first bytes of the answer."""
-        settings = self._settings
-        limit_s = settings.first_byte_timeout_s if settings.streams else settings.read_timeout_s
+        section = self._section
+        limit_s = section.first_byte_timeout_s if section.stream else section.timeout_s
         response: aiohttp.ClientResponse | None = None
         is_open = False
         try:
             with self._converted(first_byte_limit_s=limit_s):
                 async with asyncio.timeout(limit_s):
                     response = await self._connections.session().post(
-                        f"{settings.url}{path}",
+                        f"{self._url}{path}",
                         data=data,
                         headers={"Content-Type": "application/json"},
                         allow_redirects=False,
@@ -281,7 +347,7 @@ class HttpServer:
                     first = await response.content.readany()
             if not first:
                 raise ProviderError(
-                    f"{settings.url} ended the answer without a single byte", kind="network"
+                    f"{self._url} ended the answer without a single byte", kind="network"
                 )
             if (refusal := self._refusal(first)) is not None:
                 raise refusal
@@ -299,10 +365,10 @@ class HttpServer:
     ) -> AsyncGenerator[Delta, None]:
         with self._converted():
             while first.isspace():
-                first = await self._more(response, self._settings.read_timeout_s)
+                first = await self._more(response, self._section.timeout_s)
             # By its look and not by its type: servers mislabel both.
             if first.lstrip().startswith(b"{"):
-                async with asyncio.timeout(self._settings.read_timeout_s):
+                async with asyncio.timeout(self._section.timeout_s):
                     text = await _read_all(response, first)
                 for delta in answer.take(text.decode("utf-8", "replace")):
                     yield delta
@@ -325,7 +391,7 @@ class HttpServer:
                     yield delta
                 if answer.is_done:
                     return
-            limit_s = _TAIL_S if answer.has_reason else self._settings.read_timeout_s
+            limit_s = _TAIL_S if answer.has_reason else self._section.timeout_s
             try:
                 data = await self._more(response, limit_s)
             except TimeoutError:
@@ -343,11 +409,11 @@ class HttpServer:
     @contextmanager
     def _converted(self, *, first_byte_limit_s: float = 0.0) -> Iterator[None]:
         """Turn what aiohttp and the clock raise into ProviderError; the one place for it."""
-        where = self._settings.url
+        where = self._url
         try:
             yield
         except aiohttp.ConnectionTimeoutError as error:
-            limit_s = self._settings.connect_timeout_s
+            limit_s = self._section.connect_timeout_s
             raise ProviderError(
                 f"{where} took no connection within {limit_s:g} s", kind="timeout"
             ) from error
@@ -357,7 +423,7 @@ class HttpServer:
                     f"{where} sent nothing within {first_byte_limit_s:g} s",
                     hint="Raise first_byte_timeout_s of this provider if it is only slow.",
                 ) from error
-            limit_s = self._settings.read_timeout_s
+            limit_s = self._section.timeout_s
             raise ProviderError(
                 f"{where} sent nothing more for {limit_s:g} s", kind="timeout"
             ) from error
@@ -395,7 +461,7 @@ def without_key(text: str, key: str) -> str:
     return text
 
 
-def check_address(name: str, url: str) -> None:
+def _check_address(name: str, url: str) -> None:
     """Make sure that a provider's address holds no password.
 
     Raises:
@@ -408,7 +474,7 @@ def check_address(name: str, url: str) -> None:
         )
 
 
-def check_key(name: str, key: str) -> None:
+def _check_key(name: str, key: str) -> None:
     """Make sure that a key can stand in a header.
 
     Raises:
@@ -419,6 +485,22 @@ def check_key(name: str, key: str) -> None:
             f"the API key of provider {name} holds characters that no HTTP header may hold",
             hint="Look for a line break at its end.",
         )
+
+
+def decoded(decoder: msgspec.json.Decoder[_T], data: str, *, what: str, hint: str) -> _T:
+    """Return an event or a body as the dialect has it.
+
+    Raises:
+        ProviderError: it is not of the dialect, which the message names.
+    """
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise ProviderError(
+            f"the server sent what is no {what} ({error}): {data[:SHOWN_CHARS]}",
+            kind="invalid",
+            hint=hint,
+        ) from error
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
@@ -435,7 +517,7 @@ async def _refuse_status(response: aiohttp.ClientResponse) -> None:
     if response.status == _OK:
         return
     body = await response.content.read(_ERROR_BYTES)
-    text = body.decode("utf-8", "replace")[:_ERROR_CHARS]
+    text = body.decode("utf-8", "replace")[:SHOWN_CHARS]
     raise ProviderError(
         f"HTTP {response.status}: {text}",
         kind="auth" if response.status in _AUTH_STATUSES else "http",

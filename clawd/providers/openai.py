@@ -4,21 +4,19 @@ Requests as the JSON body of /chat/completions, /completions or /embeddings; chu
 completion, to deltas, tolerant of what servers do.
 """
 
-import logging
 import secrets
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
+from typing_extensions import override
 
 from clawd.errors import InvalidRequestError, ProviderError
-from clawd.providers.abilities import Vectors, Vision, sees_by_name
+from clawd.providers.abilities import Vectors
 from clawd.providers.base import (
     CallDelta,
-    Capabilities,
     ChatRequest,
     Delta,
     Failed,
@@ -33,15 +31,13 @@ from clawd.providers.base import (
     without_tool_role,
 )
 from clawd.providers.http import (
-    Connections,
-    HttpServer,
-    HttpSettings,
-    check_address,
-    check_key,
+    SHOWN_CHARS,
+    AnswerReader,
+    HttpProvider,
+    decoded,
     with_counts,
 )
 from clawd.providers.presets import SHARED, with_preset
-from clawd.providers.reliable import RetrySettings
 from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 
 _FIELDS = (
@@ -62,95 +58,32 @@ _FIELDS = (
 )
 _CHOICES = frozenset({"none", "required"})
 DONE = "[DONE]"
-_SHOWN_CHARS = 400
-_log = logging.getLogger(__name__)
 
 
-class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One server. The key is not in here, so that it is in no dump of the settings.
-
-    Attributes:
-        base_url: up to and without `/chat/completions`, usually ending with `/v1`.
-        use_tool_role: False turns tool turns into text of the next user turn.
-        tools: False for a model that can call none: none are offered to it.
-        vision: whether its models see pictures; `auto` is by their names.
-        first_byte_timeout_s: from the request to the first byte of a stream's body.
-        read_timeout_s: between bytes; without streaming also to the first byte.
-    """
-
-    name: str
-    base_url: str
-    model: str
-    stream: bool = True
-    use_tool_role: bool = True
-    tools: bool = True
-    vision: Vision = "auto"
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    context_size: int = 0
-    connect_timeout_s: float = 10.0
-    first_byte_timeout_s: float = 120.0
-    read_timeout_s: float = 1800.0
-    retry: RetrySettings = RetrySettings()
-
-
-class OpenAICompatibleProvider:
+class OpenAICompatibleProvider(HttpProvider):
     """Answers with a server that speaks OpenAI's chat completions."""
 
-    def __init__(self, settings: OpenAISettings, *, api_key: str = "") -> None:
-        check_address(settings.name, settings.base_url)
-        check_key(settings.name, api_key)
-        self._settings = settings
-        self._key = api_key
-        self._url = settings.base_url.rstrip("/")
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._connections = Connections(headers, settings.connect_timeout_s)
-        self._server = self._server_of(self._connections)
+    @override
+    def _headers(self, key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"} if key else {}
 
-    def name(self) -> str:
-        """Return the name under which the config knows it."""
-        return self._settings.name
-
-    def capabilities(self) -> Capabilities:
-        """Return what it can do."""
-        settings = self._settings
-        return Capabilities(
-            streaming=settings.stream, tools=settings.tools, context_size=settings.context_size
-        )
-
-    def sees(self, model: str) -> bool:
-        """Return whether a model sees pictures."""
-        return sees_by_name(self._settings.vision, model or self._settings.model)
-
-    def without_retries(self) -> "OpenAICompatibleProvider":
-        """Return one that shares the connections and never tries again; for chains."""
-        once = msgspec.structs.replace(self._settings, retry=RetrySettings(extra_attempts=0))
-        other = OpenAICompatibleProvider(once, api_key=self._key)
-        other._connections = self._connections
-        other._server = other._server_of(self._connections)
-        return other
-
+    @override
     async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
-        """Answer one request; tried again only before the first byte."""
-        settings = self._settings
-        model = request.model or settings.model
-        answer = OpenAIAnswer(settings.name, model)
+        section = self._section
+        model = request.model or section.model
+        answer = OpenAIAnswer(self._name, model)
         try:
             body = build_body(
-                request if settings.tools else msgspec.structs.replace(request, tools=()),
+                request if section.tools else msgspec.structs.replace(request, tools=()),
                 model=model,
-                stream=settings.stream,
-                use_tool_role=settings.use_tool_role and settings.tools,
-                max_tokens_field=settings.max_tokens_field,
+                stream=section.stream,
+                use_tool_role=section.use_tool_role and section.tools,
             )
-        except InvalidRequestError as error:
-            yield Failed(error=error)
-            return
-        try:
             path = "/chat/completions" if request.prompt is None else "/completions"
-            async with aclosing(self._server.chat(path, body, answer)) as deltas:
+            async with aclosing(self._ask(path, body, answer)) as deltas:
                 async for delta in deltas:
                     yield delta
-        except ProviderError as error:
+        except (ProviderError, InvalidRequestError) as error:
             yield Failed(error=with_counts(error), partial=answer.has_content)
 
     async def embed(self, model: str, inputs: Sequence[RawPrompt]) -> Vectors:
@@ -160,39 +93,14 @@ class OpenAICompatibleProvider:
             ProviderError: the server cannot be reached, refuses, or answers something else.
             ContextFullError: an input is too long.
         """
-        name = model or self._settings.model
+        name = model or self._section.model
         if not inputs:
             return Vectors(vectors=(), tokens=0, model=name)
         try:
-            data = await self._server.post("/embeddings", _embedding_body(name, inputs))
+            data = await self._post("/embeddings", _embedding_body(name, inputs))
         except ProviderError as error:
             raise with_counts(error) from error
         return vectors_of(data, len(inputs), name)
-
-    async def check(self) -> str:
-        """Ask for the list of models.
-
-        Raises:
-            ProviderError: the server cannot be reached or refuses.
-        """
-        return await self._server.listed("/models", model=self._settings.model)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._connections.close()
-
-    def _server_of(self, connections: Connections) -> HttpServer:
-        settings = self._settings
-        http = HttpSettings(
-            name=settings.name,
-            url=self._url,
-            streams=settings.stream,
-            connect_timeout_s=settings.connect_timeout_s,
-            first_byte_timeout_s=settings.first_byte_timeout_s,
-            read_timeout_s=settings.read_timeout_s,
-            retry=settings.retry,
-        )
-        return HttpServer(http, connections, self._key)
 
 
 def build_body(
@@ -201,20 +109,19 @@ def build_body(
     model: str,
     stream: bool,
     use_tool_role: bool = True,
-    max_tokens_field: str = "max_tokens",
 ) -> dict[str, Any]:
     """Return the body; a field that was not asked for is left to the server."""
     streaming: dict[str, Any] = {"stream": stream}
     if stream:
         streaming["stream_options"] = {"include_usage": True}
     if request.prompt is not None:
-        return _raw_body(request, model, max_tokens_field) | streaming
+        return _raw_body(request, model) | streaming
     history = request.messages if use_tool_role else without_tool_role(request.messages)
     messages = _messages(history)
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: dict[str, Any] = {"model": model, "messages": messages} | streaming
-    body |= _sampling(request, max_tokens_field)
+    body |= _sampling(request)
     if request.tools:
         body["tools"] = [_tool(tool) for tool in (*request.tools, *request.found)]
         if request.tool_choice != "auto":
@@ -226,7 +133,7 @@ def build_body(
     return body
 
 
-def _raw_body(request: ChatRequest, model: str, max_tokens_field: str) -> dict[str, Any]:
+def _raw_body(request: ChatRequest, model: str) -> dict[str, Any]:
     """Return the body of /completions, without what is about streams."""
     prompt = request.prompt
     if isinstance(prompt, Infill):
@@ -238,7 +145,7 @@ def _raw_body(request: ChatRequest, model: str, max_tokens_field: str) -> dict[s
         given: dict[str, Any] = {"prompt": prompt.prefix, "suffix": prompt.suffix}
     else:
         given = {"prompt": prompt if isinstance(prompt, str) else list(prompt or ())}
-    body = {"model": model} | given | _sampling(request, max_tokens_field)
+    body = {"model": model} | given | _sampling(request)
     if request.response_format is not None:
         body["response_format"] = request.response_format
     return body
@@ -302,7 +209,7 @@ def _choice(choice: str) -> str | dict[str, Any]:
     return {"type": "function", "function": {"name": choice}}
 
 
-def _sampling(request: ChatRequest, max_tokens_field: str) -> dict[str, Any]:
+def _sampling(request: ChatRequest) -> dict[str, Any]:
     wishes = request.sampling or Sampling()
     preset = with_preset(wishes)
     fields: dict[str, Any] = {name: getattr(preset, name) for name in SHARED}
@@ -311,7 +218,7 @@ def _sampling(request: ChatRequest, max_tokens_field: str) -> dict[str, Any]:
     if request.temperature is not None:
         fields["temperature"] = request.temperature
     if wishes.max_tokens is not None:
-        fields[max_tokens_field] = wishes.max_tokens
+        fields["max_tokens"] = wishes.max_tokens
     if wishes.logit_bias:
         fields["logit_bias"] = {str(token): bias for token, bias in wishes.logit_bias.items()}
     if wishes.stop:
@@ -364,37 +271,25 @@ class _OpenCall:
         self.is_open = False
 
 
-class OpenAIAnswer:
-    """One answer on its way.
-
-    `has_content` says whether text, reasoning or a call came, `has_reason` whether the server said
-    why it ended, `is_done` whether it said that nothing follows.
-    """
+class OpenAIAnswer(AnswerReader):
+    """One answer on its way, which ends with a chunk or with `[DONE]`."""
 
     def __init__(self, provider: str, model: str) -> None:
-        self.has_content = False
-        self.has_reason = False
-        self.is_done = False
-        self.missed_index = False
-        self._provider = provider
-        self._model = model
+        super().__init__(provider, model)
         self._calls: dict[int, _OpenCall] = {}
         self._unindexed = 0
         self._reason = ""
         self._usage = HopUsage()
         self._last = ""
-        self._first_at = 0.0
 
-    def take(self, data: str) -> list[Delta]:
-        """Take the data of one event, or a whole completion.
-
-        Raises:
-            ProviderError: it is not JSON of this kind, or reports an error.
-        """
+    @override
+    def _read(self, data: str) -> list[Delta]:
         if data.strip() == DONE:
             self.is_done = True
             return []
-        chunk = self._decode(data)
+        chunk = decoded(
+            _decoder, data, what="chat completion", hint="Check base_url: it usually ends with /v1."
+        )
         if chunk.error is not None:
             raise _reported(chunk.error)
         self._last = data
@@ -409,44 +304,21 @@ class OpenAIAnswer:
             if choice.finish_reason:
                 self.has_reason = True
                 self._reason = choice.finish_reason
-        if deltas and not self.has_content:
-            self.has_content = True
-            self._first_at = time.monotonic()
         return deltas
 
-    def finish(self) -> list[Delta]:
-        """Take the end of the answer.
-
-        Raises:
-            ProviderError: the server ended it without saying that it is complete.
-        """
-        if not (self.has_reason or self.is_done):
-            raise ProviderError(
-                "the connection ended before the answer was complete", kind="network"
-            )
+    @override
+    def _end(self) -> list[Delta]:
         deltas: list[Delta] = []
         for index, call in self._calls.items():
             deltas += self._open(index, call, is_last=True)
-        elapsed_s = time.monotonic() - self._first_at if self.has_content else 0.0
-        speed = self._usage.completion_tokens / elapsed_s if elapsed_s > 0 else 0.0
         finished = Finished(
             reason=self._stop_reason(),
-            usage=msgspec.structs.replace(self._usage, tokens_per_s=speed),
+            usage=self._timed(self._usage),
             provider=self._provider,
             model=self._model,
             raw=msgspec.json.decode(self._last) if self._last else None,
         )
         return [*deltas, finished]
-
-    def _decode(self, data: str) -> _Chunk:
-        try:
-            return _decoder.decode(data)
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise ProviderError(
-                f"the server sent what is no chat completion ({error}): {data[:_SHOWN_CHARS]}",
-                kind="invalid",
-                hint="Check base_url: it usually ends with /v1.",
-            ) from error
 
     def _take_message(self, message: _Message) -> list[Delta]:
         deltas: list[Delta] = []
@@ -475,9 +347,7 @@ class OpenAIAnswer:
         """Return the call's index; a missing one is 0, or the next for another whole call."""
         if piece.index is not None:
             return piece.index
-        if not self.missed_index:
-            self.missed_index = True
-            _log.info("provider %s sends tool calls without index", self._provider)
+        self._miss_index("tool calls")
         known = self._calls.get(self._unindexed)
         if known is not None and piece.id and known.id and piece.id != known.id:
             self._unindexed = max(self._calls) + 1
@@ -526,7 +396,7 @@ def _reported(error: object) -> ProviderError:
     if isinstance(error, dict):
         message, code = str(error.get("message") or error), error.get("code")
     return ProviderError(
-        f"the server reported: {message[:_SHOWN_CHARS]}",
+        f"the server reported: {message[:SHOWN_CHARS]}",
         kind="http",
         status=code if isinstance(code, int) else 0,
     )

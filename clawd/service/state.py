@@ -54,50 +54,12 @@ def _remote_provider(
         _log.warning("a provider is not available: %s", error.message)
         return UnavailableProvider(name, error)
     if section.kind == "anthropic":
-        return _anthropic(name, section, retry, key)
-    return _openai(name, section, retry, key)
+        from clawd.providers.anthropic import AnthropicProvider
 
+        return AnthropicProvider(name, section, key=key, retry=retry)
+    from clawd.providers.openai import OpenAICompatibleProvider
 
-def _openai(name: str, section: ProviderSection, retry: RetrySettings, key: str) -> Provider:
-    from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
-
-    settings = OpenAISettings(
-        name=name,
-        base_url=section.base_url,
-        model=section.model,
-        stream=section.stream,
-        use_tool_role=section.use_tool_role,
-        tools=section.tools,
-        vision=section.vision,
-        connect_timeout_s=section.connect_timeout_s,
-        first_byte_timeout_s=section.first_byte_timeout_s,
-        read_timeout_s=section.timeout_s,
-        retry=retry,
-    )
-    return OpenAICompatibleProvider(settings, api_key=key)
-
-
-def _anthropic(name: str, section: ProviderSection, retry: RetrySettings, key: str) -> Provider:
-    from clawd.providers.anthropic import AnthropicDialect, AnthropicProvider, AnthropicSettings
-
-    settings = AnthropicSettings(
-        name=name,
-        base_url=section.base_url,
-        model=section.model,
-        dialect=AnthropicDialect(
-            max_tokens=section.max_tokens,
-            stream=section.stream,
-            thinking=section.thinking,
-            use_tool_role=section.use_tool_role,
-        ),
-        tools=section.tools,
-        vision=section.vision,
-        connect_timeout_s=section.connect_timeout_s,
-        first_byte_timeout_s=section.first_byte_timeout_s,
-        read_timeout_s=section.timeout_s,
-        retry=retry,
-    )
-    return AnthropicProvider(settings, api_key=key)
+    return OpenAICompatibleProvider(name, section, key=key, retry=retry)
 
 
 _MOCK_SCRIPT = "CLAWD_MOCK_SCRIPT"

@@ -17,13 +17,14 @@ from mcp.shared.message import SessionMessage
 from typing_extensions import override
 
 from clawd.channels.rpc.connection import Connection, Identity
+from clawd.config.schema import ProviderSection
 from clawd.kernel.concurrency import Allowance, Pace
 from clawd.mcp.connection_end import StderrLog, Trouble
 from clawd.mcp.http import GuardedTransport
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.stdio import FLOOD_BYTES, _Noise, _Reader
-from clawd.providers.http import AnswerReader, Connections, HttpServer, HttpSettings
-from clawd.providers.reliable import RetrySettings
+from clawd.providers.http import AnswerReader
+from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.security.principal import Principal
 from clawd.security.sandbox.long_lived import OpenChild
 from clawd.security.sandbox.plan import ChildCommand
@@ -214,16 +215,8 @@ async def test_s5_a_stream_of_a_provider_holds_up_nobody(monkeypatch: pytest.Mon
             self.count += 1
             return []
 
-    settings = HttpSettings(
-        name="loud",
-        url="http://127.0.0.1:9",
-        streams=True,
-        connect_timeout_s=1.0,
-        first_byte_timeout_s=60.0,
-        read_timeout_s=60.0,
-        retry=RetrySettings(),
-    )
-    server = HttpServer(settings, Connections({}, 1.0), "")
+    section = ProviderSection(kind="openai-compatible", base_url="http://127.0.0.1:9")
+    server = OpenAICompatibleProvider("loud", section)
     response = cast("Any", SimpleNamespace(content=SimpleNamespace(readany=readany)))
     taken = Taken()
     async with beating() as beat:

@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clawd.config.schema import ProviderSection
 from clawd.errors import ConfigError, ProviderError
 from clawd.providers.anthropic import (
     MAX_KEPT_ANSWERS,
     MAX_PAUSES,
     AnthropicAnswer,
-    AnthropicDialect,
     AnthropicProvider,
-    AnthropicSettings,
     KeptAnswers,
 )
 from clawd.providers.base import (
@@ -70,11 +69,15 @@ ACTING = (
 )
 
 
+def section_of(**fields: Any) -> ProviderSection:
+    return ProviderSection(kind="anthropic", model="m", **fields)
+
+
 @asynccontextmanager
 async def provider_for(server: ChatServer, **fields: Any) -> AsyncIterator[AnthropicProvider]:
     async with serving(server) as url:
-        given = AnthropicSettings(name="claude", base_url=url, model="m", retry=FAST)
-        provider = AnthropicProvider(msgspec.structs.replace(given, **fields), api_key=KEY)
+        section = section_of(**{"base_url": url} | fields)
+        provider = AnthropicProvider("claude", section, key=KEY, retry=FAST)
         try:
             yield provider
         finally:
@@ -183,7 +186,7 @@ async def test_a_whole_message_is_read_as_well() -> None:
         reason="tool_use",
     )
     server = ChatServer(Answer(pieces=(body[:9], body[9:])))
-    deltas = await deltas_of(server, dialect=AnthropicDialect(stream=False))
+    deltas = await deltas_of(server, stream=False)
     assert deltas[:2] == [ReasoningDelta(text="hm"), TextDelta(text="Noon.")]
     assert calls_of(deltas) == [("t", "time", '{"zone": "UTC"}')]
     usage = msgspec.structs.replace(end_of(deltas).usage, tokens_per_s=0.0)
@@ -466,10 +469,10 @@ async def test_half_a_key_is_in_no_error_where_the_answer_was_cut(kept: int) -> 
 
 def test_bad_addresses_and_keys_are_refused_without_saying_them() -> None:
     with pytest.raises(ConfigError) as caught:
-        AnthropicProvider(AnthropicSettings(name="x", model="m", base_url="http://me:pw1@x/"))
+        AnthropicProvider("x", section_of(base_url="http://me:pw1@x/"))
     assert "pw1" not in str(caught.value)
     with pytest.raises(ConfigError) as caught:
-        AnthropicProvider(AnthropicSettings(name="x", model="m"), api_key=f"{KEY}\n")
+        AnthropicProvider("x", section_of(), key=f"{KEY}\n")
     assert KEY not in str(caught.value)
 
 
@@ -477,7 +480,7 @@ async def test_silence_and_nobody_there_are_told() -> None:
     error, _ = await error_of(ChatServer(Answer(hang="headers")), first_byte_timeout_s=0.2)
     assert error.kind == "timeout"
     hanging = ChatServer(answered(*HELLO[:3], hang="end"))
-    error, partial = await error_of(hanging, read_timeout_s=1.0)
+    error, partial = await error_of(hanging, timeout_s=1.0)
     assert (error.kind, partial) == ("timeout", True)
     error, _ = await error_of(ChatServer(answered()), base_url="http://127.0.0.1:1")
     assert (error.kind, "127.0.0.1:1" in error.message) == ("network", True)
@@ -508,7 +511,7 @@ def after(deltas: list[Delta], *results: str) -> ChatRequest:
 async def test_thoughts_go_back_signed_with_the_results_of_their_calls() -> None:
     server = ChatServer(answered(*ACTING), answered(*HELLO))
     asking = msgspec.structs.replace(ASK, tools=(TOOL,))
-    async with provider_for(server, dialect=AnthropicDialect(thinking="enabled")) as provider:
+    async with provider_for(server, thinking="enabled") as provider:
         deltas = [delta async for delta in provider.chat(asking)]
         again = after(deltas, "noon", "one")
         await collect(provider.chat(again))
@@ -625,7 +628,6 @@ async def test_check_lists_the_models() -> None:
 @each_row("suffix", ["", "/", "/v1", "/v1/"])
 async def test_the_address_may_end_with_the_version(suffix: str) -> None:
     async with serving(ChatServer(answered(*HELLO))) as url:
-        given = AnthropicSettings(name="c", base_url=url + suffix, model="m", retry=FAST)
-        provider = AnthropicProvider(given)
+        provider = AnthropicProvider("c", section_of(base_url=url + suffix), retry=FAST)
         assert (await collect(provider.chat(ASK))).final_text == "Hello"
         await provider.close()

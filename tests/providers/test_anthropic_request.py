@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clawd.config.schema import ProviderSection
 from clawd.errors import InvalidRequestError
-from clawd.providers.anthropic import AnthropicDialect, Block, build_body
+from clawd.providers.anthropic import Block, build_body
 from clawd.providers.base import ChatRequest, Message, Sampling, ToolCall, ToolSpec
 from tests.support.rows import each_row
 
@@ -21,10 +22,9 @@ TOOLS = (
 )
 
 
-def body_of(request: ChatRequest, **dialect: Any) -> dict[str, Any]:
-    return build_body(
-        request, model="m", dialect=AnthropicDialect(**dialect), kept=lambda _message: None
-    )
+def body_of(request: ChatRequest, **fields: Any) -> dict[str, Any]:
+    section = ProviderSection(kind="anthropic", **fields)
+    return build_body(request, model="m", section=section, kept=lambda _message: None)
 
 
 def user(text: str | None) -> Message:

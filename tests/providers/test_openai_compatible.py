@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from clawd.config.schema import ProviderSection
 from clawd.errors import ConfigError, ProviderError
 from clawd.providers.base import (
     CallDelta,
@@ -24,7 +25,7 @@ from clawd.providers.base import (
     ToolSpec,
     collect,
 )
-from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.reliable import RetrySettings, parse_retry_after
 from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 from tests.support.chat_server import (
@@ -45,14 +46,17 @@ LIMIT_S = 60.0
 ASK = ChatRequest(messages=(Message(role="user", content="Hi"),))
 
 
+def section_of(**fields: Any) -> ProviderSection:
+    return ProviderSection(kind="openai-compatible", model="m", **fields)
+
+
 @asynccontextmanager
 async def provider_for(
     server: ChatServer, **fields: Any
 ) -> AsyncIterator[OpenAICompatibleProvider]:
     async with serving(server) as url:
-        settings = OpenAISettings(name="remote", base_url=url + "/", model="m", retry=FAST)
-        settings = msgspec.structs.replace(settings, **fields)
-        provider = OpenAICompatibleProvider(settings, api_key=KEY)
+        section = section_of(base_url=url + "/", **fields)
+        provider = OpenAICompatibleProvider("remote", section, key=KEY, retry=FAST)
         try:
             yield provider
         finally:
@@ -369,14 +373,14 @@ async def test_a_server_that_sends_nothing_is_given_up_and_not_asked_again() -> 
 
 
 async def test_silence_in_mid_stream_is_a_timeout() -> None:
-    last = await failed(ChatServer(streamed(*HELLO[:2], hang="end")), read_timeout_s=1.0)
+    last = await failed(ChatServer(streamed(*HELLO[:2], hang="end")), timeout_s=1.0)
     assert isinstance(last.error, ProviderError)
     assert (last.error.kind, last.partial) == ("timeout", True)
 
 
 async def test_nobody_listening_is_a_network_error_with_the_address() -> None:
-    settings = OpenAISettings(name="r", base_url="http://127.0.0.1:1/v1", model="m", retry=FAST)
-    provider = OpenAICompatibleProvider(settings)
+    section = section_of(base_url="http://127.0.0.1:1/v1")
+    provider = OpenAICompatibleProvider("r", section, retry=FAST)
     (last,) = [delta async for delta in provider.chat(ASK)]
     await provider.close()
     assert isinstance(last, Failed)
@@ -386,8 +390,7 @@ async def test_nobody_listening_is_a_network_error_with_the_address() -> None:
 
 
 async def test_a_base_url_that_is_none_is_said() -> None:
-    settings = OpenAISettings(name="r", base_url="not a url", model="m", retry=FAST)
-    provider = OpenAICompatibleProvider(settings)
+    provider = OpenAICompatibleProvider("r", section_of(base_url="not a url"), retry=FAST)
     (last,) = [delta async for delta in provider.chat(ASK)]
     await provider.close()
     assert isinstance(last, Failed)
@@ -422,16 +425,14 @@ async def test_the_key_is_not_logged_by_the_retries(caplog: pytest.LogCaptureFix
 
 
 def test_a_password_in_the_url_is_refused_without_saying_it() -> None:
-    settings = OpenAISettings(name="r", base_url="http://me:hunter2@x/v1", model="m")
     with pytest.raises(ConfigError) as caught:
-        OpenAICompatibleProvider(settings)
+        OpenAICompatibleProvider("r", section_of(base_url="http://me:hunter2@x/v1"))
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_key_with_a_line_break_is_refused_without_saying_it() -> None:
-    settings = OpenAISettings(name="r", base_url="http://x/v1", model="m")
     with pytest.raises(ConfigError) as caught:
-        OpenAICompatibleProvider(settings, api_key=KEY + "\n")
+        OpenAICompatibleProvider("r", section_of(base_url="http://x/v1"), key=KEY + "\n")
     assert KEY not in str(caught.value)
 
 
@@ -480,7 +481,7 @@ async def test_the_request_carries_tools_history_and_sampling() -> None:
         response_format={"type": "json_object"},
     )
     server = ChatServer(streamed(*HELLO))
-    await deltas_of(server, request, max_tokens_field="max_completion_tokens")
+    await deltas_of(server, request)
     function = {"name": "f", "arguments": "{}"}
     assert server.requests[0] == {
         "model": "other",
@@ -500,7 +501,7 @@ async def test_the_request_carries_tools_history_and_sampling() -> None:
         "temperature": 0.0,
         "top_k": 3,
         "seed": 0,
-        "max_completion_tokens": 5,
+        "max_tokens": 5,
         "stop": ["X"],
         "tools": [
             {
@@ -578,10 +579,8 @@ async def test_m2_the_log_names_provider_and_address_without_what_may_be_secret(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     retry = RetrySettings(extra_attempts=1, initial_s=0.001, jitter_s=0.0)
-    settings = OpenAISettings(
-        name="far", base_url=f"http://127.0.0.1:1/{KEY}/v1?code=hunter2", model="m", retry=retry
-    )
-    provider = OpenAICompatibleProvider(settings, api_key=KEY)
+    section = section_of(base_url=f"http://127.0.0.1:1/{KEY}/v1?code=hunter2")
+    provider = OpenAICompatibleProvider("far", section, key=KEY, retry=retry)
     with caplog.at_level(logging.WARNING), pytest.raises(ProviderError):
         await collect(provider.chat(ASK))
     await provider.close()

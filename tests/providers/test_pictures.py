@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from clawd.config.schema import ProviderSection
 from clawd.engine.protocol import Sampling
 from clawd.errors import InvalidRequestError
 from clawd.providers import anthropic, openai
@@ -69,7 +70,7 @@ def test_anthropic_takes_pictures_as_blocks(tools: tuple[ToolSpec, ...]) -> None
     body = anthropic.build_body(
         ChatRequest(messages=ASKED, tools=tools),
         model="m",
-        dialect=anthropic.AnthropicDialect(),
+        section=ProviderSection(kind="anthropic"),
         kept=lambda _message: None,
     )
     first, _, last = body["messages"]

@@ -2,10 +2,10 @@
 
 import pytest
 
+from clawd.config.schema import ProviderSection
 from clawd.engine.protocol import Sampling
 from clawd.engine.worker.sampling import plan_stages
 from clawd.errors import InvalidRequestError
-from clawd.providers.anthropic import AnthropicDialect
 from clawd.providers.anthropic import build_body as anthropic_body
 from clawd.providers.base import ChatRequest, Message
 from clawd.providers.local_request import LocalOptions, generate_for, resolve_sampling
@@ -85,7 +85,10 @@ def test_m1_wishes_of_a_request_reach_every_kind_of_backend() -> None:
     assert (local.max_tokens, local.stop) == (9, ("END",))
     openai = build_body(request, model="m", stream=True)
     theirs = anthropic_body(
-        request, model="m", dialect=AnthropicDialect(thinking="disabled"), kept=lambda _: None
+        request,
+        model="m",
+        section=ProviderSection(kind="anthropic", thinking="disabled"),
+        kept=lambda _: None,
     )
     assert [openai[name] for name in ("temperature", "top_p", "top_k")] == [0.2, 0.5, 7]
     assert (theirs["temperature"], theirs["top_k"]) == (0.2, 7)  # it takes no top_p beside

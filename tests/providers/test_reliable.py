@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from clawd.config.schema import ProviderSection
 from clawd.errors import ClawError, ConfigError, EngineError, ProviderError
 from clawd.providers.base import (
     Capabilities,
@@ -19,7 +20,7 @@ from clawd.providers.base import (
     Message,
     collect,
 )
-from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.reliable import ReliableProvider, RetrySettings
 from clawd.providers.scripted import ScriptedProvider, parse_script
 from clawd.wire.events import ModelLoading, PromptProgress, TextDelta
@@ -217,7 +218,9 @@ async def test_inside_a_chain_nothing_is_tried_again() -> None:
     broken, good = ChatServer(Answer(cut=True)), ChatServer(streamed(*HELLO))
     async with serving(broken) as broken_url, serving(good) as good_url:
         members = [
-            OpenAICompatibleProvider(OpenAISettings(name=name, base_url=url, model="m"))
+            OpenAICompatibleProvider(
+                name, ProviderSection(kind="openai-compatible", base_url=url, model="m")
+            )
             for name, url in (("a", broken_url), ("b", good_url))
         ]
         chain = ReliableProvider("chain", members)

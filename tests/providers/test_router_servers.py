@@ -9,9 +9,10 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
+from clawd.config.schema import ProviderSection
 from clawd.errors import ProviderError
 from clawd.providers.base import ChatRequest, Failed, Message, collect
-from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.router import RoutedProvider, RouterProvider, RouterSettings
 from clawd.wire.events import TextDelta
 
@@ -101,7 +102,10 @@ async def fleet() -> AsyncIterator[Fleet]:
 async def providers(fleet: Fleet) -> AsyncIterator[list[OpenAICompatibleProvider]]:
     made = [
         OpenAICompatibleProvider(
-            OpenAISettings(name=name, base_url=f"http://127.0.0.1:{server.port}/v1", model="m")
+            name,
+            ProviderSection(
+                kind="openai-compatible", base_url=f"http://127.0.0.1:{server.port}/v1", model="m"
+            ),
         )
         for name, server in fleet.servers.items()
     ]

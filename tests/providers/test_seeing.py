@@ -1,9 +1,10 @@
 """Which models see pictures: by the operator's word, by their names, behind others if all do."""
 
 from clawd.channels.http.catalogue import capabilities_of
+from clawd.config.schema import ProviderSection
 from clawd.providers.abilities import sees, sees_by_name
 from clawd.providers.base import ChatRequest, Message, collect
-from clawd.providers.openai import OpenAICompatibleProvider, OpenAISettings
+from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import RoutedProvider, RouterProvider
 from clawd.providers.scripted import ScriptedProvider, parse_script
@@ -32,8 +33,9 @@ def test_the_operator_knows_better() -> None:
 
 
 def test_a_provider_is_asked_about_the_model_that_would_answer() -> None:
-    settings = OpenAISettings(name="cloud", base_url="http://127.0.0.1:1/v1", model="gpt-4o")
-    provider = OpenAICompatibleProvider(settings)
+    url = "http://127.0.0.1:1/v1"
+    section = ProviderSection(kind="openai-compatible", base_url=url, model="gpt-4o")
+    provider = OpenAICompatibleProvider("cloud", section)
     assert sees(provider, "")
     assert not sees(provider, "gpt-4")
 

@@ -249,7 +249,7 @@ async def test_m2_retries_and_the_limit_of_a_silent_stream_are_keys(tmp_path: Pa
     made = State(load(environ=environ), engine, environ)
     far = made.providers["far"]
     assert isinstance(far, OpenAICompatibleProvider)
-    assert (far._settings.read_timeout_s, far._settings.retry.extra_attempts) == (9.5, 0)
+    assert (far._section.timeout_s, far.retry.extra_attempts) == (9.5, 0)
     await made.close()
     await engine.close()
 
