@@ -10,8 +10,10 @@ from typing_extensions import override
 
 from clawctl.client import Client
 from clawctl.daemon_finder import reach, require_overrides
+from clawd.wire.method import Method
 
 C = TypeVar("C", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
 class Exit(IntEnum):
@@ -76,6 +78,15 @@ class App:
             client.close()
             raise
         return client
+
+    def call(self, method: Method[R]) -> R:
+        """Connect to the daemon as `client` does, and return what one method answers.
+
+        Raises:
+            ClawError: no daemon can be reached, or it refuses.
+        """
+        with self.client() as client:
+            return client.call(method)
 
     def running_client(self, limit_s: float | None = None) -> Client:
         """Connect to a daemon that runs already, and greets within a limit.

@@ -14,7 +14,7 @@ import msgspec
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import is_nobody
 from clawctl.config_text import quoted, with_toml, without
-from clawctl.render import Palette, emit_json, note, say
+from clawctl.render import Palette, emit, note
 from clawd.errors import ClawError, ConfigError, ForbiddenError, NotFoundError
 from clawd.paths import layout
 from clawd.wire.daemon import Reload
@@ -176,10 +176,7 @@ def put(app: App, path: Path, before: bytes, after: bytes, *, wanted: bool) -> E
 
 
 def _tell(done: Edited, *, as_json: bool) -> int:
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message)
+    emit(done, done.message, as_json=as_json)
     return Exit.DONE
 
 

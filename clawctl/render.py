@@ -74,6 +74,14 @@ def emit_json(value: object) -> None:
     print(ascii_json(data.decode()), file=plain(sys.stdout))
 
 
+def emit(value: object, text: str, *, as_json: bool) -> None:
+    """Print a JSON document, or the sentence that says the same, made safe."""
+    if as_json:
+        emit_json(value)
+    else:
+        say(text)
+
+
 def show_error(error: ClawError, *, as_json: bool = False) -> None:
     """Print message and hint to stderr; with `as_json` a JSON document to stdout as well."""
     palette = Palette.of(sys.stderr)

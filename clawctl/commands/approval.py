@@ -10,7 +10,7 @@ from clawctl.app import App, json_option, pass_app
 from clawctl.approve import Terminal, argument_lines, show_changes, show_lookalikes
 from clawctl.argument_editor import edited_arguments
 from clawctl.client import Client
-from clawctl.render import Palette, emit_json, say, show_table
+from clawctl.render import Palette, emit, emit_json, show_table
 from clawctl.views import check_arguments
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.wire.codec import to_builtins
@@ -35,8 +35,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
     What timed out and can still be answered is among it.
     """
-    with app.client() as client:
-        pending = client.call(ListApprovals()).items
+    pending = app.call(ListApprovals()).items
     if as_json:
         emit_json(pending)
         return
@@ -107,8 +106,7 @@ def rules(app: App, rule_id: str | None, *, as_json: bool) -> None:
     if rule_id is not None:
         _revoke(app, rule_id, as_json=as_json)
         return
-    with app.client() as client:
-        found = client.call(ListRules()).items
+    found = app.call(ListRules()).items
     if as_json:
         emit_json(found)
         return
@@ -138,12 +136,8 @@ def revoke(app: App, rule_id: str, *, as_json: bool) -> None:
 
 
 def _revoke(app: App, rule_id: str, *, as_json: bool) -> None:
-    with app.client() as client:
-        done = client.call(RevokeRule(rule_id=rule_id))
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message or f"rule {rule_id} removed")
+    done = app.call(RevokeRule(rule_id=rule_id))
+    emit(done, done.message or f"rule {rule_id} removed", as_json=as_json)
 
 
 def _answer(
@@ -166,10 +160,11 @@ def _answer(
             approval_id=line.id, digest=line.digest, answer=word, days=days, arguments=arguments
         )
         done = client.call(answer)
-    if as_json:
-        emit_json({"approval": to_builtins(line), "answer": word, "message": done.message})
-    else:
-        say(done.message or ("denied" if word == "deny" else f"approved ({word})"))
+    emit(
+        {"approval": to_builtins(line), "answer": word, "message": done.message},
+        done.message or ("denied" if word == "deny" else f"approved ({word})"),
+        as_json=as_json,
+    )
 
 
 def _edited(line: ApprovalLine) -> str:

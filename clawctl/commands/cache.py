@@ -25,8 +25,7 @@ def command() -> None:
 @pass_app
 def list_(app: App, *, as_json: bool) -> None:
     """List what commands keep between them, the most recently used project first."""
-    with app.client() as client:
-        found = client.call(ListCaches())
+    found = app.call(ListCaches())
     if as_json:
         emit_json(found)
         return
@@ -51,8 +50,7 @@ def clear(app: App, directory: str | None, *, project: bool, as_json: bool) -> N
         raise click.UsageError("--project and -C exclude each other")
     folder = workspace_of(directory, here=False) if directory else ""
     folder = str(Path.cwd()) if project else folder
-    with app.client() as client:
-        done = client.call(ClearCaches(workspace=folder))
+    done = app.call(ClearCaches(workspace=folder))
     if as_json:
         emit_json(done)
         return

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.render import emit_json, say
+from clawctl.render import emit, emit_json
 from clawd.errors import ForbiddenError
 from clawd.paths import user_home
 from clawd.wire.safe_text import visible_line
@@ -107,10 +107,11 @@ def command(
         raise click.UsageError(visible_line(f"unexpected after {shell}: {' '.join(words)}", 80))
     if install:
         path, then = _install(shell)
-        if as_json:
-            emit_json({"shell": shell, "path": str(path), "then": then})
-        else:
-            say(f"wrote {path}\n{then}")
+        emit(
+            {"shell": shell, "path": str(path), "then": then},
+            f"wrote {path}\n{then}",
+            as_json=as_json,
+        )
     elif as_json:
         emit_json({"shell": shell, "script": SCRIPTS[shell]})
     else:

@@ -13,7 +13,7 @@ from clawctl.client import Client
 from clawctl.commands.memory import list_, show
 from clawctl.exporting import Format, pieces_of, show_pieces, write_pieces
 from clawctl.progress import ProgressLine, call
-from clawctl.render import emit_json, note, say
+from clawctl.render import emit, emit_json, note, say
 from clawctl.single_call import Rewound, exit_code, run_tool, show_outcome
 from clawctl.views import show_compression
 from clawd.errors import InvalidRequestError
@@ -49,12 +49,8 @@ command.add_command(show)
 @pass_app
 def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool) -> None:
     """Give a conversation another title."""
-    with app.client() as client:
-        line = client.call(RenameConversation(conversation_id=conversation, title=" ".join(title)))
-    if as_json:
-        emit_json(line)
-    else:
-        say(f"{line.id} is now called: {line.title}")
+    line = app.call(RenameConversation(conversation_id=conversation, title=" ".join(title)))
+    emit(line, f"{line.id} is now called: {line.title}", as_json=as_json)
 
 
 @command.command()
@@ -74,10 +70,11 @@ def fork(app: App, conversation: str, message_id: int | None, *, as_json: bool) 
     with app.client() as client:
         request = ForkConversation(conversation_id=conversation, message_id=message_id or 0)
         line = client.call(request)
-    if as_json:
-        emit_json(line)
-    else:
-        say(f"{line.id} has {line.messages} messages of {line.forked_from}: {line.title}")
+    emit(
+        line,
+        f"{line.id} has {line.messages} messages of {line.forked_from}: {line.title}",
+        as_json=as_json,
+    )
 
 
 @command.command()
@@ -215,9 +212,5 @@ def delete(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError(f"this deletes conversation {conversation}: say so with --yes")
         click.confirm(terminal_safe(f"Delete conversation {conversation}?"), abort=True, err=True)
-    with app.client() as client:
-        done = client.call(DeleteConversation(conversation_id=conversation))
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message or "done")
+    done = app.call(DeleteConversation(conversation_id=conversation))
+    emit(done, done.message or "done", as_json=as_json)

@@ -11,7 +11,7 @@ import msgspec
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.client import Client, is_nobody
-from clawctl.render import emit_json, note, say
+from clawctl.render import emit, note
 from clawctl.views import estop_line
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.paths import Layout, expanded, layout
@@ -54,10 +54,7 @@ def command(app: App, action: str | None, reason: str, *, as_json: bool) -> None
         report = _status(app)
     else:
         report = _set(app, reason)
-    if as_json:
-        emit_json(report)
-    else:
-        say(estop_line(report))
+    emit(report, estop_line(report), as_json=as_json)
 
 
 def _set(app: App, reason: str) -> EstopReport:

@@ -8,7 +8,7 @@ import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.client import Client
-from clawctl.render import emit_json, say
+from clawctl.render import emit, emit_json
 from clawctl.views import show_session_files
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.conversations import (
@@ -47,8 +47,7 @@ def command() -> None:
 @pass_app
 def list_(app: App, conversation: str, *, as_json: bool) -> None:
     """List the files, the last changed first."""
-    with app.client() as client:
-        found = client.call(ListSessionFiles(conversation_id=conversation))
+    found = app.call(ListSessionFiles(conversation_id=conversation))
     if as_json:
         emit_json(found.items)
     else:
@@ -90,10 +89,11 @@ def save(app: App, name: str, path: Path, conversation: str, *, as_json: bool) -
             f"{path} cannot be written: {error.strerror or error}",
             hint="Name a new file, as in: clawctl files save NAME PATH --conversation ID",
         ) from error
-    if as_json:
-        emit_json({"file": file, "path": str(path.absolute())})
-    else:
-        say(f"saved {path} ({len(data)} B)")
+    emit(
+        {"file": file, "path": str(path.absolute())},
+        f"saved {path} ({len(data)} B)",
+        as_json=as_json,
+    )
 
 
 @command.command()
@@ -113,12 +113,8 @@ def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: b
         name=called,
         content=_read(None if is_stdin else path),
     )
-    with app.client() as client:
-        file = client.call(request)
-    if as_json:
-        emit_json(file)
-    else:
-        say(f"added {file.name} ({file.mime}, {file.size} B)")
+    file = app.call(request)
+    emit(file, f"added {file.name} ({file.mime}, {file.size} B)", as_json=as_json)
 
 
 @command.command()
@@ -128,12 +124,8 @@ def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: b
 @pass_app
 def delete(app: App, name: str, conversation: str, *, as_json: bool) -> None:
     """Delete a file; what refers to it in the conversation stays as it is."""
-    with app.client() as client:
-        done = client.call(DeleteSessionFile(conversation_id=conversation, name=name))
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message)
+    done = app.call(DeleteSessionFile(conversation_id=conversation, name=name))
+    emit(done, done.message, as_json=as_json)
 
 
 def _content(client: Client, conversation: str, name: str) -> tuple[SessionFileLine, bytes]:

@@ -30,8 +30,7 @@ def command() -> None:
 @pass_app
 def list_(app: App, conversation: str, *, as_json: bool) -> None:
     """List jobs, those that run first."""
-    with app.client() as client:
-        found = client.call(ListJobs(conversation_id=conversation)).items
+    found = app.call(ListJobs(conversation_id=conversation)).items
     if as_json:
         emit_json(found)
         return
@@ -57,8 +56,7 @@ def list_(app: App, conversation: str, *, as_json: bool) -> None:
 @pass_app
 def show(app: App, job: str, *, as_json: bool) -> None:
     """Show a job and the end of what it printed."""
-    with app.client() as client:
-        found = client.call(ShowJob(job_id=job, max_bytes=TAIL_BYTES))
+    found = app.call(ShowJob(job_id=job, max_bytes=TAIL_BYTES))
     if as_json:
         emit_json(found)
         return
@@ -74,8 +72,7 @@ def show(app: App, job: str, *, as_json: bool) -> None:
 @pass_app
 def output(app: App, job: str, *, as_json: bool) -> None:
     """Print what a job printed so far."""
-    with app.client() as client:
-        found = client.call(ShowJob(job_id=job, max_bytes=WHOLE_BYTES))
+    found = app.call(ShowJob(job_id=job, max_bytes=WHOLE_BYTES))
     if as_json:
         emit_json(found)
         return
@@ -90,8 +87,7 @@ def output(app: App, job: str, *, as_json: bool) -> None:
 @pass_app
 def stop(app: App, job: str, *, as_json: bool) -> None:
     """End a job that runs; when this returns nothing of it is alive."""
-    with app.client() as client:
-        line = client.call(StopJob(job_id=job))
+    line = app.call(StopJob(job_id=job))
     if as_json:
         emit_json(line)
         return

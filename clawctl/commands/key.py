@@ -3,7 +3,7 @@
 import click
 
 from clawctl.app import App, json_option, pass_app
-from clawctl.render import emit_json, say, show_table
+from clawctl.render import emit, emit_json, show_table
 from clawd.wire.daemon import CreateKey, ListKeys, RevokeKey, Status
 from clawd.wire.safe_text import visible_line
 
@@ -59,8 +59,7 @@ def create(app: App, name: str, scopes: str, days: int | None, *, as_json: bool)
 @pass_app
 def list_(app: App, *, as_json: bool) -> None:
     """List keys: what they are for, not the keys themselves."""
-    with app.client() as client:
-        found = client.call(ListKeys()).items
+    found = app.call(ListKeys()).items
     if as_json:
         emit_json(found)
         return
@@ -88,9 +87,5 @@ def list_(app: App, *, as_json: bool) -> None:
 @pass_app
 def revoke(app: App, key: str, *, as_json: bool) -> None:
     """Take a key out of force, by its id or its name."""
-    with app.client() as client:
-        done = client.call(RevokeKey(key=key))
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message)
+    done = app.call(RevokeKey(key=key))
+    emit(done, done.message, as_json=as_json)

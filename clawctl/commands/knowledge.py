@@ -8,7 +8,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.approve import Terminal
-from clawctl.render import Palette, emit_json, note, say, show_table
+from clawctl.render import Palette, emit, emit_json, note, show_table
 from clawctl.request_follower import follow
 from clawctl.single_call import exit_code, show_outcome
 from clawctl.turn import TurnView, ViewOptions
@@ -155,10 +155,7 @@ def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     before = entry.text if entry is not None else ""
     after = click.edit(before, extension=".md")
     if after is None or after.strip() == before.strip():
-        if as_json:
-            emit_json(found)
-        else:
-            say("Nothing was changed.")
+        emit(found, "Nothing was changed.", as_json=as_json)
         return Exit.DONE
     name = entry.name if entry is not None else wanted
     return _show(_asked(app, SaveKnowledge(keywords=name, content=after)), as_json=as_json)
@@ -174,8 +171,7 @@ def _is_meant(entry: KnowledgeEntry, wanted: str) -> bool:
 
 def _called(app: App, request: Method[KnowledgeOutcome]) -> KnowledgeOutcome:
     """Make a call that asks nothing."""
-    with app.client() as client:
-        return client.call(request)
+    return app.call(request)
 
 
 def _asked(app: App, request: Method[KnowledgeOutcome]) -> KnowledgeOutcome:

@@ -102,8 +102,7 @@ def serve(app: App) -> int:
 @pass_app
 def list_(app: App, *, as_json: bool) -> None:
     """List the MCP servers: whether they can be called, and what they cost in tokens."""
-    with app.client() as client:
-        found = client.call(ListMcpServers())
+    found = app.call(ListMcpServers())
     if as_json:
         emit_json(found)
         return
@@ -129,8 +128,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @pass_app
 def tools(app: App, alias: str, *, as_json: bool) -> None:
     """List the tools of all MCP servers, or of server ALIAS, and those that cannot be used."""
-    with app.client() as client:
-        found = client.call(ListMcpTools(alias=alias))
+    found = app.call(ListMcpTools(alias=alias))
     if as_json:
         emit_json(found)
         return
@@ -186,8 +184,7 @@ def tool(
     as_json = output == "json"
     app.wants_json = as_json
     given = _arguments(arguments)
-    with app.client() as client:
-        found = client.call(ShowMcpTool(alias=alias, tool=name))
+    found = app.call(ShowMcpTool(alias=alias, tool=name))
     if given is None:
         if as_json:
             emit_json(found)
@@ -326,8 +323,7 @@ def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as
 @pass_app
 def diff(app: App, alias: str, *, as_json: bool) -> None:
     """Show what server ALIAS changed or added since it was first seen, and the hash to accept."""
-    with app.client() as client:
-        found = client.call(DiffMcp(alias=alias))
+    found = app.call(DiffMcp(alias=alias))
     if as_json:
         emit_json(found)
         return

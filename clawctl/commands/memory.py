@@ -8,7 +8,7 @@ import click
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.exporting import Format, pieces_of_all, show_pieces, write_pieces
 from clawctl.progress import ProgressLine, call
-from clawctl.render import Palette, emit_json, note, say
+from clawctl.render import Palette, emit, emit_json, note, say
 from clawctl.views import show_conversations, show_hits
 from clawd.wire.codec import to_builtins
 from clawd.wire.conversations import (
@@ -60,8 +60,7 @@ def list_(app: App, limit: int, *, as_json: bool) -> None:
 @pass_app
 def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     """Search the stored messages."""
-    with app.client() as client:
-        hits = client.call(SearchMemory(query=" ".join(words), limit=limit))
+    hits = app.call(SearchMemory(query=" ".join(words), limit=limit))
     if as_json:
         emit_json(hits.items)
     else:
@@ -108,12 +107,8 @@ def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError(f"this deletes {what}: say so with --yes")
         click.confirm(f"Delete {what}?", abort=True, err=True)
-    with app.client() as client:
-        done = client.call(ClearMemory(conversation_id=conversation))
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message or "done")
+    done = app.call(ClearMemory(conversation_id=conversation))
+    emit(done, done.message or "done", as_json=as_json)
 
 
 @command.command()
@@ -159,10 +154,7 @@ def backup(app: App, file: Path, *, as_json: bool) -> None:
         bar = ProgressLine(f"copying memory to {file.name}", quiet=app.is_quiet)
         request = BackUpMemory(path=str(file.absolute()))
         done = call(client, request, bar, limit_s=BACKUP_LIMIT_S)
-    if as_json:
-        emit_json(done)
-    else:
-        say(f"wrote {done.message}")
+    emit(done, f"wrote {done.message}", as_json=as_json)
 
 
 @command.command()

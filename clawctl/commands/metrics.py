@@ -12,8 +12,7 @@ from clawd.wire.daemon import MetricFamily, MetricSpread, ShowMetrics
 @pass_app
 def command(app: App, *, as_json: bool) -> None:
     """Show what the daemon counts and measures since it began."""
-    with app.client() as client:
-        report = client.call(ShowMetrics())
+    report = app.call(ShowMetrics())
     if as_json:
         emit_json(report)
         return

@@ -24,7 +24,7 @@ from clawctl.modelfile import (
     remove_model,
 )
 from clawctl.progress import ProgressLine, call
-from clawctl.render import emit_json, note, say, show_fields, show_table, size
+from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
 from clawctl.views import warm_told
 from clawd.errors import ClawError, ConfigError, ProtocolError
 from clawd.paths import expanded, layout
@@ -66,8 +66,7 @@ def list_(app: App, *, available: bool, as_json: bool) -> None:
     if available:
         _list_catalogue(as_json=as_json)
         return
-    with app.client() as client:
-        models = client.call(ListModels())
+    models = app.call(ListModels())
     if as_json:
         emit_json(models)
         return
@@ -335,10 +334,7 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
     if problems := trial(path, after):
         raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
     done = put(app, path, before, after, wanted=file is None)
-    if as_json:
-        emit_json(done)
-    else:
-        say(f"{done.message} Answers come from {stem}.")
+    emit(done, f"{done.message} Answers come from {stem}.", as_json=as_json)
 
 
 @command.command()
@@ -362,10 +358,8 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
         if not is_nobody(error) and error.code not in {"not_found", "forbidden"}:
             raise
     gone = remove_model(folder, name)
-    if as_json:
-        emit_json({"ok": True, "message": f"removed {', '.join(path.name for path in gone)}"})
-    else:
-        say(f"removed {', '.join(path.name for path in gone)}")
+    message = f"removed {', '.join(path.name for path in gone)}"
+    emit({"ok": True, "message": message}, message, as_json=as_json)
     if answers:
         note(f"Answers were to come from it, and now none does. {CHOOSE}")
 
@@ -392,10 +386,7 @@ def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> Non
         message = f"{name} is pinned as it is now: {digests[0]}"
     source = next((pin.source for pin in before if pin), "")
     pin_parts(files[0], digests, source)
-    if as_json:
-        emit_json({"ok": True, "message": message})
-    else:
-        say(message)
+    emit({"ok": True, "message": message}, message, as_json=as_json)
 
 
 @command.command()
@@ -422,12 +413,8 @@ def load(app: App, name: str, *, as_json: bool) -> None:
 @pass_app
 def unload(app: App, name: str, *, as_json: bool) -> None:
     """Unload a model and free its memory; what it is answering is cancelled."""
-    with app.client() as client:
-        done = client.call(UnloadModel(name=name))
-    if as_json:
-        emit_json({"ok": True, "message": done.message})
-    else:
-        say(done.message)
+    done = app.call(UnloadModel(name=name))
+    emit({"ok": True, "message": done.message}, done.message, as_json=as_json)
 
 
 @command.command()
@@ -435,8 +422,7 @@ def unload(app: App, name: str, *, as_json: bool) -> None:
 @pass_app
 def ps(app: App, *, as_json: bool) -> None:
     """List the models that are loaded, the one used last first."""
-    with app.client() as client:
-        models = client.call(ListLoadedModels())
+    models = app.call(ListLoadedModels())
     if as_json:
         emit_json(models.items)
         return

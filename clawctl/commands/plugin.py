@@ -8,7 +8,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
-from clawctl.render import emit_json, note, say, show_fields, show_table, size
+from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
 from clawd.wire.safe_text import visible_line
 from clawd.wire.tools import (
     ApprovePlugin,
@@ -36,8 +36,7 @@ def command() -> None:
 @pass_app
 def list_(app: App, *, as_json: bool) -> None:
     """List the installed plugins and whether they run."""
-    with app.client() as client:
-        items = client.call(ListPlugins()).items
+    items = app.call(ListPlugins()).items
     if as_json:
         emit_json(items)
         return
@@ -100,12 +99,8 @@ def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
     """Remove a plugin and its approval."""
     if not yes and not _asked(visible_line(f"Remove the plugin {name}?"), as_json=as_json):
         return Exit.FAILED
-    with app.client() as client:
-        done = client.call(RemovePlugin(name=name))
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message)
+    done = app.call(RemovePlugin(name=name))
+    emit(done, done.message, as_json=as_json)
     return Exit.DONE
 
 
@@ -114,12 +109,8 @@ def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
 @pass_app
 def reload_(app: App, *, as_json: bool) -> None:
     """Read plugins and external tools again."""
-    with app.client() as client:
-        done = client.call(ReloadPlugins())
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message)
+    done = app.call(ReloadPlugins())
+    emit(done, done.message, as_json=as_json)
 
 
 def _is_agreed(

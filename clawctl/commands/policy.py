@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import click
 
 from clawctl.app import App, Exit, json_option, pass_app
-from clawctl.render import emit_json, say, show_table
+from clawctl.render import emit, emit_json, say, show_table
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
 from clawd.wire.hosts import HOST_TOOL, host_grant
@@ -260,12 +260,8 @@ def _scoped_folder(scope: dict[str, Any]) -> str:
 
 
 def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
-    with app.client() as client:
-        done = client.call(request)
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message)
+    done = app.call(request)
+    emit(done, done.message, as_json=as_json)
 
 
 @command.command()
@@ -291,8 +287,7 @@ def explain(
         workspace=_absolute(how["directory"]),
         autonomy=how["autonomy"],
     )
-    with app.client() as client:
-        found = client.call(request)
+    found = app.call(request)
     if as_json:
         emit_json(found)
     else:
@@ -305,8 +300,7 @@ def explain(
 @pass_app
 def show(app: App, directory: str, *, as_json: bool) -> None:
     """Show the boundary: the workspace, forbidden paths and commands, allowed hosts."""
-    with app.client() as client:
-        found = client.call(ShowPolicy(workspace=_absolute(directory)))
+    found = app.call(ShowPolicy(workspace=_absolute(directory)))
     if as_json:
         emit_json(found)
     else:
@@ -327,8 +321,7 @@ def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
     """
     table = "" if file is None else _text_of(file)
     request = CheckPolicy(table=table, configured=file is None, workspace=_absolute(directory))
-    with app.client() as client:
-        cases = client.call(request).items
+    cases = app.call(request).items
     wrong = [case for case in cases if case.problem]
     if as_json:
         emit_json(cases)
@@ -376,8 +369,7 @@ def replay(
         since=_since(since, time.time()),
         limit=limit,
     )
-    with app.client() as client:
-        found = client.call(request)
+    found = app.call(request)
     if as_json:
         emit_json(found)
     else:

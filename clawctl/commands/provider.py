@@ -4,7 +4,7 @@ import click
 
 from clawctl.app import App, json_option, pass_app
 from clawctl.progress import ProgressLine, call
-from clawctl.render import emit_json, say, show_table
+from clawctl.render import emit, emit_json, show_table
 from clawd.wire.models import CheckProvider, ListProviders
 
 CHECK_LIMIT_S = 600.0
@@ -20,8 +20,7 @@ def command() -> None:
 @pass_app
 def list_(app: App, *, as_json: bool) -> None:
     """List the configured providers."""
-    with app.client() as client:
-        providers = client.call(ListProviders())
+    providers = app.call(ListProviders())
     if as_json:
         emit_json(providers.items)
         return
@@ -40,7 +39,8 @@ def test(app: App, name: str, *, as_json: bool) -> None:
     with app.client() as client:
         bar = ProgressLine(f"asking {name or 'the default provider'}", quiet=app.is_quiet)
         done = call(client, CheckProvider(name=name), bar, limit_s=CHECK_LIMIT_S)
-    if as_json:
-        emit_json({"ok": True, "provider": name or None, "message": done.message})
-    else:
-        say(done.message)
+    emit(
+        {"ok": True, "provider": name or None, "message": done.message},
+        done.message,
+        as_json=as_json,
+    )

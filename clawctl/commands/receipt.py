@@ -17,7 +17,7 @@ from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.client import Client
 from clawctl.progress import ProgressLine, call, progress_of_command
 from clawctl.receipt_anchor import remembered_head
-from clawctl.render import Palette, emit_json, note, say, show_fields, size
+from clawctl.render import Palette, emit, emit_json, note, say, show_fields, size
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
 from clawd.paths import layout
@@ -150,8 +150,7 @@ def list_(
 @pass_app
 def show(app: App, receipt: str, *, as_json: bool) -> None:
     """Show one receipt: by id, a unique end of it, or its number."""
-    with app.client() as client:
-        detail = client.call(ShowReceipt(receipt_id=receipt))
+    detail = app.call(ShowReceipt(receipt_id=receipt))
     if as_json:
         emit_json(detail)
     else:
@@ -489,12 +488,8 @@ def accept(app: App, *, yes: bool, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError("this forgets the old log's last receipt: say so with --yes")
         click.confirm("Forget the old log's last receipt?", abort=True, err=True)
-    with app.client() as client:
-        done = client.call(AcceptReceipts())
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message)
+    done = app.call(AcceptReceipts())
+    emit(done, done.message, as_json=as_json)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app
 from clawctl.daemon_stop import HAND_OVER_S, How, Running, end, environment_of, running
-from clawctl.render import emit_json, note, say
+from clawctl.render import emit, note
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import layout
 
@@ -131,8 +131,5 @@ def _systemctl(daemon: Running, verb: Literal["stop", "restart"]) -> None:
 
 
 def _tell(report: StopReport, told: str, *, as_json: bool) -> int:
-    if as_json:
-        emit_json(report)
-    else:
-        say(told)
+    emit(report, told, as_json=as_json)
     return Exit.DONE

@@ -9,7 +9,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_option, pass_app, schema_option
 from clawctl.prompt_view import workspace_of
-from clawctl.render import emit_json, note, say, show_table
+from clawctl.render import emit, emit_json, note, say, show_table
 from clawctl.single_call import run_and_show
 from clawd.errors import NotFoundError
 from clawd.wire.daemon import Reload
@@ -35,8 +35,7 @@ def command() -> None:
 @pass_app
 def list_(app: App, *, as_json: bool) -> None:
     """List the tools."""
-    with app.client() as client:
-        tools = client.call(ListTools())
+    tools = app.call(ListTools())
     if as_json:
         emit_json(tools.items)
         return
@@ -55,8 +54,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @pass_app
 def show(app: App, name: str, *, as_json: bool) -> None:
     """Show one tool: what it does, its arguments, its other names and an example."""
-    with app.client() as client:
-        tools = client.call(ListTools())
+    tools = app.call(ListTools())
     found = next((tool for tool in tools.items if name in {tool.name, *tool.aliases}), None)
     if found is None:
         known = ", ".join(tool.name for tool in tools.items)
@@ -76,8 +74,7 @@ def problems(app: App, *, as_json: bool) -> int:
 
     Ends with 1 when something was left out.
     """
-    with app.client() as client:
-        found = client.call(ListTools()).problems
+    found = app.call(ListTools()).problems
     if as_json:
         emit_json(found)
     else:
@@ -94,12 +91,8 @@ def problems(app: App, *, as_json: bool) -> int:
 @pass_app
 def reload_(app: App, *, as_json: bool) -> None:
     """Read the config, the manifests of external tools and the plugins again."""
-    with app.client() as client:
-        done = client.call(Reload())
-    if as_json:
-        emit_json(done)
-    else:
-        say(done.message)
+    done = app.call(Reload())
+    emit(done, done.message, as_json=as_json)
 
 
 def _place(problem: ToolProblem) -> str:

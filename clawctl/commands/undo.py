@@ -45,8 +45,7 @@ def command(app: App, /, what: str, directory: str | None, conversation: str, **
             redo=flags["redo"],
             limit=LIST_LIMIT,
         )
-        with app.client() as client:
-            found = client.call(request)
+        found = app.call(request)
         if flags["as_json"]:
             emit_json(found.items)
         else:
