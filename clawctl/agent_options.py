@@ -36,6 +36,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         max_rounds: after how many rounds of calls a turn ends; 0 is as configured.
         allow: patterns of shell commands that run unasked in the conversation.
         deny: patterns of shell commands that are refused in it.
+        pictures: files that are shown with the message.
     """
 
     conversation_id: str = ""
@@ -64,11 +65,13 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     max_rounds: int = 0
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    pictures: tuple[bytes, ...] = ()
 
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""
         return SendMessage(
             text=text,
+            pictures=self.pictures,
             conversation_id=conversation_id,
             workspace=self.workspace,
             provider=self.provider,

@@ -4,6 +4,7 @@ import os
 import select
 import stat
 import sys
+from pathlib import Path
 from typing import Literal, TextIO
 
 import click
@@ -23,6 +24,7 @@ from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
 from clawd.wire.daemon import Status
 from clawd.wire.events import TurnFinished
+from clawd.wire.pictures import MAX_PICTURE_BYTES, looks_like_picture
 from clawd.wire.safe_text import visible_line
 from clawd.wire.turns import MAX_ROUNDS, SamplingWishes
 
@@ -80,6 +82,12 @@ def _show_stream_schema(context: click.Context, _parameter: click.Parameter, val
     ],
 )
 @click.option("-m", "--message", metavar="TEXT", help="Send one message; - reads it from stdin.")
+@click.option(
+    "--attach",
+    type=click.Path(exists=True, dir_okay=False),
+    multiple=True,
+    help="Show a picture with the message: PNG, JPEG, WebP or GIF.",
+)
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
 @click.option("--here", is_flag=True, help="Work in the current folder, and do not ask.")
 @click.option("--home-workspace", is_flag=True, help="Work in the configured folder.")
@@ -204,6 +212,8 @@ def command(app: App, /, stdin: str | None, message: str | None, **options: obje
     if choice.picks:
         _check_picks(sends=message is not None or stdin is not None or output != "text")
     by_line = bool(options.pop("by_line"))
+    if choice.pictures and message is None:
+        raise click.UsageError("--attach goes with -m; in a conversation name it with @FILE")
     if by_line and (message is not None or stdin is not None or output != "text"):
         raise click.UsageError("--lines takes its messages from stdin, without -m, - and --json")
     if message is None and stdin is None and (by_line or not _is_fed(sys.stdin)):
@@ -283,7 +293,24 @@ def _choice(options: dict[str, object]) -> Choice:
         max_rounds=msgspec.convert(options["max_rounds"] or 0, int),
         allow=msgspec.convert(options["allow"], tuple[str, ...]),
         deny=msgspec.convert(options["deny"], tuple[str, ...]),
+        pictures=tuple(map(_picture, msgspec.convert(options["attach"], tuple[str, ...]))),
     )
+
+
+def _picture(path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_PICTURE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{visible_line(path)} cannot be read: {error.strerror}"
+        ) from error
+    if len(data) > MAX_PICTURE_BYTES or not looks_like_picture(data):
+        raise InvalidRequestError(
+            f"{visible_line(path)} is no PNG, JPEG, WebP or GIF of at most 20 MB",
+            hint="Pipe a text in, or name it in the message: the model reads it with its tools.",
+        )
+    return data
 
 
 def _sampling(options: dict[str, object]) -> SamplingWishes | None:

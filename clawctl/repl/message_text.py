@@ -12,6 +12,7 @@ from clawctl.render import note
 from clawctl.repl.host import Host
 from clawd.errors import InvalidRequestError
 from clawd.wire.conversations import OpenConversation, WriteSessionFile
+from clawd.wire.pictures import MAX_PICTURE_BYTES, looks_like_picture
 from clawd.wire.policy import ExplainPolicy
 from clawd.wire.references import reference
 from clawd.wire.safe_text import visible_line
@@ -21,7 +22,6 @@ _INLINE_BYTES_IN_ALL = 64 * 1024
 _MAX_FILE_BYTES = 8 * 1024 * 1024
 _MAX_FILES = 20
 _SNIFFED_BYTES = 8_192
-_IMAGES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".avif"}
 _MENTION = re.compile(r'(?<![\w@/.])@(?:"([^"\n]+)"|([^\s"@][^\s"]*))')
 _NOT_OF_A_NAME = ".,;:!?)]}'\""
 
@@ -35,6 +35,11 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     content: bytes
 
+    @property
+    def is_picture(self) -> bool:
+        """Whether the model is to see it, and not to read it."""
+        return looks_like_picture(self.content)
+
 
 class _Mentions(msgspec.Struct, frozen=True, kw_only=True):
     """What a message names with `@`; `remarks` are for the person."""
@@ -44,10 +49,11 @@ class _Mentions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent: the text, and the files of the workspace that are in it."""
+    """What is sent: the text, the files of the workspace that are in it, and pictures before it."""
 
     text: str
     files: tuple[str, ...] = ()
+    pictures: tuple[bytes, ...] = ()
 
 
 def message_of(host: Host, line: str, whole: str, folder: Path) -> OutgoingMessage:
@@ -76,14 +82,15 @@ def message_of(host: Host, line: str, whole: str, folder: Path) -> OutgoingMessa
     for remark in found.remarks:
         note(f"● {visible_line(remark)}")
     parts = [whole]
+    pictures = tuple(file.content for file in found.files if file.is_picture)
+    texts = tuple(file for file in found.files if not file.is_picture)
     for file in found.files:
-        if _is_inline(found.files, file):
-            parts.append(block(file))
-        else:
-            parts.append(_stored(host, file))
+        if not file.is_picture:
+            parts.append(block(file) if _is_inline(texts, file) else _stored(host, file))
         note(f"● with {visible_line(file.path)}, {len(file.content)} bytes")
     text = _checked("\n\n".join(parts))
-    return OutgoingMessage(text=text, files=tuple(file.path for file in found.files))
+    files = tuple(file.path for file in found.files)
+    return OutgoingMessage(text=text, files=files, pictures=pictures)
 
 
 def _stored(host: Host, file: Attachment) -> str:
@@ -110,8 +117,8 @@ def _checked(text: str) -> str:
 # `@file` in a message: what the file holds goes with the message.
 #
 # A short text is written below the message, a long one becomes a session file that the model reads
-# with its tools. The daemon's own policy says whether a file may be read; a file outside of the
-# workspace, a picture and other data that is no text are refused before anything is sent.
+# with its tools, a picture goes as it is. The daemon's own policy says whether a file may be read;
+# one outside of the workspace and other data that is no text are refused before anything is sent.
 
 
 def mentioned(text: str, workspace: Path, may_read: Callable[[str], str]) -> _Mentions:
@@ -207,31 +214,28 @@ def _inside(word: str, path: Path, workspace: Path) -> Path:
 
 
 def _content(word: str, path: Path) -> bytes:
-    if path.suffix.lower() in _IMAGES:
-        raise InvalidRequestError(
-            f"@{word} is a picture; only text can go with a message",
-            hint="Describe it, or name a text file. Models here read no pictures.",
-        )
     try:
         # The file that the policy was asked about: meanwhile it may have become a link, or a pipe.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - a descriptor
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InvalidRequestError(f"@{word} is no file any more", hint="Look at it again.")
-            content = file.read(_MAX_FILE_BYTES + 1)
+            content = file.read(_SNIFFED_BYTES)
+            most = MAX_PICTURE_BYTES if looks_like_picture(content) else _MAX_FILE_BYTES
+            content += file.read(most + 1 - len(content))
     except OSError as error:
         raise InvalidRequestError(
             f"@{word} cannot be read: {error.strerror}",
             hint="Name it without the @ and let the model read it with its tools.",
         ) from error
-    if len(content) > _MAX_FILE_BYTES:
+    if len(content) > most:
         raise InvalidRequestError(
-            f"@{word} is larger than {_MAX_FILE_BYTES // 1024**2} MiB",
+            f"@{word} is larger than {most // 1024**2} MiB",
             hint="Name it without the @: the model reads parts of it with its tools.",
         )
-    if b"\0" in content[:_SNIFFED_BYTES]:
+    if b"\0" in content[:_SNIFFED_BYTES] and not looks_like_picture(content):
         raise InvalidRequestError(
-            f"@{word} is no text",
+            f"@{word} is neither text nor a PNG, JPEG, GIF or WebP",
             hint="Name it without the @ and say what the model should do with it.",
         )
     return content

@@ -100,7 +100,7 @@ class ReplSession:
         self.shows_reasoning = False
         self.last: TurnFinished | None = None
         self.last_text = ""
-        self._last_files: tuple[str, ...] = ()
+        self._last_brought: tuple[tuple[str, ...], tuple[bytes, ...]] = ((), ())
         self.spent = Spent()
         self._link = DaemonLink(app)
         self._presses = _Presses()
@@ -304,7 +304,7 @@ class ReplSession:
             else:
                 text = self._lines.whole(line).strip()
                 message = message_of(self, self._lines.typed(line), text, self._standing.folder())
-                self.send(message.text, message.files)
+                self.send(message.text, message.files, message.pictures)
         except KeyboardInterrupt:
             self._is_deaf = True
             note("● stopped")
@@ -350,10 +350,13 @@ class ReplSession:
             pass
         return bool(first)
 
-    def send(self, text: str, files: tuple[str, ...] | None = None) -> None:
+    def send(
+        self, text: str, files: tuple[str, ...] | None = None, pictures: tuple[bytes, ...] = ()
+    ) -> None:
         """Send a message as if it had been typed; the last one goes with what it brought."""
         if files is None:
-            files = self._last_files if text == self.last_text else ()
+            is_last = text == self.last_text
+            files, pictures = self._last_brought if is_last else ((), ())
         client = self.client()
         steering = Steering(self._typed, client.stream, _may_steer)
         view = AttentiveView(self._new_view(), self._typed, steering)
@@ -362,8 +365,10 @@ class ReplSession:
         request = self.choice.message(
             text, self.conversation_id, interactive=self._terminal is not None
         )
-        request = msgspec.structs.replace(request, system=self.system, files=files)
-        self.last_text, self._last_files = text, files
+        request = msgspec.structs.replace(
+            request, system=self.system, files=files, pictures=pictures
+        )
+        self.last_text, self._last_brought = text, (files, pictures)
         finished: TurnFinished | None = None
         started = time.monotonic()
         try:

@@ -40,8 +40,8 @@ from clawd.tools.base import (
 )
 from clawd.tools.call_hosts import with_hosts
 from clawd.tools.offer import MCP_SOURCE
-from clawd.tools.pictures import looks_like_picture
 from clawd.tools.session_files import TEXT_SUFFIX, SessionStore, visible_to
+from clawd.wire.pictures import looks_like_picture
 from clawd.wire.references import reference
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, paragraph, single_line, without_hidden
 

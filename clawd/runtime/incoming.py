@@ -10,8 +10,7 @@ from clawd.providers.base import Provider, Sampling
 from clawd.providers.presets import check_preset
 from clawd.providers.router import check_hints
 from clawd.security.risk import Autonomy
-from clawd.tools.pictures import MAX_PICTURES
-from clawd.wire.pictures import Picture
+from clawd.wire.pictures import MAX_PICTURES, Picture
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_UNTRUSTED = 8

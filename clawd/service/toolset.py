@@ -37,9 +37,9 @@ from clawd.tools.external import (
 from clawd.tools.external_manifest import ExternalSpec, ManifestRules
 from clawd.tools.jobs import Jobs
 from clawd.tools.offer import ToolLookup
-from clawd.tools.pictures import MAX_BYTES
 from clawd.tools.registry import FACADES
 from clawd.tools.session_files import SessionAccess
+from clawd.wire.pictures import MAX_PICTURE_BYTES
 
 # The tools that others wrote: external tools and plugins as held between two reloads, and MCP.
 
@@ -274,11 +274,11 @@ class Toolset:
             ClawError: the address is refused, or nothing of that size is to be had there.
         """
         deps = self._deps(loaded, policy)
-        answer = await get(url, deps, max_bytes=MAX_BYTES)
+        answer = await get(url, deps, max_bytes=MAX_PICTURE_BYTES)
         if isinstance(answer, TransferFailure):
             raise InvalidRequestError(f"a picture could not be fetched: {answer.message}")
         if answer.is_cut:
-            raise InvalidRequestError(f"{answer.target.url} has over {MAX_BYTES} bytes")
+            raise InvalidRequestError(f"{answer.target.url} has over {MAX_PICTURE_BYTES} bytes")
         return answer.body
 
     def _deps(self, loaded: Loaded, policy: PolicySettings) -> BuiltinDeps:

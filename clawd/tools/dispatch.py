@@ -51,7 +51,6 @@ from clawd.tools.execution import (
 from clawd.tools.hooks import HookScene, merged_arguments
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
-from clawd.tools.pictures import MAX_PICTURES
 from clawd.tools.preparing import CallPreparer, PreparedCall
 from clawd.tools.preview import Preview
 from clawd.tools.registry import Registry
@@ -59,7 +58,7 @@ from clawd.tools.session_files import OutputKeeper
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
 from clawd.wire.events import FileDiff, Notice, ToolStarted
 from clawd.wire.hosts import HOST_TOOL, host_grant
-from clawd.wire.pictures import Picture
+from clawd.wire.pictures import MAX_PICTURES, Picture
 from clawd.wire.safe_text import shortened
 
 REASON_LIMIT = 400

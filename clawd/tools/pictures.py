@@ -11,10 +11,8 @@ from typing import Any
 from clawd.errors import InvalidRequestError
 from clawd.security.sandbox.run import Sandbox
 from clawd.tools.reader import Reader
-from clawd.wire.pictures import Picture
+from clawd.wire.pictures import MAX_PICTURE_BYTES, MAX_PICTURES, Picture
 
-MAX_PICTURES = 20
-MAX_BYTES = 20 * 1024 * 1024
 MAX_PIXELS = 20_000_000
 LONGEST_SIDE = 1_568
 MAX_RECENT_BYTES = 64 * 1024 * 1024
@@ -22,12 +20,6 @@ TIMEOUT_S = 60.0
 MEMORY_BYTES = 512 * 1024 * 1024
 _BEGINNINGS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 _HINT = "Send a PNG, JPEG, WebP or GIF of at most 20 MB and 20 million pixels."
-
-
-def looks_like_picture(head: bytes) -> bool:
-    """Return whether a file begins as one of the formats that are read."""
-    is_webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
-    return is_webp or head.startswith((*_BEGINNINGS.values(), b"GIF87a", b"GIF89a"))
 
 
 class Pictures:
@@ -65,8 +57,8 @@ class Pictures:
             InvalidRequestError: it is none that is taken, too large, or broken.
             SandboxUnavailableError: there is no sandbox of the required level here.
         """
-        if len(data) > MAX_BYTES:
-            raise _refused(what, f"it has {len(data)} bytes, over {MAX_BYTES}")
+        if len(data) > MAX_PICTURE_BYTES:
+            raise _refused(what, f"it has {len(data)} bytes, over {MAX_PICTURE_BYTES}")
         if not data:
             raise _refused(what, "it is empty")
         key = hashlib.sha256(data).digest()

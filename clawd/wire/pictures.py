@@ -4,6 +4,16 @@ import base64
 
 import msgspec
 
+MAX_PICTURES = 20  # of one message, or one result
+MAX_PICTURE_BYTES = 20 * 1024 * 1024
+_BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
+
+
+def looks_like_picture(head: bytes) -> bool:
+    """Return whether a file begins as PNG, JPEG, GIF or WebP does."""
+    is_webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    return is_webp or head.startswith(_BEGINNINGS)
+
 
 class PictureFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a picture.

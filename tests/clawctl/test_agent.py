@@ -33,6 +33,7 @@ from clawd.wire.policy import AddRule
 from clawd.wire.turns import SamplingWishes, SendMessage
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.pictures import png
 from tests.support.rows import each_row
 
 STARTED = TurnStarted(conversation_id="conv-1", turn_id="turn-1", provider="local")
@@ -532,3 +533,20 @@ def test_m1_flags_out_of_range_are_refused(
     done = here("agent", *words, "-m", "go")
     assert done.returncode in {1, 2}
     assert why in done.stderr
+
+
+def test_pictures_go_with_the_message_and_nothing_else_does(
+    daemon: FakeDaemon, clawctl: Run, tmp_path: Path
+) -> None:
+    daemon.handlers["send_message"] = with_a_tool
+    (tmp_path / "a.dat").write_bytes(png(3, 2))  # its content says what it is
+    (tmp_path / "b.png").write_bytes(b"<svg/>")
+    done = clawctl("agent", "--attach", str(tmp_path / "a.dat"), "-m", "what is it?")
+    assert done.returncode == 0
+    (request,) = daemon.calls_of(SendMessage)
+    assert request.pictures == (png(3, 2),)
+    refused = clawctl("agent", "--attach", str(tmp_path / "b.png"), "-m", "what is it?")
+    assert refused.returncode == 1
+    assert "b.png is no PNG, JPEG, WebP or GIF" in refused.stderr
+    assert clawctl("agent", "--attach", str(tmp_path / "a.dat")).returncode == 2
+    assert len(daemon.calls_of(SendMessage)) == 1

@@ -21,6 +21,7 @@ from clawd.wire.turns import SendMessage
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.pictures import png
 from tests.support.rows import thorough
 from tests.support.screen import TerminalScreen
 from tests.support.terminal import STARTED, echo, finished
@@ -36,7 +37,8 @@ def workspace(daemon: FakeDaemon, tmp_path: Path) -> Path:
     (folder / "src" / "adapter.py").write_text("def connect():\n    return 'ready'\n")
     (folder / "notes.md").write_text("remember the milk\n")
     (folder / "big.log").write_text("a long line of a log\n" * 4_000)
-    (folder / "photo.png").write_bytes(b"\x89PNG")
+    (folder / "photo.png").write_bytes(png(3, 2))
+    (folder / "photo.bmp").write_bytes(b"BM\0\0")
     (folder / ".gitignore").write_text("*.tmp\n")
     (folder / "adapter.tmp").write_text("")
     daemon.handlers["status"] = daemon.status(workspace=str(folder))
@@ -232,12 +234,24 @@ class TestAttached:
         assert "file+session://big.log" in message.text
         assert len(message.text) < 500
 
+    def test_a_picture_goes_as_it_is(self, daemon: FakeDaemon, look: Look, workspace: Path) -> None:
+        daemon.handlers["send_message"] = echo
+        screen = look("agent")
+        screen.wait_for(at_prompt)
+        screen.type("what is on @photo.png ?\r")
+        screen.wait_for("with photo.png")
+        screen.wait_for("<what is on @photo.png ?>")
+        (message,) = daemon.calls_of(SendMessage)
+        assert message.pictures == (png(3, 2),)
+        assert message.text == "what is on @photo.png ?"
+        assert message.files == ("photo.png",)
+
     def test_what_cannot_go_with_a_message_is_refused_and_comes_back(
         self, daemon: FakeDaemon, look: Look, workspace: Path
     ) -> None:
         screen = look("agent", columns=120)
         for hints, name, told in (
-            (1, "photo.png", "is a picture"),
+            (1, "photo.bmp", "neither text nor a PNG"),
             (2, "/etc/hostname", "lies outside of the workspace"),
         ):
             screen.wait_for(at_prompt)

@@ -1,5 +1,6 @@
 """Pictures in turns: shown to models that see, told to those that do not, and counted."""
 
+import msgspec
 import pytest
 
 from clawd.config.sections import CompressionSection
@@ -9,12 +10,13 @@ from clawd.providers.ledger import estimated, picture_tokens
 from clawd.runtime.compression import count_request
 from clawd.runtime.incoming import IncomingMessage, check
 from clawd.runtime.transcript import transcript
+from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
 from clawd.wire.events import Notice
 from tests.runtime.inboxes import House, events_of
-from tests.runtime.models import PlannedModel, says
+from tests.runtime.models import PlannedModel, calls, says
 from tests.security.fakes import ADA
-from tests.support.dispatching import Bench
-from tests.support.pictures import picture
+from tests.support.dispatching import Bench, Probe
+from tests.support.pictures import picture, png
 
 ONE, TWO = picture(), picture(4, 4)
 
@@ -76,6 +78,24 @@ async def test_a_model_that_sees_none_is_told_of_those_before(bench: Bench) -> N
     assert (house.asked[0].content or "").endswith(
         f"what is it?\n[{ONE.label}: this model sees no pictures]"
     )
+
+
+@pytest.mark.sandbox
+async def test_what_a_tool_shows_is_in_the_next_request_and_after_a_restart(bench: Bench) -> None:
+    async def act(_arguments: Arguments, _context: ToolContext) -> ToolResult:
+        return msgspec.structs.replace(succeeded("taken"), images=(png(3, 2),))
+
+    house = Gallery(bench)
+    house.model = SeeingModel(calls(("probe", '{"text":"a"}')), says("seen"), name="mock")
+    house.tools = [Probe(act=act)]
+    house.restart()
+    name = (await house.say("look")).conversation_id
+    (seen,) = house.asked[-1].pictures
+    assert (house.asked[-1].role, seen.width, seen.height) == ("tool", 3, 2)
+    assert seen.sha256 in (house.asked[-1].content or "")
+    house.restart()
+    await house.say("again", name)
+    assert [each.pictures for each in house.asked if each.role == "tool"] == [(seen,)]
 
 
 def test_too_many_are_refused() -> None:

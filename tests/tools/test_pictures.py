@@ -12,9 +12,9 @@ from PIL import Image, PngImagePlugin
 from clawd.errors import InvalidRequestError
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools import pictures
-from clawd.tools.pictures import LONGEST_SIDE, MAX_BYTES, Pictures
+from clawd.tools.pictures import LONGEST_SIDE, Pictures
 from clawd.tools.reader import Reader, Reading
-from clawd.wire.pictures import Picture
+from clawd.wire.pictures import MAX_PICTURE_BYTES, Picture
 from tests.support.pictures import chunk, png
 
 SCRIPT = b"=1;alert(document.domain)//"
@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "tiff": (lambda: saved(plain(), "TIFF"), "no PNG"),
     "ico": (lambda: saved(plain(), "ICO"), "no PNG"),
     "ppm": (lambda: saved(plain(), "PPM"), "no PNG"),
-    "over 20 MB": (lambda: png(2, 2) + bytes(MAX_BYTES), "bytes"),
+    "over 20 MB": (lambda: png(2, 2) + bytes(MAX_PICTURE_BYTES), "bytes"),
     "100 MP that are there": (lambda: claimed(10_000, 10_000, data=bytes(1000)), "million"),
     "a bomb of 2^62 pixels": (lambda: claimed(2**31 - 1, 2**31 - 1), "million"),
     "one line of 21 MP": (lambda: claimed(21_000_000, 1), "million"),

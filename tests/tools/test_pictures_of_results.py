@@ -11,7 +11,7 @@ from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.files import FileReadTool
-from clawd.tools.pictures import MAX_PICTURES, looks_like_picture
+from clawd.wire.pictures import MAX_PICTURES, looks_like_picture
 from tests.support.dispatching import Act, Probe, bench_in
 from tests.support.pictures import png
 from tests.support.rows import each_row

@@ -44,9 +44,9 @@ from clawd.tools.builtin.file_text import (
     read_lines,
 )
 from clawd.tools.changes import ChangeKeeper, call_facts
-from clawd.tools.pictures import looks_like_picture
 from clawd.tools.preview import Preview, RehearsedWorkspace
 from clawd.tools.session_files import SessionFile, SessionFolder, line_of
+from clawd.wire.pictures import looks_like_picture
 from clawd.wire.references import SCHEME, looks_like_reference, name_in, no_path, reference
 
 SEARCH_LIMIT_S = 10.0

@@ -37,8 +37,8 @@ from clawd.tools.builtin.file_tools import (
     pictured,
     read_from,
 )
-from clawd.tools.pictures import MAX_BYTES, looks_like_picture
 from clawd.tools.session_files import SessionFolder
+from clawd.wire.pictures import MAX_PICTURE_BYTES, looks_like_picture
 from clawd.wire.safe_text import shown_name
 
 LIST_LIMIT = 1000
@@ -218,7 +218,7 @@ def _read(arguments: Arguments, workspace: Workspace) -> ToolResult:
         except BinaryFileError:
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
             file.seek(0)
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MAX_PICTURE_BYTES + 1)
             if looks_like_picture(data):
                 return pictured(path, data)
             told = f"{path} is a binary file, not text: {kind}, {size} bytes"
