@@ -140,6 +140,8 @@ LIVE: dict[tuple[str, str], str] = {
     ("model unload", "name"): "loaded_models",
     ("plugin approve", "name"): "plugins",
     ("plugin remove", "name"): "plugins",
+    ("skill show", "name"): "skills",
+    ("skill trust", "name"): "skills",
     ("policy explain", "tool"): "tools",
     ("provider test", "name"): "providers",
     ("receipt export", "conversation"): "conversations",
@@ -375,6 +377,14 @@ def _plugins(asked: _Asked) -> Iterator[_Name]:
             yield line.name, line.state
 
 
+def _skills(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.skills import ListSkills
+
+    with asked.client() as client:
+        for line in client.call(ListSkills()).items:
+            yield line.name, line.state
+
+
 def _receipts(asked: _Asked) -> Iterator[_Name]:
     from clawd.wire.receipts import ListReceipts
 
@@ -427,6 +437,7 @@ SOURCES: dict[str, Callable[[_Asked], Iterator[_Name]]] = {
     "mcp_tools": _mcp_tools,
     "models": _models,
     "plugins": _plugins,
+    "skills": _skills,
     "providers": _providers,
     "receipts": _receipts,
     "rules": _rules,

@@ -43,6 +43,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "tool": "List the tools and run one.",
         "mcp": "List, connect and disconnect MCP servers, call their tools, and be one.",
         "plugin": "Install, list, approve and remove plugins.",
+        "skill": "List, show, add, check and trust skills.",
         "policy": "Say what the policy answers to a call, or to a table of cases.",
     },
     "Memory": {

@@ -119,6 +119,16 @@ class Layout:
         return self.home / "plugin_pins.json"
 
     @property
+    def skills(self) -> Path:
+        """Skills of the owner, a folder each (0700)."""
+        return self.home / "skills"
+
+    @property
+    def skill_pins(self) -> Path:
+        """What of each workspace's skills was trusted (0600)."""
+        return self.home / "skill_pins.json"
+
+    @property
     def mcp(self) -> Path:
         """What is kept about MCP servers: tokens, what they print on standard error (0700)."""
         return self.home / "mcp"

@@ -97,7 +97,7 @@ def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bo
 @pass_app
 def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
     """Remove a plugin and its approval."""
-    if not yes and not _asked(visible_line(f"Remove the plugin {name}?"), as_json=as_json):
+    if not yes and not asked(visible_line(f"Remove the plugin {name}?"), as_json=as_json):
         return Exit.FAILED
     done = app.call(RemovePlugin(name=name))
     emit(done, done.message, as_json=as_json)
@@ -124,10 +124,10 @@ def _is_agreed(
             note("Files hold what looks like a secret. Nothing was done; see --accept-secrets.")
             return False
         return True
-    return _asked(question, as_json=as_json)
+    return asked(question, as_json=as_json)
 
 
-def _asked(question: str, *, as_json: bool) -> bool:
+def asked(question: str, *, as_json: bool) -> bool:
     """Ask on the terminal; where there is none, or nobody says y, the answer is no."""
     if as_json or not sys.stdin.isatty():
         note("Nothing was done: nobody can be asked here. Say yes with --yes.")

@@ -1,10 +1,12 @@
-"""The files of a plugin: read whole within bounds, named by one hash, written out again.
+"""The files of a plugin or skill: read whole within bounds, named by one hash, written out again.
 
-The hash covers every name, mode and content, so that a plugin is what was approved or is not.
+The hash covers every name, mode and content, so that a folder is what was approved or is not.
 """
 
 import hashlib
 import os
+import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -12,11 +14,13 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from clawd.errors import InvalidRequestError
+from clawd.receipts.durable import sync_folder
 
 MAX_FILES = 512
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 16
 MAX_NAME_BYTES = 255
+FRESH, OLD = ".new-", ".old-"  # of what an end in the middle of writing leaves behind
 LEFT_OUT = frozenset({".git", "__pycache__"})
 
 _PRIVATE, _PRIVATE_PROGRAM = 0o600, 0o700
@@ -104,6 +108,29 @@ def write_tree(tree: PluginTree, folder: Path, *, is_durable: bool) -> None:
                 os.fsync(descriptor)
 
 
+def put_tree(tree: PluginTree, place: Path) -> None:
+    """Write a tree beside its place, which is private, and rename it there. Blocks.
+
+    Raises:
+        OSError: the disk refused; what was there before is still there.
+    """
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh, old = (place.with_name(f"{prefix}{secrets.token_hex(4)}") for prefix in (FRESH, OLD))
+    fresh.mkdir(mode=0o700)
+    try:
+        write_tree(tree, fresh, is_durable=True)
+        if place.exists() or place.is_symlink():
+            place.rename(old)
+        fresh.rename(place)
+    except OSError:
+        if old.exists() and not place.exists():
+            old.rename(place)
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    sync_folder(place)
+    shutil.rmtree(old, ignore_errors=True)
+
+
 def stamp(folder: Path) -> tuple[tuple[str, int, int, int, int], ...]:
     """Return what shows cheaply that a plugin may have changed. Blocks for as long as a listing.
 
@@ -131,14 +158,14 @@ def _walked(folder: Path, *, is_installed: bool) -> Iterator[PluginFile]:
             folders[:] = [name for name in folders if name not in LEFT_OUT]
             names = [name for name in names if name not in LEFT_OUT]
         for name in (*folders, *names):
-            path = _checked_path(below / name)
+            path = checked_path(below / name)
             count += 1
             if count > MAX_FILES:
-                raise InvalidRequestError(f"a plugin has at most {MAX_FILES} files and folders")
+                raise InvalidRequestError(f"at most {MAX_FILES} files and folders are taken")
             each = _read(name, top, path, is_installed=is_installed)
             size += len(each.data or b"")
             if size > MAX_BYTES:
-                raise InvalidRequestError(f"a plugin has at most {MAX_BYTES} bytes in all")
+                raise InvalidRequestError(f"at most {MAX_BYTES} bytes in all are taken")
             yield each
 
 
@@ -148,7 +175,7 @@ def _read(name: str, top: int, path: str, *, is_installed: bool) -> PluginFile:
         mode = stat.S_IMODE(facts.st_mode) if is_installed else _PRIVATE_PROGRAM
         return PluginFile(path=path, mode=mode, data=None)
     if not stat.S_ISREG(facts.st_mode):
-        raise InvalidRequestError(f"{path!r} is a link or no plain file; a plugin has plain ones")
+        raise InvalidRequestError(f"{path!r} is a link or no plain file; plain ones are wanted")
     # Neither a link nor a pipe that was put in its place meanwhile is followed or waited for.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=top)
@@ -163,7 +190,12 @@ def _read(name: str, top: int, path: str, *, is_installed: bool) -> PluginFile:
     return PluginFile(path=path, mode=_PRIVATE_PROGRAM if is_program else _PRIVATE, data=data)
 
 
-def _checked_path(path: PurePosixPath) -> str:
+def checked_path(path: PurePosixPath) -> str:
+    """Return a path in a folder as text.
+
+    Raises:
+        InvalidRequestError: it is too long or too deep, or does not print.
+    """
     text = str(path)
     if len(path.parts) > MAX_DEPTH:
         raise InvalidRequestError(f"{text[:80]!r}… is nested more than {MAX_DEPTH} deep")

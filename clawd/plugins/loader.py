@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.files import PluginFile, PluginTree, read_tree, write_tree
+from clawd.plugins.files import FRESH, OLD, PluginFile, PluginTree, put_tree, read_tree
 from clawd.plugins.manifest import PluginManifest, manifest_of
 from clawd.receipts.durable import read_private, sync_folder, write_private
 from clawd.wire.hosts import ANY_HOST
@@ -43,13 +43,24 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     approved_by: int
 
 
+def pin_of(tree: PluginTree, by: int, version: str = "") -> Pin:
+    """Return the approval of a tree as it is, by this uid, now."""
+    return Pin(
+        digest=tree.digest,
+        version=version,
+        files={each.path: each.digest for each in tree.files},
+        approved_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        approved_by=by,
+    )
+
+
 class _PinFile(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     plugins: dict[str, Pin]
 
 
 class PluginPins:
-    """The approvals of one home. Every method blocks.
+    """The approvals of plugins, or of skills, of one home. Every method blocks.
 
     Args:
         path: the file.
@@ -70,7 +81,7 @@ class PluginPins:
         try:
             found = msgspec.json.decode(data, type=_PinFile)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise StorageError(f"{self._path} holds no approvals of plugins: {error}") from error
+            raise StorageError(f"{self._path} holds no approvals: {error}") from error
         if found.version != 1:
             raise StorageError(f"{self._path} is of version {found.version}, expected 1")
         return found.plugins
@@ -97,7 +108,7 @@ MAX_PLUGINS = 64
 
 State = Literal["ready", "changed", "unapproved", "broken"]
 
-_FRESH, _OLD, _REMOVED = ".new-", ".old-", ".removed-"
+_REMOVED = ".removed-"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
@@ -215,7 +226,7 @@ class PluginStore:
             if not found.replaces and len(self.installed()) >= MAX_PLUGINS:
                 raise InvalidRequestError(f"there are {MAX_PLUGINS} plugins already")
             try:
-                self._put(found.manifest.name, tree)
+                put_tree(tree, self._folder / found.manifest.name)
             except OSError as error:
                 raise StorageError(f"the plugin cannot be written: {error}") from error
             self._approve(found.manifest, tree, by)
@@ -302,40 +313,15 @@ class PluginStore:
             changes=tuple(changes_since(pin, tree)) if pin is not None else (),
         )
 
-    def _put(self, name: str, tree: PluginTree) -> None:
-        """Write a plugin beside its place and rename it there."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        fresh = self._folder / f"{_FRESH}{secrets.token_hex(4)}"
-        place, old = self._folder / name, self._folder / f"{_OLD}{secrets.token_hex(4)}"
-        fresh.mkdir(mode=0o700)
-        try:
-            write_tree(tree, fresh, is_durable=True)
-            if place.exists() or place.is_symlink():
-                place.rename(old)
-            fresh.rename(place)
-        except OSError:
-            if old.exists() and not place.exists():
-                old.rename(place)
-            _delete(fresh)
-            raise
-        sync_folder(place)
-        _delete(old)
-
     def _sweep(self) -> None:
         """Delete what an end in the middle of an installation or a removal left behind."""
-        for prefix in (_FRESH, _OLD, _REMOVED):
+        for prefix in (FRESH, OLD, _REMOVED):
             for left in self._folder.glob(f"{prefix}*"):
                 _delete(left)
 
     def _approve(self, manifest: PluginManifest, tree: PluginTree, by: int) -> None:
         pins = self._pins.load()
-        pins[manifest.name] = Pin(
-            digest=tree.digest,
-            version=manifest.version,
-            files={each.path: each.digest for each in tree.files},
-            approved_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            approved_by=by,
-        )
+        pins[manifest.name] = pin_of(tree, by, manifest.version)
         self._pins.save(pins)
 
     def _place(self, name: str) -> Path:

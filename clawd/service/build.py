@@ -20,6 +20,8 @@ from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.snapshots import Snapshots
 from clawd.memory.store import Memory
+from clawd.paths import user_home
+from clawd.plugins.loader import PluginPins
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import find_receipt
@@ -87,6 +89,7 @@ from clawd.service.state import (
 )
 from clawd.service.toolset import Additions, Toolset
 from clawd.service.upkeep import MemoryKeeper, Preloader
+from clawd.skills.store import SkillStore
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Tool
 from clawd.tools.call_hosts import ReachSettings
@@ -179,6 +182,7 @@ class Daemon:
         self.toolset: Toolset
         self.registry: Registry
         self.calls: Calls
+        self.skills: SkillStore
         self.tool_clients: ToolClients
         self.person: PersonAtDoor
         self.housekeeping: Housekeeping
@@ -503,6 +507,12 @@ class Daemon:
         )
         self._stack.push_async_callback(self.jobs.close)
         layout, sessions = self.loaded.layout, self.memory.session_files
+        self.skills = SkillStore(
+            layout.skills,
+            user_home(self._environ) / ".agents" / "skills",
+            PluginPins(layout.skill_pins),
+            roots=lambda: (self.state.runtime.workspace, *self.state.runtime.workspace_roots),
+        )
         servers = self._servers or make_servers(
             self.sandbox, layout.mcp, is_stopped=self.estop.is_set, ways=self._reach()
         )

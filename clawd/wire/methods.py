@@ -8,10 +8,21 @@ the `cursor` of the page before.
 
 from typing import Any
 
-from clawd.wire import conversations, daemon, mcp, memory, models, policy, receipts, tools, turns
+from clawd.wire import (
+    conversations,
+    daemon,
+    mcp,
+    memory,
+    models,
+    policy,
+    receipts,
+    skills,
+    tools,
+    turns,
+)
 from clawd.wire.method import Method, method_name
 
-RESOURCES = (conversations, daemon, mcp, memory, models, policy, receipts, tools, turns)
+RESOURCES = (conversations, daemon, mcp, memory, models, policy, receipts, skills, tools, turns)
 """The modules with methods."""
 
 METHODS: dict[str, type[Method[Any]]] = {

@@ -116,6 +116,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "restart": (
         ("restart", "Start the daemon anew, as after an upgrade or with another environment."),
     ),
+    "skill": (
+        ("skill list", "Which skills there are, and what is wrong with some."),
+        ("skill trust inbox", "Look at one of the workspace, and let the model use it."),
+    ),
     "status": (
         ("status", "How it is, at a glance."),
         ("status --json", "The same for programs."),

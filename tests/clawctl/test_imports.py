@@ -35,6 +35,7 @@ ONE_SHOT = [
     "restart",
     "service",
     "shell",
+    "skill",
     "status",
     "stop",
     "tool",

@@ -118,6 +118,7 @@ from clawd.wire.receipts import (
     ShowReceipt,
     VerifyReceipts,
 )
+from clawd.wire.skills import AddSkill, InspectSkill, ListSkills, TrustSkill
 from clawd.wire.tools import (
     ApprovePlugin,
     InspectPlugin,
@@ -487,6 +488,14 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("forbidden", "forbidden", "not_found"),
     ),
     "reload_plugins": (plain(ReloadPlugins()), ADMINS),
+    # The home's are the operator's; everybody may see what they and a workspace's are.
+    "list_skills": (plain(ListSkills()), EVERYBODY),
+    "inspect_skill": (plain(InspectSkill(name="none")), ("forbidden", "forbidden", "not_found")),
+    "add_skill": (
+        plain(AddSkill(path="/none", digest="")),
+        ("forbidden", "forbidden", "invalid_request"),
+    ),
+    "trust_skill": (plain(TrustSkill(name="none")), ("forbidden", "forbidden", "not_found")),
     # The servers are the operator's: everybody may see what they offer, admins connect them.
     "list_mcp_servers": (plain(ListMcpServers()), EVERYBODY),
     "list_mcp_tools": (plain(ListMcpTools()), EVERYBODY),

@@ -14,6 +14,7 @@ from clawd.service.handlers import (
     models,
     policy,
     receipts,
+    skills,
     tools,
     turns,
 )
@@ -21,7 +22,18 @@ from clawd.wire.methods import METHODS
 
 RESOURCES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (conversations, daemon, mcp, memory, models, policy, receipts, tools, turns)
+    for module in (
+        conversations,
+        daemon,
+        mcp,
+        memory,
+        models,
+        policy,
+        receipts,
+        skills,
+        tools,
+        turns,
+    )
 }
 
 HANDLERS: dict[str, Callable[[Daemon, Any, Call], Awaitable[Any]]] = {

@@ -18,6 +18,7 @@ from clawd.wire.policy import AnswerApproval, ListApprovals, ListRules
 from clawd.wire.tools import ListJobs, RunTool
 from clawd.wire.turns import SendMessage
 from tests.plugins.plugin_files import plugin
+from tests.skills.skill_files import skill
 from tests.support.fake_systemd import FakeSystemd
 from tests.support.here import Ended, run_here
 from tests.support.home import Home
@@ -165,6 +166,19 @@ class World:
     @property
     def plugin_source(self) -> Path:
         return plugin(self.new)
+
+    @property
+    def skill_source(self) -> Path:
+        return skill(self.new)
+
+    @property
+    def skill(self) -> str:
+        """The name of a workspace's skill, untrusted."""
+        return self._once("skill", lambda: skill(self._skills / "sorting").name)
+
+    @property
+    def _skills(self) -> Path:
+        return Path(self.home.workspace, ".agents", "skills")
 
     @property
     def table(self) -> Path:

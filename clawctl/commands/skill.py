@@ -1,0 +1,191 @@
+"""`clawctl skill`: list skills, look at them, add, check and trust them."""
+
+from pathlib import Path
+
+import click
+
+from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.commands.plugin import asked, yes_option
+from clawctl.prompt_view import workspace_of
+from clawctl.render import emit_json, note, say, show_fields, show_table, size
+from clawd.wire.safe_text import visible_line
+from clawd.wire.skills import (
+    AddSkill,
+    InspectSkill,
+    ListSkills,
+    SkillLine,
+    SkillReview,
+    TrustSkill,
+)
+
+BODY_LINES = 200
+directory_option = click.option(
+    "-C", "directory", metavar="DIR", help="Of the workspace in this folder."
+)
+source_argument = click.argument("path", type=click.Path(exists=True, path_type=Path))
+
+
+@click.group()
+def command() -> None:
+    """List, look at, add, check and trust skills."""
+
+
+@command.command("list")
+@directory_option
+@json_option
+@pass_app
+def list_(app: App, *, directory: str | None, as_json: bool) -> None:
+    """List the skills, which of them a model is offered, and what is wrong with the others."""
+    with app.client() as client:
+        found = client.call(ListSkills(workspace=workspace_of(directory, here=False)))
+    if as_json:
+        emit_json(found)
+        return
+    show_table(
+        ("NAME", "STATE", "OF", "DESCRIPTION"),
+        [
+            (s.name, s.state, "home" if s.is_own else "workspace", s.description)
+            for s in found.items
+        ],
+        nothing="There are no skills.",
+    )
+    for each in found.items:
+        if each.state in {"untrusted", "changed"}:
+            say(visible_line(f"{each.name}: look at it with clawctl skill trust {each.name}"))
+        if each.shadowed_by:
+            say(visible_line(f"{each.name} in {each.folder} gives way to {each.shadowed_by}"))
+        _tell_problems(each)
+    if found.left_out:
+        note(f"{found.left_out} more folders were not looked at; a place has at most 256.")
+
+
+@command.command()
+@click.argument("name")
+@directory_option
+@json_option
+@pass_app
+def show(app: App, name: str, *, directory: str | None, as_json: bool) -> None:
+    """Show what a skill is, its files and its text."""
+    with app.client() as client:
+        workspace = workspace_of(directory, here=False)
+        found = client.call(InspectSkill(name=name, workspace=workspace))
+    if as_json:
+        emit_json(found)
+    else:
+        _show(found)
+
+
+@command.command()
+@source_argument
+@yes_option
+@json_option
+@pass_app
+def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
+    """Show the skill in folder or archive PATH, ask, and copy it into the home.
+
+    Nothing of it is run. What lies in the home is yours: a model is offered it everywhere.
+    """
+    source = str(path.absolute())
+    with app.client() as client:
+        found = client.call(InspectSkill(path=source))
+        question = "Replace the one of the home?" if found.replaces else "Add it?"
+        if not _is_agreed(found, question, yes=yes, as_json=as_json):
+            return Exit.FAILED
+        done = client.call(AddSkill(path=source, digest=found.skill.digest))
+    _tell(done.message, found, as_json=as_json)
+    return Exit.DONE
+
+
+@command.command()
+@click.argument("name")
+@directory_option
+@click.option("--revoke", is_flag=True, help="Trust it no longer.")
+@yes_option
+@json_option
+@pass_app
+def trust(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int:
+    """Show a workspace's skill and what changed in it, ask, and trust it as it is now."""
+    workspace, as_json = workspace_of(directory, here=False), flags["as_json"]
+    with app.client() as client:
+        found = client.call(InspectSkill(name=name, workspace=workspace))
+        revoke, digest = flags["revoke"], found.skill.digest
+        if not revoke and not _is_agreed(found, "Trust it?", yes=flags["yes"], as_json=as_json):
+            return Exit.FAILED
+        request = TrustSkill(name=name, workspace=workspace, digest=digest, revoke=revoke)
+        done = client.call(request)
+    _tell(done.message, found, as_json=as_json)
+    return Exit.DONE
+
+
+@command.command()
+@source_argument
+@json_option
+@pass_app
+def lint(app: App, path: Path, *, as_json: bool) -> int:
+    """Say all that is wrong with the skill in folder or archive PATH, by the standard."""
+    with app.client() as client:
+        found = client.call(InspectSkill(path=str(path.absolute())))
+    if as_json:
+        emit_json(found)
+    elif found.skill.problems:
+        _tell_problems(found.skill)
+    else:
+        say(visible_line(f"{found.skill.name} is a skill by the standard."))
+    return Exit.FAILED if found.skill.problems else Exit.DONE
+
+
+def _is_agreed(found: SkillReview, question: str, *, yes: bool, as_json: bool) -> bool:
+    """Show a skill and find out whether it is wanted; a broken one never is."""
+    if not as_json:
+        _show(found)
+    if found.skill.problems:
+        note("Nothing was done: this is no skill by the standard.")
+        return False
+    return yes or asked(question, as_json=as_json)
+
+
+def _tell(message: str, found: SkillReview, *, as_json: bool) -> None:
+    if as_json:
+        emit_json(found.skill)
+    else:
+        say(visible_line(message))
+
+
+def _tell_problems(skill: SkillLine) -> None:
+    for each in skill.problems:
+        where = f"SKILL.md:{each.line}: " if each.line else ""
+        say(visible_line(f"{skill.name or skill.folder}: {where}{each.text}"))
+
+
+def _show(found: SkillReview) -> None:
+    skill = found.skill
+    programs = ", ".join(each.path for each in found.files if each.is_program)
+    total = sum(each.size_bytes for each in found.files)
+    told = (
+        ("skill", skill.name),
+        ("state", skill.state),
+        ("description", skill.description),
+        ("license", found.license),
+        ("compatibility", found.compatibility),
+        ("metadata", ", ".join(f"{key}: {value}" for key, value in found.metadata.items())),
+        (
+            "asks for",
+            " ".join(found.allowed_tools)
+            and f"{' '.join(found.allowed_tools)} (it gets nothing by that)",
+        ),
+        ("folder", skill.folder),
+        ("hash", skill.digest),
+        ("files", f"{len(found.files)}, {size(total)}; programs: {programs or 'none'}"),
+    )
+    show_fields([(key, value) for key, value in told if value])
+    _tell_problems(skill)
+    if found.changes:
+        print("What is different:")
+        for line in found.changes:
+            say(f"  {visible_line(line)}")
+    if found.body:
+        lines = found.body.splitlines()
+        print()
+        say("\n".join(lines[:BODY_LINES]))
+        if len(lines) > BODY_LINES:
+            note(f"{len(lines) - BODY_LINES} more lines are in {visible_line(skill.folder)}.")

@@ -1,0 +1,102 @@
+"""Handlers about skills."""
+
+import logging
+from pathlib import Path
+
+from clawd.channels.rpc.connection import Call
+from clawd.errors import InvalidRequestError
+from clawd.service.build import Daemon
+from clawd.skills.store import Skill
+from clawd.tools.base import in_thread
+from clawd.wire.method import Done
+from clawd.wire.skills import (
+    AddSkill,
+    InspectSkill,
+    ListSkills,
+    SkillLine,
+    SkillList,
+    SkillReview,
+    TrustSkill,
+)
+from clawd.wire.tools import PluginFileLine
+
+_log = logging.getLogger(__name__)
+
+
+async def list_skills(daemon: Daemon, params: ListSkills, _call: Call) -> SkillList:
+    """List the skills of the home and of a workspace."""
+    workspace = daemon.calls.workspace(params.workspace)
+    found = await in_thread(lambda: daemon.skills.found(workspace))
+    return SkillList(items=tuple(map(_line, found.items)), left_out=found.left_out)
+
+
+async def inspect_skill(daemon: Daemon, params: InspectSkill, _call: Call) -> SkillReview:
+    """Say what a skill is."""
+    if bool(params.path) == bool(params.name):
+        raise InvalidRequestError("either a path or a name is wanted")
+    if params.path:
+        source = _source(params.path)
+        look = await in_thread(lambda: daemon.skills.inspect(source))
+    else:
+        workspace = daemon.calls.workspace(params.workspace)
+        look = await in_thread(lambda: daemon.skills.review(params.name, workspace))
+    about = look.skill.about
+    return SkillReview(
+        skill=_line(look.skill),
+        license=about.license,
+        compatibility=about.compatibility,
+        metadata=about.metadata,
+        allowed_tools=about.allowed_tools,
+        body=about.body,
+        files=tuple(
+            PluginFileLine(path=each.path, size_bytes=len(each.data), is_program=each.is_program)
+            for each in look.tree.files
+            if each.data is not None
+        ),
+        changes=look.changes,
+        replaces=look.replaces,
+    )
+
+
+async def add_skill(daemon: Daemon, params: AddSkill, call: Call) -> Done:
+    """Copy a skill into the home."""
+    source = _source(params.path)
+    place = await in_thread(lambda: daemon.skills.add(source, digest=params.digest))
+    _log.info("skill added", extra=_facts(place, params.digest, call))
+    return Done(message=f"{place.name} is added; it lies in {place}")
+
+
+async def trust_skill(daemon: Daemon, params: TrustSkill, call: Call) -> Done:
+    """Trust a workspace's skill as it is, or no longer."""
+    workspace, name = daemon.calls.workspace(params.workspace), params.name
+    by, digest, store = call.principal.uid, params.digest, daemon.skills
+    if params.revoke:
+        place = await in_thread(lambda: store.revoke(name, workspace))
+    else:
+        place = await in_thread(lambda: store.trust(name, workspace, digest=digest, by=by))
+    what = "no longer trusted" if params.revoke else "trusted"
+    _log.info("skill %s", what, extra=_facts(place, digest, call))
+    return Done(message=f"{name} is {what}")
+
+
+def _line(skill: Skill) -> SkillLine:
+    return SkillLine(
+        name=skill.name,
+        state=skill.state,
+        folder=str(skill.folder),
+        is_own=skill.is_own,
+        description=skill.about.description,
+        digest=skill.digest,
+        shadowed_by=skill.shadowed_by,
+        problems=skill.about.problems,
+    )
+
+
+def _source(path: str) -> Path:
+    if "\0" in path or not Path(path).is_absolute():
+        raise InvalidRequestError(f"{path[:80]!r} is no absolute path")
+    return Path(path)
+
+
+def _facts(place: Path, digest: str, call: Call) -> dict[str, object]:
+    return {"skill": str(place), "digest": digest, "by": call.principal.uid}

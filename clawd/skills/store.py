@@ -1,0 +1,340 @@
+"""The skills of a home and a workspace: found, looked at, trusted, added, read.
+
+Skills of the home are the owner's. A workspace's are somebody's until an admin trusts their
+folder by its hash over all files; another file in it, and it is untrusted again. What is read is
+what was hashed, in one go. Every method blocks.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
+from clawd.plugins.files import MAX_BYTES, PluginTree, put_tree, read_tree, stamp
+from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
+from clawd.skills.archive import read_archive
+from clawd.skills.skill_file import (
+    FILE_NAME,
+    MAX_NAME,
+    NAME_PATTERN,
+    SkillFile,
+    read_skill_file,
+)
+from clawd.wire.safe_text import visible_line
+from clawd.wire.skills import SkillProblem, SkillState
+
+MAX_SKILLS = 256  # of one place
+MAX_LISTED_BYTES = 64 << 20
+WORKSPACE_PLACES = (".agents/skills", ".claude/skills")
+_SHOWN = 64
+
+
+class Skill(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder in one of the places.
+
+    Attributes:
+        name: of the folder.
+        state: ready; untrusted; changed (since it was trusted); broken; or shadowed.
+        folder: where it lies.
+        is_own: it is the owner's; a workspace's has to be trusted.
+        about: what its SKILL.md says, without the body; all that is wrong with it.
+        digest: the hash of all its files; "" when they cannot be read.
+        shadowed_by: the folder of the same name that goes before it, or "".
+    """
+
+    name: str
+    state: SkillState
+    folder: Path
+    is_own: bool
+    about: SkillFile = SkillFile()
+    digest: str = ""
+    shadowed_by: str = ""
+
+
+class Skills(msgspec.Struct, frozen=True, kw_only=True):
+    """The skills of a workspace, those that go before first, and how many were not looked at."""
+
+    items: tuple[Skill, ...] = ()
+    left_out: int = 0
+
+    @property
+    def ready(self) -> tuple[Skill, ...]:
+        """Those that a model may read."""
+        return tuple(skill for skill in self.items if skill.state == "ready")
+
+
+class SkillLook(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person sees of one skill.
+
+    Attributes:
+        skill: what it is.
+        tree: its files.
+        changes: what differs from what was trusted, or from what an added one replaces.
+        replaces: adding it replaces one of the home.
+    """
+
+    skill: Skill
+    tree: PluginTree
+    changes: tuple[str, ...] = ()
+    replaces: bool = False
+
+
+class SkillStore:
+    """The skills that one daemon knows. Safe to use from several threads.
+
+    Args:
+        home: the folder of clawd's own home for them; tools never reach it.
+        person: `~/.agents/skills` of whom the daemon belongs to.
+        pins: what was trusted, by folder.
+        roots: returns the folders that workspaces lie in: what lies there is a workspace's.
+    """
+
+    def __init__(
+        self, home: Path, person: Path, pins: PluginPins, roots: Callable[[], Sequence[Path]]
+    ) -> None:
+        self._home = home
+        self._person = person
+        self._pins = pins
+        self._roots = roots
+        self._seen: dict[Path, tuple[object, Skill]] = {}
+
+    def found(self, workspace: Path) -> Skills:
+        """Return all skills of a workspace, which is resolved, whatever is wrong with them."""
+        pins, items, left_out, room = self._known_pins(), list[Skill](), 0, MAX_LISTED_BYTES
+        first: dict[str, Path] = {}
+        for place, is_own in self._places(workspace):
+            names = _folders(place)
+            left_out += max(len(names) - MAX_SKILLS, 0)
+            for name in names[:MAX_SKILLS]:
+                folder = place / name
+                skill, read = self._look(folder, is_own=is_own, room=room)
+                room -= read
+                if before := first.get(name):
+                    skill = msgspec.structs.replace(
+                        skill, state="shadowed", shadowed_by=str(before)
+                    )
+                first.setdefault(name, folder)
+                items.append(_judged(skill, pins.get(str(folder))))
+        if len(self._seen) > 4 * MAX_SKILLS:
+            self._seen.clear()
+        return Skills(items=tuple(items), left_out=left_out)
+
+    def folder(self, name: str, workspace: Path) -> tuple[Path, bool]:
+        """Return the folder of a name, the first that there is, and whether it is the owner's.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        if len(name) <= MAX_NAME and re.fullmatch(NAME_PATTERN, name):
+            for place, is_own in self._places(workspace):
+                if (place / name).is_dir():
+                    return place / name, is_own
+        raise NotFoundError(
+            f"there is no skill {visible_line(name, _SHOWN)!r}",
+            hint="clawctl skill list shows them.",
+        )
+
+    def read(self, name: str, workspace: Path) -> tuple[SkillFile, PluginTree]:
+        """Return a skill that a model may read, and the files that were judged.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            ForbiddenError: it is untrusted, was changed, or is broken.
+        """
+        found = self.review(name, workspace)
+        if found.skill.state != "ready":
+            raise ForbiddenError(
+                f"the skill {name} is {found.skill.state}; only the user can change that",
+                hint=f"clawctl skill show {name} displays it, clawctl skill trust {name} trusts.",
+            )
+        return found.skill.about, found.tree
+
+    def review(self, name: str, workspace: Path) -> SkillLook:
+        """Return what a person sees of a skill of this name, and what differs since it was trusted.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        folder, is_own = self.folder(name, workspace)
+        pin = self._known_pins().get(str(folder))
+        skill, tree = _read(folder, is_own=is_own)
+        changes = tuple(changes_since(pin, tree)) if pin is not None and not is_own else ()
+        return SkillLook(skill=_judged(skill, pin), tree=tree, changes=changes)
+
+    def inspect(self, source: Path) -> SkillLook:
+        """Return what adding a folder or an archive would add.
+
+        Raises:
+            InvalidRequestError: it is neither, or holds what none may.
+        """
+        if source.is_dir():
+            name, tree = source.resolve().name, read_tree(source.resolve(), is_installed=False)
+        else:
+            name, tree = read_archive(source)
+        file = tree.file(FILE_NAME)
+        if not name and file is not None:
+            name = read_skill_file(file.data or b"", "").name
+        about = _about(tree, name)
+        place = self._home / (name or "-")
+        skill = Skill(
+            name=name,
+            state="broken" if about.problems else "untrusted",
+            folder=source,
+            is_own=False,
+            about=about,
+            digest=tree.digest,
+        )
+        replaces, changes = place.is_dir(), tuple[str, ...]()
+        if replaces and not about.problems:
+            _, before = _read(place, is_own=True)
+            changes = tuple(changes_since(pin_of(before, 0), tree))
+        return SkillLook(skill=skill, tree=tree, changes=changes, replaces=replaces)
+
+    def add(self, source: Path, *, digest: str) -> Path:
+        """Copy a skill into the home, if it is still what was inspected; return where it lies.
+
+        Raises:
+            InvalidRequestError: it is another one by now, or none by the standard.
+            StorageError: the disk refused; what was there before is still there.
+        """
+        found = self.inspect(source)
+        _check(found, digest)
+        place = self._home / found.skill.name
+        try:
+            put_tree(found.tree, place)
+        except OSError as error:
+            raise StorageError(f"the skill cannot be written: {error}") from error
+        return place
+
+    def revoke(self, name: str, workspace: Path) -> Path:
+        """Take back that a workspace's skill is trusted; return where it lies.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            StorageError: the disk refused.
+        """
+        folder, _ = self.folder(name, workspace)
+        pins = self._pins.load()
+        if pins.pop(str(folder), None) is not None:
+            self._pins.save(pins)
+        return folder
+
+    def trust(self, name: str, workspace: Path, *, digest: str, by: int) -> Path:
+        """Trust a workspace's skill as it is, if it is still what was looked at.
+
+        Raises:
+            NotFoundError, InvalidRequestError: there is none, it is another one by now, or broken.
+            StorageError: the disk refused.
+        """
+        found = self.review(name, workspace)
+        if found.skill.is_own:
+            raise InvalidRequestError(f"the skill {name} is the owner's; it needs no trust")
+        _check(found, digest)
+        pins = self._pins.load()
+        pins[str(found.skill.folder)] = pin_of(found.tree, by)
+        self._pins.save(pins)
+        return found.skill.folder
+
+    def _known_pins(self) -> dict[str, Pin]:
+        try:
+            return self._pins.load()
+        except StorageError:
+            return {}  # nothing is trusted; trusting tells why
+
+    def _places(self, workspace: Path) -> Iterator[tuple[Path, bool]]:
+        """Yield the places that go before first, and whether what lies there is the owner's."""
+        yield self._home, True
+        roots = (workspace, *(root.resolve() for root in self._roots()))
+        person = self._person.resolve()
+        is_apart = not any(person.is_relative_to(root) for root in roots)
+        if is_apart:
+            yield person, True
+        for below in WORKSPACE_PLACES:
+            place = workspace / below
+            # A link may lead out of the workspace.
+            if place.resolve() == place:
+                yield place, False
+
+    def _look(self, folder: Path, *, is_own: bool, room: int) -> tuple[Skill, int]:
+        """Return a skill, as it was seen before if nothing shows a change, and the bytes read."""
+        try:
+            mark = (stamp(folder), is_own)
+        except OSError as error:
+            return _broken(folder, f"it cannot be read: {error.strerror}", is_own=is_own), 0
+        known = self._seen.get(folder)
+        if mark[0] and known is not None and known[0] == mark:
+            return known[1], 0
+        size = sum(facts[3] for facts in mark[0])
+        if size > min(room, MAX_BYTES):
+            most = f"{MAX_BYTES >> 20} MiB, all together {MAX_LISTED_BYTES >> 20} MiB"
+            return _broken(folder, f"it is too large: one may have {most}", is_own=is_own), 0
+        skill, _ = _read(folder, is_own=is_own)
+        about = msgspec.structs.replace(skill.about, body="")
+        skill = msgspec.structs.replace(skill, about=about)
+        self._seen[folder] = mark, skill
+        return skill, size
+
+
+def _folders(place: Path) -> list[str]:
+    """Return the names of folders, and of links to some, in a place; none where it cannot be."""
+    try:
+        with os.scandir(place) as found:
+            return sorted(each.name for each in found if each.name[0] != "." and each.is_dir())
+    except OSError:
+        return []
+
+
+def _read(folder: Path, *, is_own: bool) -> tuple[Skill, PluginTree]:
+    """Return a skill as its files are now, `ready` unless broken, and these files."""
+    try:
+        if folder.is_symlink():
+            raise InvalidRequestError("it is a link; a skill is a folder")
+        is_own = is_own and folder.stat().st_uid in {0, os.geteuid()}
+        tree = read_tree(folder, is_installed=True)
+    except ClawError as error:
+        return _broken(folder, error.message, is_own=is_own), PluginTree(files=())
+    except OSError as error:
+        why = f"it cannot be read: {error.strerror}"
+        return _broken(folder, why, is_own=is_own), PluginTree(files=())
+    about = _about(tree, folder.name)
+    state: SkillState = "broken" if about.problems else "ready"
+    skill = Skill(name=folder.name, state=state, folder=folder, is_own=is_own, about=about)
+    return msgspec.structs.replace(skill, digest=tree.digest), tree
+
+
+def _broken(folder: Path, why: str, *, is_own: bool) -> Skill:
+    about = SkillFile(problems=(SkillProblem(text=why),))
+    return Skill(name=folder.name, state="broken", folder=folder, is_own=is_own, about=about)
+
+
+def _about(tree: PluginTree, name: str) -> SkillFile:
+    file = tree.file(FILE_NAME)
+    if file is None or file.data is None:
+        return SkillFile(problems=(SkillProblem(text=f"it has no {FILE_NAME}"),))
+    return read_skill_file(file.data, name)
+
+
+def _judged(skill: Skill, pin: Pin | None) -> Skill:
+    """Return a skill that is ready as what its pin makes of it."""
+    if skill.state != "ready" or skill.is_own or (pin is not None and pin.digest == skill.digest):
+        return skill
+    return msgspec.structs.replace(skill, state="untrusted" if pin is None else "changed")
+
+
+def _check(found: SkillLook, digest: str) -> None:
+    skill = found.skill
+    if skill.about.problems:
+        told = "; ".join(f"line {each.line}: {each.text}" for each in skill.about.problems[:3])
+        raise InvalidRequestError(
+            f"{visible_line(str(skill.folder))} is no skill: {told}",
+            hint="clawctl skill lint PATH tells all that is wrong with it.",
+        )
+    if skill.digest != digest:
+        raise InvalidRequestError(
+            f"the skill {skill.name} is not what was looked at: its hash is "
+            f"{skill.digest[:16]}…, not {digest[:16]}…",
+            hint="Look at it again.",
+        )

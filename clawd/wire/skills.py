@@ -1,0 +1,93 @@
+"""Methods about skills, and what they report."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from clawd.wire.method import Done, Method
+from clawd.wire.tools import PluginFileLine
+
+SkillState = Literal["ready", "untrusted", "changed", "broken", "shadowed"]
+
+
+class SkillProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a skill: the line of SKILL.md, or 0 for the folder, and a sentence."""
+
+    line: int = 0
+    text: str
+
+
+class SkillLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One skill.
+
+    Attributes:
+        state: a model is offered those that are ready and no others.
+        is_own: it is the owner's; a workspace's has to be trusted.
+        shadowed_by: the folder of the same name that goes before it.
+    """
+
+    name: str
+    state: SkillState
+    folder: str
+    is_own: bool
+    description: str = ""
+    digest: str = ""
+    shadowed_by: str = ""
+    problems: tuple[SkillProblem, ...] = ()
+
+
+class SkillList(msgspec.Struct, frozen=True, kw_only=True):
+    """The skills of a workspace, and how many folders were too many to be looked at."""
+
+    items: tuple[SkillLine, ...]
+    left_out: int = 0
+
+
+class ListSkills(Method[SkillList], frozen=True, kw_only=True):
+    """List the skills of the home and of a workspace (empty: the configured one)."""
+
+    workspace: str = ""
+
+
+class SkillReview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a skill is and says; `skill.digest` is what trusting or adding it names.
+
+    `changes` says what differs from what was trusted, or from what adding it would replace.
+    """
+
+    skill: SkillLine
+    license: str = ""
+    compatibility: str = ""
+    metadata: dict[str, str] = {}
+    allowed_tools: tuple[str, ...] = ()
+    body: str = ""
+    files: tuple[PluginFileLine, ...] = ()
+    changes: tuple[str, ...] = ()
+    replaces: bool = False
+
+
+class InspectSkill(Method[SkillReview], frozen=True, kw_only=True):
+    """Say what a skill is: one by its name, or one in a folder or archive (`path`, absolute)."""
+
+    admin: ClassVar[bool] = True
+    name: str = ""
+    path: str = ""
+    workspace: str = ""
+
+
+class AddSkill(Method[Done], frozen=True, kw_only=True):
+    """Copy a skill into the home, if its hash is still the one that was inspected."""
+
+    admin: ClassVar[bool] = True
+    path: str
+    digest: str
+
+
+class TrustSkill(Method[Done], frozen=True, kw_only=True):
+    """Trust a workspace's skill, if its hash is the one that was inspected; or `revoke` that."""
+
+    admin: ClassVar[bool] = True
+    name: str
+    workspace: str = ""
+    digest: str = ""
+    revoke: bool = False
