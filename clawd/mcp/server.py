@@ -98,8 +98,12 @@ def _descriptor(tool: ListedTool) -> types.Tool:
 
 
 def _result(outcome: CallOutcome) -> types.CallToolResult:
+    pictures = [
+        types.ImageContent(type="image", data=each.base64, mime_type=each.media_type)
+        for each in outcome.pictures
+    ]
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=outcome.text)],
+        content=[types.TextContent(type="text", text=outcome.text), *pictures],
         is_error=outcome.kind != "ok",
         _meta={RECEIPT: outcome.receipt_id} if outcome.receipt_id else None,
     )

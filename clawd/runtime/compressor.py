@@ -16,8 +16,8 @@ from clawd.errors import ContextFullError, InvalidRequestError
 from clawd.kernel.concurrency import settled
 from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, ModelView
 from clawd.memory.conversations import Conversations
-from clawd.providers.abilities import ToolReading, able
-from clawd.providers.base import ChatRequest, Message, Provider, Sampling
+from clawd.providers.abilities import ToolReading, able, sees
+from clawd.providers.base import ChatRequest, Message, Provider, Sampling, without_pictures
 from clawd.providers.ledger import estimate_tokens
 from clawd.runtime.compression import (
     TEMPLATE_TOKENS,
@@ -362,7 +362,9 @@ class Room:
         live = self._live.context.messages
         if [each.role for each in live] != [each.role for each in (*front, *plan.kept)]:
             return ()
-        return live[: len(front) + plan.choice.start]
+        read = live[: len(front) + plan.choice.start]
+        is_seen = sees(self._provider, self._model)
+        return read if is_seen else tuple(map(without_pictures, read))
 
     async def _aside(self, work: "_Work", plan: "Cut", *, limit: int, thinking: int) -> ChatRequest:
         """Return a request of its own that shows the messages as a transcript."""

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from clawd.mcp.message_filter import MAX_BLOCKS, read_result
 from clawd.mcp.model import Content, RemoteResult
+from clawd.mcp.server import _result
+from clawd.tools.outcome import CallOutcome
 from tests.mcp.test_tool_checks import JSON
+from tests.support.pictures import picture
 
 KINDS = st.sampled_from(["text", "image", "audio", "resource", "resource_link", "hologram"])
 BLOCKS = st.fixed_dictionaries(
@@ -93,3 +96,20 @@ def test_a_server_that_asks_for_more_input_is_told_off_in_words() -> None:
 
 def test_missing_content_and_a_null_for_an_error_are_an_empty_success() -> None:
     assert read_result({"isError": None}, 100) == RemoteResult()
+
+
+def test_clients_of_clawd_get_the_pictures_of_a_result_beside_its_text() -> None:
+    shown = picture()
+    outcome = CallOutcome(
+        kind="ok",
+        status="allowed",
+        text="taken",
+        receipt_id="",
+        risk="low",
+        duration_ms=1,
+        pictures=(shown,),
+    )
+    text, image = _result(outcome).model_dump(by_alias=True)["content"]
+    assert text["text"] == "taken"
+    assert (image["type"], image["mimeType"]) == ("image", "image/png")
+    assert base64.b64decode(image["data"]) == shown.data

@@ -5,9 +5,10 @@ import pytest
 
 from clawd.config.sections import CompressionSection
 from clawd.errors import InvalidRequestError
-from clawd.providers.base import ChatRequest, Message, without_pictures
+from clawd.providers.base import Capabilities, ChatRequest, Message, without_pictures
 from clawd.providers.ledger import estimated, picture_tokens
 from clawd.runtime.compression import count_request
+from clawd.runtime.housekeeping import message_text
 from clawd.runtime.incoming import IncomingMessage, check
 from clawd.runtime.transcript import transcript
 from clawd.tools.base import Arguments, ToolContext, ToolResult, succeeded
@@ -98,6 +99,15 @@ async def test_what_a_tool_shows_is_in_the_next_request_and_after_a_restart(benc
     assert [each.pictures for each in house.asked if each.role == "tool"] == [(seen,)]
 
 
+async def test_an_export_refers_to_them_by_their_hash(bench: Bench) -> None:
+    house = Gallery(bench)
+    name = (await house.say("what is it?", pictures=(ONE,))).conversation_id
+    first, *_ = await bench.memory.messages.history(name, owner=ADA.uid)
+    told = msgspec.json.decode(message_text(first, "jsonl"))
+    assert told["pictures"] == [msgspec.to_builtins(ONE.facts)]
+    assert f"({ONE.label})" in message_text(first, "markdown")
+
+
 def test_too_many_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match="21 pictures"):
         check(IncomingMessage(text="x", pictures=(ONE,) * 21))
@@ -127,6 +137,34 @@ async def test_what_is_compressed_is_no_longer_shown_and_a_notice_says_so(bench:
         notices += [event.text for event in events if isinstance(event, Notice)]
     assert "2 pictures are no longer shown to the model" in notices
     assert all(each.pictures == () for each in house.asked)
+
+
+class LocalModel(SeeingModel):
+    """A model of this machine, which sums up by going on with the conversation."""
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(local=True, context_size=100_000)
+
+    def reads_tools(self, _model: str) -> bool:
+        return True
+
+    reads_schemas = reads_tools
+
+
+async def test_a_blind_model_sums_up_what_it_was_shown(bench: Bench) -> None:
+    house = Gallery(bench)
+    text = "The user showed a grey rectangle and asked what it is."
+    house.model = eyes = LocalModel(says(text), name="mock")
+    house.change(compression=CompressionSection(at_messages=8, keep_least=2, keep_most=4))
+    name = (await house.say("what is it?", pictures=(ONE,))).conversation_id
+    eyes.has_eyes = False
+    for number in range(4):
+        await house.say(f"more {number}", name)
+    live = house.book.live(name)
+    assert live is not None and live.checkpoint is not None and live.checkpoint.is_summary
+    blind = [message for request in eyes.requests[1:] for message in request.messages]
+    assert {message.pictures for message in blind} == {()}
+    assert any("sees no pictures" in (message.content or "") for message in blind)
 
 
 def test_a_transcript_and_a_blind_model_are_told_what_was_there() -> None:
