@@ -1,11 +1,15 @@
 """Hostile text of models, tools, file names and titles: nothing of it runs, and nothing leaves."""
 
 import base64
+import json
 import random
+import sys
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from tests.support import mcp_server
 from tests.support.home import Home
 from tests.web.conftest import Shown, gateway
 
@@ -152,6 +156,77 @@ def test_nothing_of_a_tools_text_runs_or_leaves(home: Home, shown: Shown) -> Non
         expect(page.locator(".message.assistant footer")).to_have_count(count, timeout=60_000)
     for call in page.locator(".call summary").all():
         call.click()
+    page.locator(".tab", has_text="Receipts").click()
+    page.locator(".timeline .row").first.click()
+    page.locator(".opened").wait_for()
+    assert page.title() == "clawd"
+    assert [url for url in shown.requests if not url.startswith(shown.url)] == []
+    assert page.evaluate("window.broken") == []
+
+
+SERVER = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, {support!r})
+import mcp_server
+tools = json.loads(Path(__file__).with_name("tools.json").read_text("utf-8"))
+mcp_server.tools[:] = tools
+answer = mcp_server.answer
+def hostile(method, params):
+    found = answer(method, params)
+    if method == "initialize":
+        words = tools[0]["description"]
+        found["serverInfo"] = {{"name": words, "version": words}}
+        found["instructions"] = words
+    return found
+mcp_server.answer = hostile
+mcp_server.main()
+"""
+
+
+def hostile_server(home: Home) -> str:
+    """Write an MCP server whose every word is of the corpus, and return its table."""
+    folder = home.workspace.parent / "server"
+    folder.mkdir()
+    texts = [text for text in corpus() if len(text) < 20_000]
+    names = [f"tool{at}" for at in range(len(texts))] + HTML + TEXT[:4]
+    tools = [
+        {
+            "name": name,
+            "description": text,
+            "inputSchema": {
+                "type": "object",
+                "title": text,
+                "properties": {text[:80]: {"type": "string", "description": text}},
+            },
+            "annotations": {"title": text},
+        }
+        for name, text in zip(names, texts + texts, strict=False)
+    ]
+    (folder / "tools.json").write_text(json.dumps(tools), encoding="utf-8")
+    support = str(Path(mcp_server.__file__).parent)
+    (folder / "server.py").write_text(SERVER.format(support=support), encoding="utf-8")
+    command = json.dumps([sys.executable, str(folder / "server.py")])
+    seen = json.dumps([str(folder), support, sys.prefix, sys.base_prefix])
+    return f"\n[mcp.servers.hand]\ncommand = {command}\nreadonly_paths = {seen}\n"
+
+
+@pytest.mark.sandbox
+def test_nothing_that_an_mcp_server_says_runs_or_leaves(home: Home, shown: Shown) -> None:
+    call = {"name": "hand__tool0", "arguments": {HTML[0][:80]: HTML[2]}}
+    home.configure({"tool_calls": [call]}, {"text": "Done."}, tables=gateway(hostile_server(home)))
+    home.start()
+    shown.page.add_init_script(WATCH)
+    page = shown.visit()
+    page.locator(".tab", has_text="Machine").click()
+    server = page.locator("li", has=page.get_by_text("hand", exact=True))
+    expect(server).to_contain_text("ready")
+    page.locator(".tab", has_text="Chat").click()
+    shown.say("call it")
+    page.locator(".card").wait_for()
+    page.keyboard.press("n")
+    page.locator(".call.denied summary").click()
+    expect(page.locator(".message.assistant")).to_contain_text("Done.")
     page.locator(".tab", has_text="Receipts").click()
     page.locator(".timeline .row").first.click()
     page.locator(".opened").wait_for()
