@@ -33,6 +33,7 @@ from clawd.memory.rows import (
     no_conversation,
     timestamp_now,
 )
+from clawd.memory.search import MAX_TERMS
 from clawd.memory.writer import Database
 from clawd.receipts.record import new_ulid
 from clawd.tools.plans import Plan, PlanKey
@@ -114,13 +115,14 @@ class Conversations:
         owner: int | None,
         made_by: str = "",
         workspace: str = "",
+        title: str = "",
         limit: int = 50,
         cursor: str = "",
     ) -> Page:
         """Return a page of conversations, the last active first.
 
         `made_by` leaves those that were made with this key of the HTTP gateway, `workspace` those
-        of this folder; empty leaves all.
+        of this folder, `title` those with each of these words in the title; empty leaves all.
 
         Raises:
             InvalidRequestError: the limit is not 1..1000 or the cursor is none that this gave.
@@ -137,6 +139,9 @@ class Conversations:
         if workspace:
             where.append("workspace = ?")
             values.append(workspace)
+        for word in title.split()[:MAX_TERMS]:
+            where.append("title LIKE ? ESCAPE '\\'")
+            values.append(_containing(word))
         if cursor:
             where.append("(updated_at, id) < (?, ?)")
             values += _position(cursor)
@@ -324,6 +329,12 @@ def _pack(connection: sqlite3.Connection) -> None:
             "memory was cleared, but the log beside it still holds old pages: a reader is in it",
             hint="Clear once more when no other program has memory open.",
         )
+
+
+def _containing(word: str) -> str:
+    """Return a pattern of LIKE, which folds ASCII alone: any other letter matches every one."""
+    letters = (f"\\{each}" if each in "\\%_" else each if each.isascii() else "_" for each in word)
+    return f"%{clean(''.join(letters))}%"
 
 
 def _position(cursor: str) -> list[str]:

@@ -43,12 +43,14 @@ class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
 class ListConversations(Method[ConversationPage], frozen=True, kw_only=True):
     """List conversations, newest first; with `workspace`, an absolute folder, those of it alone.
 
+    With `title`, those whose title has each of these words, or parts of words, in any case.
     With `last_words` each line has the beginning of what was said in it last.
     """
 
     cursor: str = ""
     limit: int = 100
     workspace: str = ""
+    title: str = ""
     last_words: bool = False
 
 

@@ -123,6 +123,23 @@ async def test_a_turn_is_kept_in_order_with_all_its_facts(memory: Memory) -> Non
     )
 
 
+async def test_titles_are_found_by_parts_of_words_in_any_case(memory: Memory) -> None:
+    for title in ("Taxes of 2026", "Änderung: 100 % done", "a_b", "axb", "taxes, again"):
+        await begun(memory, title=title)
+
+    async def found(words: str) -> list[str]:
+        page = await memory.conversations.list(owner=ANNA, title=words)
+        return [each.title for each in page.conversations]
+
+    assert await found("TAX") == ["taxes, again", "Taxes of 2026"]
+    assert await found("2026 taxes") == ["Taxes of 2026"]
+    assert await found("änderung") == ["Änderung: 100 % done"]
+    assert await found("%") == ["Änderung: 100 % done"]
+    assert await found("a_b") == ["a_b"]
+    assert await found("\\") == []
+    assert len(await found(" ")) == 5
+
+
 async def test_history_can_be_read_in_parts(memory: Memory) -> None:
     made = await begun(memory, "a", "b", "c")
     first = await memory.messages.history(made.id, owner=ANNA, limit=2)

@@ -148,6 +148,9 @@ def test_a_hit_of_the_search_opens_in_the_middle(home: Home, shown: Shown) -> No
     expect(page.get_by_text("Newer messages")).to_have_count(0)
     page.locator("nav .line", has_text="needle").click()
     expect(message(page, 200)).to_be_in_viewport()
+    page.get_by_role("searchbox").fill("CONVERSATION 1")  # of a title
+    page.locator("nav .line", has_text="conversation 1.").click()
+    expect(page.locator(".top h1")).to_have_text("conversation 1.")
     page.get_by_role("searchbox").fill("no such words anywhere")
     expect(page.locator("nav")).to_contain_text("Nothing found.")
 

@@ -18,13 +18,18 @@ interface Hit {
   snippet: string;
 }
 
-const found = signal<Hit[] | null>(null);
+const found = signal<{ titled: ConversationLine[]; hits: Hit[] } | null>(null);
+const MOST_TITLES = 10;
 let searches = 0;
 
 async function search(words: string): Promise<void> {
   const mine = ++searches;
-  const hits = words.trim() ? (await call<{ items: Hit[] }>("search_memory", { query: words })).items : null;
-  if (mine === searches) found.value = hits; // else more was typed meanwhile
+  if (!words.trim()) return void (found.value = null);
+  const [titled, hits] = await Promise.all([
+    call<{ items: ConversationLine[] }>("list_conversations", { title: words, limit: MOST_TITLES }),
+    call<{ items: Hit[] }>("search_memory", { query: words }),
+  ]);
+  if (mine === searches) found.value = { titled: titled.items, hits: hits.items }; // else more was typed
 }
 
 function go(id: string, messageId = 0): void {
@@ -39,16 +44,19 @@ export function Sidebar(): JSX.Element {
         + {t.newChat}
       </button>
       <input type="search" placeholder={t.search} aria-label={t.search} onInput={(event) => void attempt(search(event.currentTarget.value))} />
-      {found.value ? <Found hits={found.value} /> : <Lines />}
+      {found.value ? <Found titled={found.value.titled} hits={found.value.hits} /> : <Lines />}
     </nav>
   );
 }
 
-function Found({ hits }: { hits: Hit[] }): JSX.Element {
-  if (!hits.length) return <p role="status">{t.noHits}</p>;
+function Found({ titled, hits }: { titled: ConversationLine[]; hits: Hit[] }): JSX.Element {
+  if (!titled.length && !hits.length) return <p role="status">{t.noHits}</p>;
   return (
     <div class="list">
       <ul>
+        {titled.map((line, at) => (
+          <Line key={line.id} line={line} position={at + 1} />
+        ))}
         {hits.map((hit) => (
           <li key={hit.message_id} class="hit">
             <button type="button" class="line" onClick={() => go(hit.conversation_id, hit.message_id)}>

@@ -86,6 +86,7 @@ async def list_conversations(
         owner=owner,
         made_by=call.principal.bound_to,
         workspace=params.workspace,
+        title=params.title,
         limit=params.limit,
         cursor=params.cursor,
     )
