@@ -190,18 +190,24 @@ def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> N
         count = f"the model is shown a summary of the first {conversation.replaced} messages"
         print(palette.dim(count))
     for message in messages:
-        name = f" {message.name}" if message.name else ""
-        head = f"{message.role}{name}  {message.timestamp}  {message.id}"
-        print(f"\n{palette.cyan(visible_line(head))}")
-        for text in message.unreadable:
-            told = visible_line(shortened(" ".join(text.split()), UNREADABLE_SHOWN))
-            print(palette.yellow(f"could not be read as a call, and was not run: {told}"))
-        if message.reasoning:
-            print(palette.dim(f"{terminal_safe(message.reasoning)}\n"))
-        if message.content:
-            print(terminal_safe(message.content))
-        for claim in message.claims:
-            if claim.problem:
-                print(palette.yellow(visible_line(claim.problem)))
-        if message.tool_calls:
-            print(palette.dim(f"→ {visible_line(message.tool_calls)}"))
+        _show_message(message, palette)
+
+
+def _show_message(message: MessageLine, palette: Palette) -> None:
+    name = f" {message.name}" if message.name else ""
+    head = f"{message.role}{name}  {message.timestamp}  {message.id}"
+    print(f"\n{palette.cyan(visible_line(head))}")
+    for text in message.unreadable:
+        told = visible_line(shortened(" ".join(text.split()), UNREADABLE_SHOWN))
+        print(palette.yellow(f"could not be read as a call, and was not run: {told}"))
+    if message.reasoning:
+        print(palette.dim(f"{terminal_safe(message.reasoning)}\n"))
+    for picture in message.pictures:
+        print(palette.dim(visible_line(f"({picture.label})")))
+    if message.content:
+        print(terminal_safe(message.content))
+    for claim in message.claims:
+        if claim.problem:
+            print(palette.yellow(visible_line(claim.problem)))
+    if message.tool_calls:
+        print(palette.dim(f"→ {visible_line(message.tool_calls)}"))

@@ -27,6 +27,7 @@ from clawd.wire.models import CheckProvider, ProviderLine, ProviderList
 from clawd.wire.tools import JobList, RunTool, ToolLine, ToolList, ToolOutcome
 from tests.clawctl.conftest import Run
 from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.pictures import picture
 from tests.support.rows import each_row
 
 CONVERSATION = ConversationLine(
@@ -375,6 +376,25 @@ class TestMemory:
         out = capsys.readouterr().out
         assert out.index("question") < out.index("answer")
         assert "untrusted" not in out
+
+    def test_show_names_pictures_before_the_words(
+        self, daemon: FakeDaemon, capsys: Capture
+    ) -> None:
+        shown = picture(3, 2).facts
+        said = MessageLine(
+            id=1,
+            turn_id="t",
+            timestamp="2026",
+            role="user",
+            content="what is it?",
+            pictures=(shown,),
+        )
+        daemon.handlers["show_conversation"] = ConversationDetail(
+            conversation=CONVERSATION, messages=(said,)
+        )
+        main(["conversation", "show", "conv"])
+        told = f"(picture 3x2, sha256 {shown.sha256[:12]})\nwhat is it?\n"
+        assert told in capsys.readouterr().out
 
     def test_r5_show_tells_what_was_thought_and_what_could_not_be_read(
         self, daemon: FakeDaemon, capsys: Capture
