@@ -437,13 +437,15 @@ class WorkerClient:
 
     async def _read_frames(self) -> None:
         try:
-            while frames := await self._process.read():
-                self._heard_at = time.monotonic()
-                self._awaits_first_sign = False
-                for frame in frames:
-                    self._take(frame)
+            await self._process.read(self._take_all)
         except ProtocolError as error:
             self.kill("other", f"it sent what is no frame ({error.message})")
+
+    def _take_all(self, frames: list[FromWorker]) -> None:
+        self._heard_at = time.monotonic()
+        self._awaits_first_sign = False
+        for frame in frames:
+            self._take(frame)
 
     def _take(self, frame: FromWorker) -> None:
         match frame:

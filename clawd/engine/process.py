@@ -10,18 +10,19 @@ import socket
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
+from typing_extensions import override
 
 from clawd.engine.protocol import FrameBuffer, FromWorker, ToWorker, decode_from_worker, encode
-from clawd.errors import EngineError
+from clawd.errors import EngineError, ProtocolError
 
 STDERR_LINES = 40
 STDERR_LINE_CHARS = 500
-READ_BYTES = 256 * 1024
+_STDERR_BYTES = 64 * 1024
 
 _PASSED_NAMES = frozenset({"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ"})
 _PASSED_PREFIXES = ("LC_", "OMP_", "GOMP_", "CUDA_", "HIP_", "ROCR_")
@@ -82,23 +83,22 @@ def exit_signal(returncode: int) -> int:
     return -returncode if returncode < 0 else max(returncode - _EXIT_BY_SIGNAL, 0)
 
 
-class WorkerProcess:
+class WorkerProcess(asyncio.Protocol):
     """A started worker and the socket to it; made by `start_worker`.
 
     Attributes:
         was_overdue: it did not end within the grace of `finish`.
     """
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
+    _transport: asyncio.Transport
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._reader = reader
-        self._writer = writer
         self._frames = FrameBuffer()
+        self._take: Callable[[list[FromWorker]], None] | None = None
+        self._is_closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.was_overdue = False
 
@@ -114,30 +114,58 @@ class WorkerProcess:
             ProtocolError: a frame is too long.
         """
         data = b"".join(encode(frame) for frame in frames)
-        if not self._writer.is_closing():
-            self._writer.write(data)
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     async def flush(self) -> None:
         """Wait until the worker has taken most of what was posted, or is gone."""
-        with contextlib.suppress(OSError):
-            await self._writer.drain()
+        await self._has_room.wait()
 
-    async def read(self) -> list[FromWorker]:
-        """Return the next frames, at least one; an empty list when the worker closed the socket.
+    async def read(self, take: Callable[[list[FromWorker]], None]) -> None:
+        """Hand over frames as they come, at least one at a time, until the socket is closed.
+
+        They are handed over where the loop reads them: to wake a task for each token costs more
+        than all that is done with it.
 
         Raises:
             ProtocolError: what came is no frame.
         """
-        while True:
-            try:
-                data = await self._reader.read(READ_BYTES)
-            except OSError:
-                return []
-            if not data:
-                return []
+        self._take = take
+        self._transport.resume_reading()
+        await self._is_closed
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.pause_reading()  # until somebody takes what comes
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        assert self._take is not None, "it reads before anybody takes what comes"
+        try:
             frames = [decode_from_worker(body) for body in self._frames.feed(data)]
-            if frames:
-                return frames
+        except ProtocolError as error:
+            self._transport.pause_reading()
+            if not self._is_closed.done():
+                self._is_closed.set_exception(error)
+            return
+        if frames:
+            self._take(frames)
+
+    @override
+    def pause_writing(self) -> None:
+        self._has_room.clear()
+
+    @override
+    def resume_writing(self) -> None:
+        self._has_room.set()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_room.set()
+        if not self._is_closed.done():
+            self._is_closed.set_result(None)
 
     async def collect_stderr(self) -> None:
         """Keep the last lines of stderr until it is closed."""
@@ -145,7 +173,7 @@ class WorkerProcess:
         if stream is None:
             return
         rest = b""
-        while data := await stream.read(READ_BYTES):
+        while data := await stream.read(_STDERR_BYTES):
             *lines, rest = (rest + data).split(b"\n")
             rest = rest[-STDERR_LINE_CHARS * 4 :]
             for line in lines:
@@ -191,7 +219,7 @@ class WorkerProcess:
             # Whatever a launcher left in the group must not outlive it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._writer.transport.abort()
+            self._transport.abort()
 
     def _keep(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")[:STDERR_LINE_CHARS]
@@ -242,7 +270,8 @@ async def _connect(process: asyncio.subprocess.Process, ours: socket.socket) -> 
         # A core file would hold prompts and be as large as the model.
         with contextlib.suppress(OSError):
             resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        connect = asyncio.get_running_loop().create_unix_connection
+        _, worker = await connect(lambda: WorkerProcess(process), sock=ours)
     except BaseException:
         ours.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -250,7 +279,7 @@ async def _connect(process: asyncio.subprocess.Process, ours: socket.socket) -> 
         # Until it is gone: nobody else knows of it.
         await process.communicate()
         raise
-    return WorkerProcess(process, reader, writer)
+    return worker
 
 
 def _signal_name(number: int) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 
 import msgspec
 from typing_extensions import override
@@ -82,11 +83,11 @@ class Near(WorkerProcess):
         return
 
     @override
-    async def read(self) -> list[FromWorker]:
-        frame = await self._said.get()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        return [] if frame is None else [frame]
+    async def read(self, take: Callable[[list[FromWorker]], None]) -> None:
+        while frame := await self._said.get():
+            for _ in range(5):
+                await asyncio.sleep(0)
+            take([frame])
 
     @override
     async def collect_stderr(self) -> None:

@@ -212,10 +212,11 @@ async def test_a_worker_that_closes_its_socket_and_stays_is_ended(tmp_path: Path
 async def test_a_start_that_is_broken_off_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken_off(**_options: object) -> None:
+    async def broken_off(*_: object, **_options: object) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(asyncio, "open_unix_connection", broken_off)
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "create_unix_connection", broken_off)
     before = set(psutil.Process().children())
     argv = (sys.executable, "-s", "-P", str(FAKE_WORKER))
     with pytest.raises(asyncio.CancelledError):
