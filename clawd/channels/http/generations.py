@@ -8,10 +8,10 @@ tools. Else a turn.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -80,7 +80,7 @@ class Forwarded:
         self.model = model
         self.conversation_id = ""
         self._is_stopped = False
-        self._limit: asyncio.Timeout | None = None
+        self._waiting: asyncio.Task[Any] | None = None  # for the provider
         self._ended = ended
         self._meter = meter
         self._events = self._run(provider, request)
@@ -91,10 +91,10 @@ class Forwarded:
 
     def stop(self) -> None:
         """End it because of the emergency stop; its last event says so."""
+        waiting = self._waiting if not self._is_stopped else None
         self._is_stopped = True
-        if self._limit is not None:
-            with contextlib.suppress(RuntimeError):  # nobody waits for an event just now
-                self._limit.reschedule(asyncio.get_running_loop().time())
+        if waiting is not None:
+            waiting.cancel()
 
     async def aclose(self) -> None:
         """Stop the work; idempotent."""
@@ -108,17 +108,21 @@ class Forwarded:
     ) -> AsyncGenerator[GatewayEvent, None]:
         deltas = provider.chat(request)
         offered = Offered(request)
+        task = asyncio.current_task()
+        assert task is not None
         try:
             while not self._is_stopped:
+                self._waiting = task
                 try:
-                    async with asyncio.timeout(None) as self._limit:
-                        delta = await anext(deltas)
+                    delta = await anext(deltas)
                 except StopAsyncIteration:
                     return
-                except TimeoutError:
-                    if not self._is_stopped:
+                except asyncio.CancelledError:
+                    if not self._is_stopped or task.uncancel():
                         raise
                     break
+                finally:
+                    self._waiting = None
                 self._meter.note(delta)
                 told = offered.told(delta)
                 if told is not None:

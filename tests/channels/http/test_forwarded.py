@@ -14,16 +14,18 @@ from clawd.channels.http.generations import (
     AGENT_S,
     MAX_AGENTS,
     Agents,
+    Forwarded,
     Offered,
     chat_request,
     checked,
 )
 from clawd.channels.http.model_api import Caller, ModelRequest
-from clawd.errors import InvalidRequestError
+from clawd.errors import InvalidRequestError, StoppedError
 from clawd.providers.base import (
     CallDelta,
     ChatRequest,
     Delta,
+    Failed,
     Finished,
     Message,
     Sampling,
@@ -31,7 +33,9 @@ from clawd.providers.base import (
     ToolSpec,
 )
 from clawd.providers.scripted import ScriptedProvider
+from clawd.runtime.activity import DeltaMeter, ModelCounts
 from clawd.runtime.prompt import BASE, PromptSettings
+from clawd.wire.events import TextDelta
 from tests.channels.http.plain import ROUTES
 from tests.channels.http.rig import EVERYTHING, served
 from tests.support.inprocess import OWNER
@@ -383,3 +387,33 @@ def test_calls_of_tools_that_a_client_did_not_offer_are_left_out() -> None:
     none = Offered(ChatRequest(messages=(), tools=(THEIRS,)))
     assert none.told(said[0]) is None
     assert none.told(said[-1]) == Finished(reason="stop")
+
+
+class _Silent(ScriptedProvider):
+    """Begins an answer, and says no more of it."""
+
+    @override
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        yield TextDelta(text="It")
+        await asyncio.Event().wait()
+
+
+async def test_a_pass_that_is_stopped_while_it_waits_says_so_and_cancels_nothing_else() -> None:
+    passed = Forwarded(
+        _Silent(),
+        asked(),
+        model="m",
+        ended=lambda _passed: None,
+        meter=DeltaMeter(ModelCounts(), "mock"),
+    )
+    events = aiter(passed)
+    assert await anext(events) == TextDelta(text="It")
+    loop = asyncio.get_running_loop()
+    loop.call_soon(passed.stop)
+    loop.call_soon(passed.stop)
+    ending = await anext(events)
+    assert isinstance(ending, Failed)
+    assert isinstance(ending.error, StoppedError)
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
