@@ -73,6 +73,8 @@ class WholeEmoji:
         if type(event) is not TextDelta:  # what tokens are reported of stays as it is
             return [TextDelta(text=held), event] if held else [event]
         text = held + event.text
+        if text.isascii():  # as nearly every token of most languages: no emoji, no piece made
+            return [event]
         self._held = text[_open_from(text) :]
         shown = text[: len(text) - len(self._held)]
         return [event if shown == event.text else TextDelta(text=shown)] if shown else []
@@ -166,6 +168,8 @@ class _EventBuffer:
         self._has_ending = False
         self._taker: asyncio.Future[None] | None = None
         self._is_patient = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._until: float | None = None
         self._room = asyncio.Event()
         self._room.set()
 
@@ -203,13 +207,12 @@ class _EventBuffer:
             return
         loop = asyncio.get_running_loop()
         self._taker, self._is_patient = loop.create_future(), is_patient
-        timer = loop.call_later(limit_s, self._wake) if limit_s is not None else None
+        self._until = loop.time() + limit_s if limit_s is not None else None
+        self._set_timer()
         try:
             await self._taker
         finally:
             self._taker = None
-            if timer is not None:
-                timer.cancel()
 
     def _is_enough(self, *, is_patient: bool) -> bool:
         if is_patient:
@@ -219,6 +222,26 @@ class _EventBuffer:
     def _wake(self) -> None:
         if self._taker is not None and not self._taker.done():
             self._taker.set_result(None)
+
+    def _set_timer(self) -> None:
+        """Have `_look` called when the taker's time is over, or before that.
+
+        Most waits end before their time, so the timer of one is left to the next.
+        """
+        if self._until is None or (self._timer is not None and self._timer.when() <= self._until):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(self._until, self._look)
+
+    def _look(self) -> None:
+        timer, self._timer = self._timer, None
+        if self._taker is None or self._until is None or timer is None:
+            return
+        if timer.when() >= self._until:
+            self._wake()
+        else:
+            self._set_timer()
 
 
 # Several generations that answer one request: several choices, or several prompts.
@@ -364,6 +387,8 @@ _GATHER_S = 0.004
 _GATHER_PER_STREAM_S = 0.0002
 _GATHER_MOST_S = 0.05
 _MAX_BATCH = 256
+# So many bytes that are not sent yet stop nobody: half of what a transport of asyncio takes.
+_TAKEN_BYTES = 32 * 1024
 CONVERSATION_HEADER = "X-Clawd-Conversation"
 
 _log = logging.getLogger(__name__)
@@ -549,9 +574,14 @@ class _Stream:
         Raises:
             ConnectionError: the client is gone, or too slow.
         """
+        write = response.write_eof if is_last else response.write
+        transport = self._request.transport
+        if transport is not None and transport.get_write_buffer_size() + len(data) < _TAKEN_BYTES:
+            await write(data)  # which cannot wait: a timer for each token would cost more than it
+            return
         try:
             async with asyncio.timeout(self._pace.stall_s):
-                await (response.write_eof(data) if is_last else response.write(data))
+                await write(data)
         except TimeoutError:
             _log.info("a client took nothing of its answer for too long, and is cut off")
             if self._request.transport is not None:

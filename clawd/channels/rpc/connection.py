@@ -134,11 +134,14 @@ class Connection:
         data = encode_frame(frame)
         async with self._send_lock:
             self._writer.write(data)
+            transport = self._writer.transport
+            if not transport.is_closing() and not transport.get_write_buffer_size():
+                return  # it is sent: a timer for each token would cost more than that
             try:
                 async with asyncio.timeout(STALL_S):
                     await self._writer.drain()
             except TimeoutError:
-                self._writer.transport.abort()
+                transport.abort()
                 raise ConnectionAbortedError(f"the client took nothing for {STALL_S:g} s") from None
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
