@@ -8,7 +8,6 @@ for end here.
 import asyncio
 import base64
 import binascii
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import anyio
@@ -375,12 +374,7 @@ class FilteredRead:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         await self.aclose()
 
 
@@ -403,12 +397,7 @@ class FilteredWrite:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         await self.aclose()
 
 

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from typing_extensions import Unpack
@@ -37,12 +36,7 @@ class AsyncReply:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         await self._stack.aclose()
 
     @property
@@ -84,12 +78,7 @@ class AsyncSession(Face):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         await self.close()
 
     async def init(self) -> Self:

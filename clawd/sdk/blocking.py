@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from typing_extensions import Unpack
@@ -212,12 +211,7 @@ class Session(Face):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def init(self) -> Self:

@@ -9,7 +9,6 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Generic, TypeVar
 
 from clawd import __version__
@@ -149,12 +148,7 @@ class Exchange(Generic[R]):
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exception: object) -> None:
         try:
             if not self._has_ended:
                 await self._cancel()

@@ -13,7 +13,6 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Literal, Protocol, Self
 
 import msgspec
@@ -348,12 +347,7 @@ class Draft:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         if self._name:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._name, dir_fd=self._folder)

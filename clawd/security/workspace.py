@@ -10,7 +10,6 @@ import posixpath
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Literal, Self
 
 import msgspec
@@ -88,12 +87,7 @@ class Workspace:
         self._root = root
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         os.close(self._root)
 
     def place_of(self, path: str | Path) -> Path:

@@ -24,7 +24,6 @@ import time
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pexpect
@@ -138,12 +137,7 @@ class TerminalScreen:
     def __enter__(self) -> "TerminalScreen":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     @property
