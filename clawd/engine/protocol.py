@@ -89,11 +89,11 @@ class Infill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call of an earlier assistant message, as a chat template wants it."""
+    """One call that a model asked for. `arguments` is the raw JSON text as the model wrote it."""
 
     id: str
     name: str
-    arguments: str
+    arguments: str = "{}"
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""What every model provider takes and gives: request, messages, deltas, response. No I/O here.
+"""What every model provider takes and gives: request, messages, deltas. No I/O here.
 
-A provider streams deltas; `collect` folds them into a whole response. A call's deltas are keyed by
-`index`: name and id come with the first, argument text in any number of pieces after it.
+A provider streams deltas. A call's deltas are keyed by `index`: name and id come with the first,
+argument text in any number of pieces after it.
 
 For models that know no role for tools, their turns are text of the next user turn:
 
@@ -20,11 +20,10 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from clawd.engine.protocol import ChatCall, TokenLogprob
 from clawd.engine.protocol import Infill as Infill
 from clawd.engine.protocol import InfillFile as InfillFile
 from clawd.engine.protocol import Sampling as Sampling
-from clawd.engine.protocol import TokenLogprob
-from clawd.errors import ProviderError
 from clawd.wire.events import (
     HopUsage,
     ModelLoading,
@@ -40,6 +39,7 @@ from clawd.wire.pictures import Picture
 Role = Literal["system", "user", "assistant", "tool"]
 StopReason = Literal["stop", "length", "tool_calls", "cancelled", "error"]
 RawPrompt = str | tuple[int, ...]
+ToolCall = ChatCall
 CONTEXT_OPEN = "<context>\n"
 CONTEXT_CLOSE = "\n</context>\n\n"
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -48,14 +48,6 @@ AUTO = "auto"
 SWITCHES = frozenset({"enable_thinking", "thinking"})
 EFFORT = "reasoning_effort"
 """A text, or token ids of the model, that no chat template touches."""
-
-
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that a model asked for. `arguments` is the raw JSON text as the model wrote it."""
-
-    id: str
-    name: str
-    arguments: str = "{}"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -214,20 +206,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     parallel: int = 0
 
 
-class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole answer."""
-
-    final_text: str
-    tool_calls: tuple[ToolCall, ...] = ()
-    reasoning: str = ""
-    usage: HopUsage = HopUsage()
-    stop_reason: StopReason = "stop"
-    provider: str = ""
-    model: str = ""
-    raw: dict[str, Any] | None = None
-    logprobs: tuple[TokenLogprob, ...] = ()
-
-
 class Provider(Protocol):
     """A source of answers.
 
@@ -297,43 +275,6 @@ def strip_context_block(text: str) -> str:
         return text
     _, marker, rest = text.partition(CONTEXT_CLOSE)
     return rest if marker else text
-
-
-async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
-    """Fold a stream into a whole response.
-
-    Raises:
-        Exception: the error of a `Failed` delta.
-        ProviderError: the stream ended without `Finished` or `Failed`.
-    """
-    text: list[str] = []
-    reasoning: list[str] = []
-    calls = CallAssembler()
-    async for delta in deltas:
-        match delta:
-            case TextDelta():
-                text.append(delta.text)
-            case ReasoningDelta():
-                reasoning.append(delta.text)
-            case CallDelta():
-                calls.add(delta)
-            case Failed():
-                raise delta.error
-            case Finished():
-                return ChatResponse(
-                    final_text="".join(text),
-                    tool_calls=calls.calls(),
-                    reasoning="".join(reasoning),
-                    usage=delta.usage,
-                    stop_reason=delta.reason,
-                    provider=delta.provider,
-                    model=delta.model,
-                    raw=delta.raw,
-                    logprobs=delta.logprobs,
-                )
-            case _:
-                continue
-    raise ProviderError("the stream ended before the answer was complete", kind="network")
 
 
 def thinking(wish: str) -> dict[str, Any]:

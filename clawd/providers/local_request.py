@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from clawd.engine.protocol import ChatCall, ChatMessage, Generate, Grammar, Sampling
+from clawd.engine.protocol import ChatMessage, Generate, Grammar, Sampling
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import (
     ChatRequest,
@@ -29,30 +29,13 @@ from clawd.wire.events import TextDelta
 
 _MAX_TOKEN = 2**31 - 1
 _PENALTIES = (
-    "repeat_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_last_n",
-    "dry_breakers",
-)
+    "repeat_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", "dry_base",
+    "dry_allowed_length", "dry_last_n", "dry_breakers",
+)  # fmt: skip
 _SHAPERS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "typical_p",
-    "xtc_probability",
-    "xtc_threshold",
-    "seed",
-    "max_tokens",
-    "stop",
-    "logit_bias",
-    "logprobs",
-    "top_logprobs",
-)
+    "temperature", "top_p", "top_k", "min_p", "typical_p", "xtc_probability", "xtc_threshold",
+    "seed", "max_tokens", "stop", "logit_bias", "logprobs", "top_logprobs",
+)  # fmt: skip
 _FREE_CHOICES = frozenset({"auto", "none"})
 
 
@@ -216,10 +199,7 @@ def _chat_message(message: Message) -> ChatMessage:
     return ChatMessage(
         role=message.role,
         content=message.content or "",
-        tool_calls=tuple(
-            ChatCall(id=call.id, name=call.name, arguments=call.arguments)
-            for call in message.tool_calls
-        ),
+        tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
         name=message.name,
         reasoning=message.reasoning,

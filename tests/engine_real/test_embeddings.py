@@ -12,10 +12,11 @@ import pytest
 import pytest_asyncio
 
 from clawd.errors import ContextFullError, InvalidRequestError
-from clawd.providers.base import ChatRequest, Finished, Message, RawPrompt, Sampling, collect
+from clawd.providers.base import ChatRequest, Finished, Message, RawPrompt, Sampling
 from clawd.providers.local import LocalProvider
 from clawd.wire.events import TextDelta
 from tests.engine_real.test_local_provider import unlimited
+from tests.support.collecting import collect
 from tests.support.embedding_models import write_pooled, write_random_bert
 from tests.support.rows import Rows
 

@@ -28,10 +28,10 @@ from clawd.providers.base import (
     Message,
     Sampling,
     ToolSpec,
-    collect,
 )
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.wire.events import Notice, PromptEvaluated, TextDelta, ToolDraft
+from tests.support.collecting import collect
 from tests.support.engines import GREEDY
 
 pytestmark = pytest.mark.real_model

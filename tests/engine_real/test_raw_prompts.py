@@ -17,10 +17,10 @@ from clawd.providers.base import (
     Sampling,
     ScoredText,
     ToolCall,
-    collect,
 )
 from clawd.providers.local import LocalProvider
 from tests.engine_real.test_local_provider import TOOLS, unlimited
+from tests.support.collecting import collect
 from tests.support.rows import Rows
 
 pytestmark = pytest.mark.real_model

@@ -32,7 +32,6 @@ from clawd.providers.base import (
     Message,
     ToolCall,
     ToolSpec,
-    collect,
 )
 from clawd.providers.http import SseParser
 from clawd.providers.reliable import ReliableProvider, RetrySettings
@@ -40,6 +39,7 @@ from clawd.providers.router import RoutedProvider, RouterProvider
 from clawd.providers.scripted import ScriptedProvider
 from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 from tests.support.chat_server import Answer, ChatServer
+from tests.support.collecting import collect
 from tests.support.message_server import (
     HELLO,
     answered,

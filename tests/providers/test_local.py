@@ -37,7 +37,6 @@ from clawd.providers.base import (
     Message,
     ToolCall,
     ToolSpec,
-    collect,
 )
 from clawd.providers.local import LocalModel, LocalProvider
 from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas, StrayMarks
@@ -53,6 +52,7 @@ from clawd.wire.events import (
     ReasoningDelta,
     TextDelta,
 )
+from tests.support.collecting import collect
 from tests.support.engines import GREEDY, LIMIT_S, Journal, eventually, fake_engine
 from tests.support.rows import each_row
 

@@ -23,7 +23,6 @@ from clawd.providers.base import (
     Sampling,
     ToolCall,
     ToolSpec,
-    collect,
 )
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.reliable import RetrySettings, parse_retry_after
@@ -38,6 +37,7 @@ from tests.support.chat_server import (
     serving,
     streamed,
 )
+from tests.support.collecting import collect
 from tests.support.rows import each_row
 
 KEY = "sk-very-secret-key"

@@ -9,16 +9,10 @@ from clawd.config.schema import ProviderSection
 from clawd.engine.protocol import Sampling
 from clawd.errors import InvalidRequestError
 from clawd.providers import anthropic, openai
-from clawd.providers.base import (
-    ChatRequest,
-    Message,
-    ToolCall,
-    ToolSpec,
-    collect,
-    without_tool_role,
-)
+from clawd.providers.base import ChatRequest, Message, ToolCall, ToolSpec, without_tool_role
 from clawd.providers.local_request import LocalOptions, generate_for
 from clawd.providers.scripted import ScriptedProvider, parse_script
+from tests.support.collecting import collect
 from tests.support.pictures import picture
 
 ONE, TWO = picture(), picture(4, 4, shade=9)

@@ -11,20 +11,13 @@ import pytest
 
 from clawd.config.schema import ProviderSection
 from clawd.errors import ClawError, ConfigError, EngineError, ProviderError
-from clawd.providers.base import (
-    Capabilities,
-    ChatRequest,
-    Delta,
-    Failed,
-    Finished,
-    Message,
-    collect,
-)
+from clawd.providers.base import Capabilities, ChatRequest, Delta, Failed, Finished, Message
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.reliable import ReliableProvider, RetrySettings
 from clawd.providers.scripted import ScriptedProvider, parse_script
 from clawd.wire.events import ModelLoading, PromptProgress, TextDelta
 from tests.support.chat_server import HELLO, Answer, ChatServer, serving, streamed
+from tests.support.collecting import collect
 from tests.support.rows import each_row
 
 ASK = ChatRequest(messages=(Message(role="user", content="Hi"),), model="first-model")

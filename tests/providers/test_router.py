@@ -18,12 +18,12 @@ from clawd.providers.base import (
     Finished,
     Message,
     Provider,
-    collect,
 )
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import RoutedProvider, RouterProvider, RouterSettings
 from clawd.providers.scripted import ScriptedProvider
 from clawd.wire.events import ModelLoading, TextDelta
+from tests.support.collecting import collect
 
 LIMIT_S = 60.0
 LOST = ProviderError("lost", kind="network")

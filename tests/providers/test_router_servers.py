@@ -11,10 +11,11 @@ import pytest
 
 from clawd.config.schema import ProviderSection
 from clawd.errors import ProviderError
-from clawd.providers.base import ChatRequest, Failed, Message, collect
+from clawd.providers.base import ChatRequest, Failed, Message
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.router import RoutedProvider, RouterProvider, RouterSettings
 from clawd.wire.events import TextDelta
+from tests.support.collecting import collect
 
 LIMIT_S = 60.0
 SETTINGS = RouterSettings(

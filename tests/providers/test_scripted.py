@@ -12,13 +12,11 @@ from clawd.errors import ConfigError, ProviderError
 from clawd.providers.base import (
     CallDelta,
     ChatRequest,
-    ChatResponse,
     Failed,
     Finished,
     Message,
     ToolCall,
     ToolSpec,
-    collect,
     strip_context_block,
 )
 from clawd.providers.scripted import (
@@ -30,6 +28,7 @@ from clawd.providers.scripted import (
     parse_script,
 )
 from clawd.wire.events import TextDelta
+from tests.support.collecting import ChatResponse, collect
 from tests.support.rows import each_row
 
 BLOCK = "<context>\nIt is Monday.\n</context>\n\n"

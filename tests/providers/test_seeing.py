@@ -3,11 +3,12 @@
 from clawd.channels.http.catalogue import capabilities_of
 from clawd.config.schema import ProviderSection
 from clawd.providers.abilities import sees, sees_by_name
-from clawd.providers.base import ChatRequest, Message, collect
+from clawd.providers.base import ChatRequest, Message
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import RoutedProvider, RouterProvider
 from clawd.providers.scripted import ScriptedProvider, parse_script
+from tests.support.collecting import collect
 from tests.support.pictures import picture
 from tests.support.rows import each_row
 

@@ -11,13 +11,14 @@ from clawd.config.load import load
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ProviderError
 from clawd.plugins.loader import PluginPins, PluginStore
-from clawd.providers.base import ChatRequest, Message, Sampling, collect
+from clawd.providers.base import ChatRequest, Message, Sampling
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.router import RouterProvider
 from clawd.service.state import MAX_ADDRESSES, LocalModels, State, runtime_of
 from clawd.wire.daemon import Reload
 from clawd.wire.turns import SamplingWishes, ShowSampling
 from tests.plugins.plugin_files import manifest_text, plugin
+from tests.support.collecting import collect
 from tests.support.engines import Journal, fake_engine
 from tests.support.inprocess import OWNER, daemon_in
 from tests.support.rows import each_row
