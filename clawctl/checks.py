@@ -46,15 +46,9 @@ _EPOCH_S = 1_700_000_000  # the end of 2023: no clock was set right before
 _UNITS = ("clawd.socket", "clawd.service")
 
 _PRIVATE_FILES = (
-    "receipts.key",
-    "checkpoint.key",
-    "approval_rules.json",
-    "memory.sqlite",
-    "history",
-    "plugin_pins.json",
-    "mcp_tools.json",
-    "clawd.log",
-)
+    "receipts.key", "checkpoint.key", "approval_rules.json", "memory.sqlite", "history",
+    "plugin_pins.json", "mcp_tools.json", "clawd.log",
+)  # fmt: skip
 _KNOCK_S = 1.0
 
 _State = Literal["ok", "note", "wrong"]

@@ -75,18 +75,10 @@ _ACTIVE = frozenset(
         "writable_run_later",
     )
 }
-_NOT_OF_A_SERVER = frozenset(
-    {
-        "script",
-        "api_key",
-        "api_key_file",
-        "max_tokens",
-        "thinking",
-        "providers",
-        "probe_interval_s",
-        "overload_lead",
-    }
-)
+_NOT_OF_A_SERVER = frozenset({
+    "script", "api_key", "api_key_file", "max_tokens", "thinking", "providers", "probe_interval_s",
+    "overload_lead",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

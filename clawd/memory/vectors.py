@@ -31,17 +31,12 @@ AT_ONCE = 500  # rows deleted in one write, so that turns are stored in between
 # Of ranks that are fused (Cormack, Clarke, Büttcher 2009): how little the first is better.
 RANK_BASE = 60
 UNRELATED = (
-    "The train to the coast leaves at nine.",
-    "Knead the dough and let it rise for an hour.",
-    "The judge adjourned the hearing until Monday.",
-    "Photosynthesis turns light into sugar.",
-    "Our striker scored twice in the second half.",
-    "The compiler reports a missing semicolon.",
-    "She tuned the cello before the concert.",
-    "Interest rates rose by a quarter of a percent.",
-    "The nurse changed the bandage on his knee.",
-    "Glaciers carved this valley long ago.",
-)
+    "The train to the coast leaves at nine.", "Knead the dough and let it rise for an hour.",
+    "The judge adjourned the hearing until Monday.", "Photosynthesis turns light into sugar.",
+    "Our striker scored twice in the second half.", "The compiler reports a missing semicolon.",
+    "She tuned the cello before the concert.", "Interest rates rose by a quarter of a percent.",
+    "The nurse changed the bandage on his knee.", "Glaciers carved this valley long ago.",
+)  # fmt: skip
 CLEARLY = 0.23  # of the way from unrelated to the same
 
 _BLOCK = 1_024

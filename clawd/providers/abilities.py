@@ -13,26 +13,6 @@ from clawd.errors import InvalidRequestError
 from clawd.providers.base import ChatRequest, Provider, RawPrompt
 from clawd.wire.pictures import Picture
 
-__all__ = [
-    "Described",
-    "Embedding",
-    "Fronting",
-    "Hosting",
-    "Ranking",
-    "Ranks",
-    "Seeing",
-    "Serving",
-    "SlotState",
-    "TokenList",
-    "Tokenizing",
-    "Vectors",
-    "WrittenPrompt",
-    "able",
-    "check_seen",
-    "sees",
-    "sees_by_name",
-]
-
 _T = TypeVar("_T")
 Vision = Literal["auto", "yes", "no"]
 # Families of models that see, as their servers name them; in these some do not.

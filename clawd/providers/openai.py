@@ -41,21 +41,10 @@ from clawd.providers.presets import SHARED, with_preset
 from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 
 _FIELDS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "typical_p",
-    "repeat_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "seed",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "xtc_probability",
-    "xtc_threshold",
-)
+    "temperature", "top_p", "top_k", "min_p", "typical_p", "repeat_penalty", "frequency_penalty",
+    "presence_penalty", "seed", "dry_multiplier", "dry_base", "dry_allowed_length",
+    "xtc_probability", "xtc_threshold",
+)  # fmt: skip
 _CHOICES = frozenset({"none", "required"})
 DONE = "[DONE]"
 

@@ -43,178 +43,70 @@ ALIASES: dict[str, str] = {
     alias: tool
     for tool, aliases in {
         "time": (
-            "now",
-            "datetime",
-            "date",
-            "clock",
-            "get_time",
-            "current_time",
-            "time_now",
-            "get_current_time",
-            "get_datetime",
-            "current_datetime",
-            "get_date",
-            "current_date",
+            "now datetime date clock get_time current_time time_now get_current_time get_datetime "
+            "current_datetime get_date current_date"
         ),
-        "calculator": ("calc", "calculate", "math", "compute", "arithmetic"),
-        "ask_user": ("ask", "ask_human", "ask_question", "ask_the_user", "ask_followup_question"),
-        "memory_search": ("search_conversations", "conversation_search", "memory_query"),
+        "calculator": "calc calculate math compute arithmetic",
+        "ask_user": "ask ask_human ask_question ask_the_user ask_followup_question",
+        "memory_search": "search_conversations conversation_search memory_query",
         "tool_lookup": (
-            "help",
-            "list_tools",
-            "tool_list",
-            "lookup_tool",
-            "tool_help",
-            "man",
-            "tool_search",
-            "describe_tool",
+            "help list_tools tool_list lookup_tool tool_help man tool_search describe_tool"
         ),
         "file_list": (
-            "ls",
-            "dir",
-            "list",
-            "list_dir",
-            "list_directory",
-            "list_files",
-            "directory_list",
-            "listdir",
-            "list_folder",
+            "ls dir list list_dir list_directory list_files directory_list listdir list_folder"
         ),
         "file_read": (
-            "cat",
-            "read",
-            "read_file",
-            "open_file",
-            "view_file",
-            "file_view",
-            "read_text_file",
-            "file_open",
-            "load_file",
-            "file_cat",
-            "show_file",
-            "get_file",
+            "cat read read_file open_file view_file file_view read_text_file file_open load_file "
+            "file_cat show_file get_file"
         ),
         "file_write": (
-            "write",
-            "write_file",
-            "create_file",
-            "save_file",
-            "write_to_file",
-            "file_create",
-            "file_save",
-            "new_file",
+            "write write_file create_file save_file write_to_file file_create file_save new_file"
         ),
         "file_edit": (
-            "edit",
-            "edit_file",
-            "modify_file",
-            "file_modify",
-            "str_replace",
-            "replace_in_file",
-            "search_replace",
-            "file_replace",
-            "file_update",
-            "update_file",
+            "edit edit_file modify_file file_modify str_replace replace_in_file search_replace "
+            "file_replace file_update update_file"
         ),
-        "file_append": ("append", "append_file", "append_to_file", "add_to_file"),
-        "glob": ("find_files", "find_file", "file_search_by_name", "glob_search", "file_glob"),
+        "file_append": "append append_file append_to_file add_to_file",
+        "glob": "find_files find_file file_search_by_name glob_search file_glob",
         "grep": (
-            "rg",
-            "ripgrep",
-            "grep_search",
-            "search_text",
-            "search_in_files",
-            "file_grep",
-            "search_file_content",
-            "search_content",
-            "search_contents",
-            "grep_files",
+            "rg ripgrep grep_search search_text search_in_files file_grep search_file_content "
+            "search_content search_contents grep_files"
         ),
         "check_path": (
-            "path_check",
-            "path_exists",
-            "file_exists",
-            "exists",
-            "stat",
-            "file_info",
-            "get_file_info",
-            "check_file",
-            "file_stat",
+            "path_check path_exists file_exists exists stat file_info get_file_info check_file "
+            "file_stat"
         ),
-        "cwd": ("pwd", "getcwd", "get_cwd", "current_directory", "get_current_directory"),
-        "workspace": ("get_workspace", "list_allowed_directories"),
-        "undo": ("undo_last", "undo_edit", "undo_change"),
-        "fs_ops": ("fs_batch", "file_ops", "batch_ops", "file_batch", "ops"),
+        "cwd": "pwd getcwd get_cwd current_directory get_current_directory",
+        "workspace": "get_workspace list_allowed_directories",
+        "undo": "undo_last undo_edit undo_change",
+        "fs_ops": "fs_batch file_ops batch_ops file_batch ops",
         "shell": (
-            "bash",
-            "sh",
-            "zsh",
-            "terminal",
-            "cmd",
-            "console",
-            "command",
-            "run_command",
-            "run_shell",
-            "run_bash",
-            "run_shell_command",
-            "execute_command",
-            "exec_command",
-            "shell_command",
-            "shell_exec",
-            "execute_shell",
-            "execute_bash",
-            "bash_command",
-            "run_in_terminal",
-            "command_line",
-            "shell_run",
+            "bash sh zsh terminal cmd console command run_command run_shell run_bash "
+            "run_shell_command execute_command exec_command shell_command shell_exec execute_shell "
+            "execute_bash bash_command run_in_terminal command_line shell_run"
         ),
         "evaluate": (
-            "python",
-            "python3",
-            "py",
-            "run_python",
-            "execute_python",
-            "python_repl",
-            "code_interpreter",
-            "run_python_code",
-            "python_interpreter",
-            "run_code",
-            "execute_code",
-            "eval",
+            "python python3 py run_python execute_python python_repl code_interpreter "
+            "run_python_code python_interpreter run_code execute_code eval"
         ),
-        "http": ("http_request", "request", "web_request", "web_http"),
+        "http": "http_request request web_request web_http",
         "web_search": (
-            "search_web",
-            "internet_search",
-            "google",
-            "google_search",
-            "ddg",
-            "duckduckgo",
-            "duckduckgo_search",
-            "online_search",
-            "websearch",
+            "search_web internet_search google google_search ddg duckduckgo duckduckgo_search "
+            "online_search websearch"
         ),
         "web_fetch": (
-            "fetch",
-            "fetch_url",
-            "fetch_page",
-            "fetch_webpage",
-            "read_url",
-            "browse",
-            "read_webpage",
-            "get_webpage",
-            "web_read",
-            "webfetch",
+            "fetch fetch_url fetch_page fetch_webpage read_url browse read_webpage get_webpage "
+            "web_read webfetch"
         ),
-        "pdf_extract": ("pdf", "read_pdf", "pdf_read", "extract_pdf", "pdf_to_text", "web_pdf"),
-        "render": ("render_markdown", "markdown_to_html", "render_mermaid", "mermaid"),
-        "plan": ("todo", "todos", "tasks"),
-        "knowledge_save": ("save_knowledge", "remember", "knowledge_write", "save_memory"),
-        "knowledge_search": ("search_knowledge", "knowledge_find"),
-        "knowledge_load": ("load_knowledge", "knowledge_read", "knowledge_get"),
-        "knowledge_delete": ("delete_knowledge", "knowledge_remove", "forget"),
+        "pdf_extract": "pdf read_pdf pdf_read extract_pdf pdf_to_text web_pdf",
+        "render": "render_markdown markdown_to_html render_mermaid mermaid",
+        "plan": "todo todos tasks",
+        "knowledge_save": "save_knowledge remember knowledge_write save_memory",
+        "knowledge_search": "search_knowledge knowledge_find",
+        "knowledge_load": "load_knowledge knowledge_read knowledge_get",
+        "knowledge_delete": "delete_knowledge knowledge_remove forget",
     }.items()
-    for alias in aliases
+    for alias in aliases.split()
 }
 # Words that two tools answer to; the arguments tell which one is meant, or nobody does.
 EITHER: dict[str, tuple[str, ...]] = {

@@ -38,16 +38,8 @@ from clawd.wire.events import ToolProgress
 
 _log = logging.getLogger(__name__)
 _ACTION_NAMES = (
-    "operation",
-    "op",
-    "verb",
-    "command",
-    "cmd",
-    "mode",
-    "type",
-    "method",
-    "subcommand",
-)
+    "operation", "op", "verb", "command", "cmd", "mode", "type", "method", "subcommand",
+)  # fmt: skip
 _SHOWN_NAMES = 40
 
 

@@ -285,22 +285,10 @@ def _json(value: Any) -> web.Response:
 _RETRY_S = 1.0
 _NO_MODELS = "runs no models itself"
 _PARAMS = (
-    "seed",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "typical_p",
-    "repeat_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "xtc_probability",
-    "xtc_threshold",
-    "stop",
-)
+    "seed", "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty",
+    "presence_penalty", "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length",
+    "xtc_probability", "xtc_threshold", "stop",
+)  # fmt: skip
 # How llama.cpp tells a seed that is drawn anew.
 _ANY_SEED = 2**32 - 1
 

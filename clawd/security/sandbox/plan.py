@@ -29,22 +29,11 @@ _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 SYSTEM_TREES = ("/usr", "/nix/store")
 USR_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC_PARTS = (
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/ca-certificates.conf",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/locale.alias",
-    "/etc/localtime",
-    "/etc/magic",
-    "/etc/mime.types",
-    "/etc/pki/ca-trust",
-    "/etc/pki/tls/certs",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-    "/etc/terminfo",
-)
+    "/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/ld.so.cache",
+    "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/locale.alias", "/etc/localtime", "/etc/magic",
+    "/etc/mime.types", "/etc/pki/ca-trust", "/etc/pki/tls/certs", "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf", "/etc/terminfo",
+)  # fmt: skip
 MACHINE_FACTS = tuple(
     f"/proc/{name}"
     for name in ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems")
