@@ -6,6 +6,7 @@ import msgspec
 
 from clawctl.client import Client
 from clawd.errors import ClawError
+from clawd.wire.codec import mirror
 from clawd.wire.conversations import ConversationLine, DeleteConversation, OpenConversation
 from clawd.wire.policy import AddRule
 from clawd.wire.turns import SamplingWishes, SendMessage
@@ -69,27 +70,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""
-        return SendMessage(
-            text=text,
-            pictures=self.pictures,
-            conversation_id=conversation_id,
-            workspace=self.workspace,
-            provider=self.provider,
-            model=self.model,
-            agent=self.agent,
-            preset=self.preset,
-            interactive=interactive,
-            hints=self.hints,
-            sampling=self.sampling,
-            tools_allow=self.tools_allow,
-            tool_mode=self.tool_mode,
-            retry=self.retry,
-            think=self.think,
-            tool_choice=self.tool_choice,
-            url=self.url,
-            mode=self.mode,
-            max_rounds=self.max_rounds,
-        )
+        given = {"text": text, "conversation_id": conversation_id, "interactive": interactive}
+        unset = {"detach": False, "system": None, "untrusted": (), "files": ()}
+        return mirror(SendMessage, self, **given, **unset)
 
     def ruled(self, client: Client, conversation_id: str) -> str:
         """Put the rules of this run in force, each with a receipt; return where they hold.

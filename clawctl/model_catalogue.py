@@ -18,6 +18,7 @@ import msgspec
 
 from clawd.errors import NotFoundError
 from clawd.paths import has_module
+from clawd.wire.codec import mirror
 
 CATALOGUE = Path(__file__).parent / "models.toml"
 CONTEXT = 8_192
@@ -124,15 +125,9 @@ def fitting(entries: list[CatalogueModel], machine: Machine, good_for: str = "")
         else:
             continue
         fits.append(
-            Fit(
-                name=entry.name,
-                source=entry.source,
-                size_gb=entry.size_gb,
-                memory_gb=entry.memory_gb,
-                context=entry.context,
-                family=entry.family,
-                licence=entry.licence,
-                good_for=entry.good_for,
+            mirror(
+                Fit,
+                entry,
                 place=place,
                 tokens_per_s=round(speed / (entry.size_gb * entry.active), 1),
             )

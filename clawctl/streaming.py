@@ -31,6 +31,7 @@ import msgspec
 from clawctl.client import Stream
 from clawctl.safe_stream import plain
 from clawd.errors import ClawError
+from clawd.wire.codec import mirror
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -335,20 +336,8 @@ class JsonLines:
 
     def end(self, finished: TurnFinished, exit_code: int) -> None:
         """Write the last line of a turn that has an answer."""
-        write(
-            End(
-                reason=finished.stop_reason,
-                exit_code=exit_code,
-                conversation_id=finished.conversation_id,
-                turn_id=finished.turn_id,
-                text=finished.text,
-                usage=finished.usage,
-                denied=finished.denied,
-                unanswered_approvals=finished.unanswered_approvals,
-                waits_for=finished.waits_for,
-                claims=finished.claims,
-            )
-        )
+        reason = finished.stop_reason
+        write(mirror(End, finished, reason=reason, exit_code=exit_code, error=None))
 
     def fail(self, error: ClawError, exit_code: int) -> None:
         """Write the last line of a turn that has none."""
@@ -363,104 +352,38 @@ class JsonLines:
         )
 
 
+_SAME: dict[type[Event], type[Written]] = {
+    TextDelta: StreamedText,
+    ReasoningDelta: StreamedReasoning,
+    HopReset: Reset,
+    MessageJoined: Joined,
+    PlanChanged: StreamedPlan,
+    Notice: Remark,
+    ContextCompressed: StreamedCompression,
+    ToolRequested: StreamedCall,
+    ToolStarted: ToolStart,
+    ToolProgress: ToolOutput,
+    ToolFinished: StreamedResult,
+}
+"""Events whose lines have their fields by the same names."""
+
+
 def line_of(event: Event, mode: str) -> Written | None:
     """Return the line of an event; None for one that is about speed, or of no turn."""
-    line: Written | None = None
     match event:
         case TurnStarted():
-            line = Begin(
-                conversation_id=event.conversation_id,
-                turn_id=event.turn_id,
-                provider=event.provider,
-                model=event.model,
-                mode=event.mode or mode,
-                workspace=event.workspace,
-            )
-        case TextDelta():
-            line = StreamedText(text=event.text)
-        case ReasoningDelta():
-            line = StreamedReasoning(text=event.text)
-        case HopReset():
-            line = Reset(reason=event.reason)
-        case MessageJoined():
-            line = Joined(text=event.text)
-        case PlanChanged():
-            line = StreamedPlan(markdown=event.markdown)
-        case Notice():
-            line = Remark(level=event.level, text=event.text)
-        case ContextCompressed():
-            line = StreamedCompression(
-                messages_replaced=event.messages_replaced,
-                tokens_before=event.tokens_before,
-                tokens_after=event.tokens_after,
-            )
-        case _:
-            line = _line_of_question(event) or _line_of_call(event)
-    return line
-
-
-def _line_of_question(event: Event) -> Written | None:
-    line: Written | None = None
-    match event:
+            return mirror(Begin, event, mode=event.mode or mode)
         case ApprovalRequested():
-            has_rule = bool(event.rule)
-            line = Approval(
-                id=event.approval_id,
-                call_id=event.call_id,
-                tool=event.tool,
-                arguments=event.arguments,
-                risk=event.risk,
-                reason=event.reason,
-                workspace=event.workspace,
-                rule=event.rule,
-                patterns=event.patterns,
-                unlisted=event.unlisted,
-                changes=event.changes,
-                answers=(
-                    *("once", "conversation"),
-                    *(("project", "always") if has_rule else ()),
-                    "deny",
-                ),
-            )
+            rules = ("project", "always") if event.rule else ()
+            answers = ("once", "conversation", *rules, "deny")
+            return mirror(Approval, event, id=event.approval_id, answers=answers)
         case ApprovalResolved():
-            line = ApprovalAnswered(
-                id=event.approval_id, answer=event.answer, by=event.by, reason=event.reason
-            )
+            return mirror(ApprovalAnswered, event, id=event.approval_id)
         case QuestionAsked():
-            line = StreamedQuestion(
-                id=event.question_id,
-                text=event.text,
-                options=event.options,
-                default=event.default,
-                url=event.url,
-            )
+            return mirror(StreamedQuestion, event, id=event.question_id)
         case _:
-            pass
-    return line
-
-
-def _line_of_call(event: Event) -> Written | None:
-    line: Written | None = None
-    match event:
-        case ToolRequested():
-            line = StreamedCall(call_id=event.call_id, tool=event.tool, arguments=event.arguments)
-        case ToolStarted():
-            line = ToolStart(call_id=event.call_id, tool=event.tool, changes=event.changes)
-        case ToolProgress():
-            line = ToolOutput(call_id=event.call_id, text=event.text)
-        case ToolFinished():
-            line = StreamedResult(
-                call_id=event.call_id,
-                tool=event.tool,
-                status=event.status,
-                output=event.output,
-                receipt_id=event.receipt_id,
-                duration_ms=event.duration_ms,
-                exit_code=event.exit_code,
-            )
-        case _:
-            pass
-    return line
+            kind = _SAME.get(type(event))
+            return mirror(kind, event) if kind is not None else None
 
 
 def write(line: Written) -> None:

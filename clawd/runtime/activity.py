@@ -11,6 +11,7 @@ from clawd.providers.base import CallDelta, Failed, Finished
 from clawd.runtime.hub import DaemonEvent
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallOutcome
+from clawd.wire.codec import mirror
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -79,25 +80,18 @@ class OpenTurn(msgspec.Struct, kw_only=True):
         speed = self.tokens_per_s
         if self.pieces > 1 and now > self.pieces_began:
             speed = (self.pieces - 1) / (now - self.pieces_began)
-        return TurnLine(
+        return mirror(
+            TurnLine,
+            self,
             conversation_id=self.about.conversation_id,
             turn_id=self.about.turn_id,
-            owner=self.owner,
             provider=self.about.provider,
             model=self.about.model,
             workspace=self.about.workspace,
-            doing=self.doing,
-            detail=self.detail,
             elapsed_s=now - self.began,
             doing_s=now - self.since,
-            rounds=self.rounds,
-            tool_calls=self.tool_calls,
             tokens=self.tokens + self.pieces,
             tokens_per_s=speed,
-            cached_tokens=self.cached_tokens,
-            prompt_tokens=self.prompt_tokens,
-            context_used=self.context_used,
-            context_size=self.context_size,
         )
 
     def _change(self, event: object, now: float) -> None:

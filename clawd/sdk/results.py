@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 from typing_extensions import override
 
+from clawd.wire.codec import mirror
 from clawd.wire.events import (
     Event,
     TextDelta,
@@ -93,17 +94,7 @@ class TurnRecord:
 
     def result(self, finished: TurnFinished) -> ChatResult:
         """Return the result of a turn that has ended."""
-        return ChatResult(
-            text=finished.text,
-            calls=tuple(self._calls),
-            usage=finished.usage,
-            stop_reason=finished.stop_reason,
-            denied=finished.denied,
-            conversation_id=finished.conversation_id,
-            turn_id=finished.turn_id,
-            provider=finished.provider,
-            model=finished.model,
-        )
+        return mirror(ChatResult, finished, calls=tuple(self._calls))
 
     def _use(self, event: ToolFinished) -> ToolUse:
         requested = self._requested.get(event.call_id)

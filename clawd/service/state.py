@@ -31,6 +31,7 @@ from clawd.runtime.prompt import PromptSettings
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.policy import PolicySettings
 from clawd.tools.hooks import Hook, HookEvent
+from clawd.wire.codec import mirror
 from clawd.wire.models import ModelLine, ModelList, ProviderLine
 from clawd.wire.safe_text import NAME_LIMIT, single_line
 
@@ -374,14 +375,10 @@ def hooks_of(loaded: Loaded) -> tuple[Hook, ...]:
 def policy_of(loaded: Loaded) -> PolicySettings:
     """Return the policy's part of a configuration."""
     security = loaded.config.security
-    return PolicySettings(
-        autonomy=security.autonomy,
-        max_autonomy=security.max_autonomy,
-        workspace_only=security.workspace_only,
+    return mirror(
+        PolicySettings,
+        security,
         forbidden_paths=tuple(map(str, forbidden_paths_of(loaded))),
-        forbidden_commands=security.forbidden_commands,
-        allowed_commands=security.allowed_commands,
-        allowed_domains=security.allowed_domains,
         sandbox_required=security.sandbox == "required",
     )
 
@@ -389,14 +386,12 @@ def policy_of(loaded: Loaded) -> PolicySettings:
 def runtime_of(loaded: Loaded) -> RuntimeSettings:
     """Return the runtime's part of a configuration."""
     config = loaded.config
-    return RuntimeSettings(
+    return mirror(
+        RuntimeSettings,
+        config,
         home=loaded.layout.home,
         workspace=config.workspace_dir,
         workspace_roots=config.security.workspace_roots,
-        default_provider=config.default_provider,
-        default_model=config.default_model,
-        channels=config.channels,
-        tools=config.tools,
         prompt=PromptSettings(
             base=config.agent.system_prompt,
             operator=config.agent.system_append,

@@ -18,6 +18,7 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 HEADER = struct.Struct(">I")
 
 _T = TypeVar("_T")
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -120,6 +121,16 @@ def unpack_event(raw: msgspec.Raw) -> Event:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ProtocolError(f"not an event: {error}") from error
         return Unknown(name=name)
+
+
+def mirror(kind: type[_S], source: object, **given: Any) -> _S:
+    """Return a struct of a kind with what is given, and all its other fields of a source.
+
+    Raises:
+        AttributeError: the source has no field of such a name; no default stands in for it.
+    """
+    wanted = (name for name in kind.__struct_fields__ if name not in given)
+    return kind(**{name: getattr(source, name) for name in wanted}, **given)
 
 
 def to_builtins(value: object) -> Any:  # JSON-like data for --json output

@@ -5,7 +5,7 @@ import msgspec
 from clawctl.render import note, say, show_table
 from clawctl.repl.host import Host
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.wire.codec import to_builtins
+from clawd.wire.codec import mirror, to_builtins
 from clawd.wire.conversations import ShowConversation, ShowPrompt
 from clawd.wire.daemon import ShowConfig, Status
 from clawd.wire.models import ListModels, ListProviders, LoadModel, ProviderLine
@@ -124,15 +124,7 @@ def sampling(host: Host, rest: str) -> None:
         show_table(("NAME", "VALUE"), [(n, str(v)) for n, v in asked.items()], nothing="Nothing.")
         note(f"{choice.url} has its own way in the rest, and may not know all of these.")
         return
-    found = host.call(
-        ShowSampling(
-            provider=choice.provider,
-            model=choice.model,
-            agent=choice.agent,
-            preset=choice.preset,
-            sampling=choice.sampling,
-        )
-    )
+    found = host.call(mirror(ShowSampling, choice))
     who = {"message": "set here", "preset": "the preset", "config": "the configuration"}
     show_table(
         ("NAME", "VALUE", "SET BY"),

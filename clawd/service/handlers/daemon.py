@@ -20,6 +20,7 @@ from clawd.service.build import Daemon
 from clawd.service.handlers.shared import NOT_SHOWN
 from clawd.service.last_run import restored_from
 from clawd.service.logs import ring
+from clawd.wire.codec import mirror
 from clawd.wire.daemon import (
     CacheLine,
     CacheList,
@@ -294,16 +295,7 @@ def _report(daemon: Daemon) -> EstopReport:
 
 
 def _key_line(daemon: Daemon, key: ApiKey) -> KeyLine:
-    return KeyLine(
-        id=key.id,
-        name=key.name,
-        owner=key.owner,
-        scopes=key.scopes,
-        created_at=key.created_at,
-        expires_at=key.expires_at,
-        used_at=key.used_at,
-        is_expired=daemon.keys.is_expired(key),
-    )
+    return mirror(KeyLine, key, is_expired=daemon.keys.is_expired(key))
 
 
 def _cache_line(cache: ProjectCache) -> CacheLine:

@@ -18,6 +18,7 @@ from clawd.security.principal import Principal
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import NOT_SHOWN
 from clawd.tools.offer import aliases_of, example_of, short_of
+from clawd.wire.codec import mirror
 from clawd.wire.events import McpLine
 from clawd.wire.frames import Answer
 from clawd.wire.mcp import (
@@ -154,10 +155,9 @@ def _line(daemon: Daemon, state: ServerState, principal: Principal) -> McpServer
     if problem and not principal.is_admin:
         problem = NOT_SHOWN
     reach_problem = state.reach_problem if principal.is_admin else ""
-    return McpServerLine(
-        alias=state.alias,
-        link=state.link,
-        transport=state.transport,
+    return mirror(
+        McpServerLine,
+        state,
         address=address_of(settings) if settings and principal.is_admin else "",
         problem=problem,
         reach_problem=reach_problem,
@@ -169,12 +169,7 @@ def _line(daemon: Daemon, state: ServerState, principal: Principal) -> McpServer
         tokens=mcp.catalogue.tokens.get(state.alias, 0),
         is_trusted=settings is not None and settings.trusted,
         server=f"{state.server_name} {state.server_version}".strip(),
-        revision=state.revision,
-        connects=state.connects,
-        calls=state.calls,
-        failures=state.failures,
         since=_moment(state.since),
-        last_call_ms=state.last_call_ms,
     )
 
 

@@ -12,6 +12,7 @@ from clawd.runtime.calls import ClientCall, new_call_id
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import call_tool, forget_conversation, outcome_report
 from clawd.tools.outcome import CallRequest
+from clawd.wire.codec import mirror
 from clawd.wire.memory import (
     AppendKnowledge,
     BackUpMemory,
@@ -42,19 +43,7 @@ async def search_memory(daemon: Daemon, params: SearchMemory, call: Call) -> Mem
         made_by=call.principal.bound_to,
         limit=params.limit,
     )
-    return MemoryHits(
-        items=tuple(
-            MemoryHit(
-                conversation_id=hit.conversation_id,
-                title=hit.title,
-                message_id=hit.message_id,
-                timestamp=hit.timestamp,
-                role=hit.role,
-                snippet=hit.snippet,
-            )
-            for hit in hits
-        )
-    )
+    return MemoryHits(items=tuple(mirror(MemoryHit, hit) for hit in hits))
 
 
 async def clear_memory(daemon: Daemon, params: ClearMemory, call: Call) -> Done:

@@ -32,6 +32,7 @@ from clawd.tools.audit import DispatchSettings
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import Registry
+from clawd.wire.codec import mirror
 from clawd.wire.events import ApprovalRequested
 from clawd.wire.hosts import host_grant
 from clawd.wire.method import Done
@@ -92,16 +93,11 @@ async def list_rules(daemon: Daemon, _params: ListRules, call: Call) -> RuleList
     """List the standing rules that the caller may see."""
     return RuleList(
         items=tuple(
-            RuleLine(
-                id=rule.id,
-                tool=rule.tool,
-                pattern=rule.pattern,
-                owner=rule.owner,
+            mirror(
+                RuleLine,
+                rule,
                 created_at=rule.created_at.isoformat(timespec="seconds"),
                 expires_at=rule.expires_at.isoformat(timespec="seconds"),
-                conversation_id=rule.conversation_id,
-                granted_by=rule.granted_by,
-                receipt_id=rule.receipt_id,
             )
             for rule in daemon.rules.rules(call.principal)
         )
@@ -273,21 +269,15 @@ def _lapsed(call: LapsedCall) -> ApprovalLine:
 
 
 def _line(shown: ApprovalRequested, conversation_id: str, principal: Principal) -> ApprovalLine:
-    return ApprovalLine(
+    return mirror(
+        ApprovalLine,
+        shown,
         id=shown.approval_id,
-        digest=shown.digest,
-        tool=shown.tool,
-        arguments=shown.arguments,
-        risk=shown.risk,
-        reason=shown.reason,
-        workspace=shown.workspace,
         conversation_id=conversation_id,
         owner=principal.uid,
         asked_at="",
-        expires_in_s=shown.expires_in_s,
-        environment=shown.environment,
-        rule=shown.rule,
-        changes=shown.changes,
+        timed_out=False,
+        answerable_until="",
     )
 
 

@@ -286,19 +286,3 @@ def _shown(content: bytes | None) -> str:
     if content is None:
         return ""
     return content[:SHOWN_CONTENT_BYTES].decode(errors="replace")
-
-
-def _line(receipt: Receipt) -> ReceiptLine:
-    return ReceiptLine(
-        seq=receipt.seq,
-        id=receipt.id,
-        timestamp=receipt.timestamp,
-        conversation_id=receipt.conversation_id,
-        tool=receipt.tool,
-        status=receipt.status,
-        risk=receipt.risk,
-        approval=receipt.approval,
-        reason=receipt.reason,
-        duration_ms=receipt.duration_ms,
-        receipt_hash=receipt.receipt_hash,
-    )

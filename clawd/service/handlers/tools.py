@@ -21,6 +21,7 @@ from clawd.tools.changes import Change, ChangeScope
 from clawd.tools.jobs import Job
 from clawd.tools.offer import Offer, aliases_of, example_of, short_of
 from clawd.tools.outcome import CallRequest
+from clawd.wire.codec import mirror
 from clawd.wire.method import PAGE_LIMIT, Done
 from clawd.wire.safe_text import shortened
 from clawd.wire.tools import (
@@ -64,16 +65,7 @@ async def list_tools(daemon: Daemon, _params: ListTools, call: Call) -> ToolList
     return ToolList(
         items=tuple(_tool_line(tool, offer) for tool in offer.flat),
         mode=offer.mode,
-        problems=tuple(
-            ToolProblem(
-                file=each.file,
-                line=each.line,
-                severity=each.severity,
-                reason=each.reason,
-                tool=each.tool,
-            )
-            for each in problems
-        ),
+        problems=tuple(mirror(ToolProblem, each) for each in problems),
     )
 
 
