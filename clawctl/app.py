@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 from typing_extensions import override
@@ -122,6 +122,11 @@ def json_option(command: C) -> C:
         "--json", "as_json", is_flag=True, callback=remember, help="Print one JSON document."
     )
     return flag(schema_option(command))
+
+
+def json_command(command: C) -> C:
+    """Pass the `App` to a command and add --json, as `json_option` does."""
+    return json_option(cast("C", pass_app(command)))
 
 
 def command_name(context: click.Context) -> str:

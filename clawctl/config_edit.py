@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.client import is_nobody
 from clawctl.config_text import quoted, with_toml, without
 from clawctl.render import Palette, emit, note
@@ -49,8 +49,7 @@ _FILE = click.option(
 @click.command()
 @_FILE
 @click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_option
-@pass_app
+@json_command
 def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     """Edit the config in $VISUAL or $EDITOR; it is replaced only when it is valid.
 
@@ -80,8 +79,7 @@ def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
 @click.argument("value")
 @_FILE
 @click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_option
-@pass_app
+@json_command
 def set_(
     app: App, /, key: str, value: str, file: str | None, *, no_reload: bool, as_json: bool
 ) -> int:
@@ -111,8 +109,7 @@ def set_(
 @click.argument("key")
 @_FILE
 @click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_option
-@pass_app
+@json_command
 def unset(app: App, /, key: str, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     """Take KEY out of the config, so that its built-in value is in force."""
     path = config_of(file)

@@ -12,7 +12,7 @@ import msgspec
 from typing_extensions import override
 
 from clawctl.agent_options import Choice, Mode
-from clawctl.app import EXIT_OF_CODE, App, Exit, json_option, pass_app
+from clawctl.app import EXIT_OF_CODE, App, Exit, json_command
 from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.prompt_view import show_prompt, workspace_of
@@ -194,8 +194,7 @@ def _show_stream_schema(context: click.Context, _parameter: click.Parameter, val
     callback=_show_stream_schema,
     help="Print the schema of a line of stream-json.",
 )
-@json_option
-@pass_app
+@json_command
 def command(app: App, /, stdin: str | None, message: str | None, **options: object) -> int:
     """Talk to the model: one message with -m, else a conversation.
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.approve import Terminal, argument_lines, show_changes, show_lookalikes
 from clawctl.argument_editor import edited_arguments
 from clawctl.client import Client
@@ -28,8 +28,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_option
-@pass_app
+@json_command
 def list_(app: App, *, as_json: bool) -> None:
     """List what waits for an answer, with the arguments whole.
 
@@ -51,8 +50,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.option("--project", "scope", flag_value="project", help="In this project from now on.")
 @click.option("--always", "scope", flag_value="always", help="From now on, by the rule shown.")
 @click.option("--days", type=click.IntRange(1), help="How long the rule of the last two holds.")
-@json_option
-@pass_app
+@json_command
 def approve(
     app: App, approval_id: str, scope: str | None, days: int | None, *, as_json: bool
 ) -> None:
@@ -75,8 +73,7 @@ command.add_command(_allow, "allow")
 
 @command.command()
 @click.argument("approval_id", metavar="ID")
-@json_option
-@pass_app
+@json_command
 def deny(app: App, approval_id: str, *, as_json: bool) -> None:
     """Refuse a pending call."""
     _answer(app, approval_id, "deny", as_json=as_json)
@@ -85,8 +82,7 @@ def deny(app: App, approval_id: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("approval_id", metavar="ID")
 @click.option("--arguments", metavar="JSON", default="", help="What they shall be, all of them.")
-@json_option
-@pass_app
+@json_command
 def edit(app: App, approval_id: str, arguments: str, *, as_json: bool) -> None:
     """Change the arguments of a pending call in your editor, or with --arguments.
 
@@ -99,8 +95,7 @@ def edit(app: App, approval_id: str, arguments: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.option("--revoke", "rule_id", metavar="ID", help="Remove this rule.")
-@json_option
-@pass_app
+@json_command
 def rules(app: App, rule_id: str | None, *, as_json: bool) -> None:
     """List the rules in force and what they match, or remove one."""
     if rule_id is not None:
@@ -128,8 +123,7 @@ def rules(app: App, rule_id: str | None, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("rule_id", metavar="RULE")
-@json_option
-@pass_app
+@json_command
 def revoke(app: App, rule_id: str, *, as_json: bool) -> None:
     """Remove a rule; from then on it allows nothing."""
     _revoke(app, rule_id, as_json=as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command, json_option
 from clawctl.backup_archive import ArchivedFile, ArchiveReader, ChainFacts, Manifest
 from clawctl.progress import progress_of_command
 from clawctl.render import emit_json, note, say, show_fields, size
@@ -86,8 +86,7 @@ def command() -> None:
 @click.option("--models", is_flag=True, help="With the models.")
 @click.option("--workspace", is_flag=True, help="With the workspace.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-@json_option
-@pass_app
+@json_command
 def create(_app: App, /, file: str, **flags: bool) -> int:
     """Write a backup to FILE, or to stdout for `-`, also while the daemon runs."""
     from clawctl.backup_create import create as create_backup

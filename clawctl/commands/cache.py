@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from clawctl.app import App, ListingGroup, json_option, pass_app
+from clawctl.app import App, ListingGroup, json_command
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_table, size
 from clawd.wire.daemon import ClearCaches, ListCaches
@@ -21,8 +21,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_option
-@pass_app
+@json_command
 def list_(app: App, *, as_json: bool) -> None:
     """List what commands keep between them, the most recently used project first."""
     found = app.call(ListCaches())
@@ -42,8 +41,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @command.command()
 @click.option("--project", is_flag=True, help="Of the current folder alone.")
 @click.option("-C", "directory", metavar="DIR", help="Of the project in this folder alone.")
-@json_option
-@pass_app
+@json_command
 def clear(app: App, directory: str | None, *, project: bool, as_json: bool) -> None:
     """Remove what commands keep between them, of all projects or of one; they fetch it anew."""
     if project and directory:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.render import emit, emit_json
 from clawd.errors import ForbiddenError
 from clawd.paths import user_home
@@ -84,8 +84,7 @@ Shell = Literal["bash", "zsh", "fish"]
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "_words"]), metavar="SHELL")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
 @click.option("--install", is_flag=True, help="Write it where the shell looks, for you alone.")
-@json_option
-@pass_app
+@json_command
 @click.pass_context
 def command(
     context: click.Context,

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command, json_option
 from clawctl.config_edit import edit, set_, unset
 
 
@@ -33,8 +33,7 @@ def validate(file: str | None, *, as_json: bool) -> int:
     metavar="FILE",
     help="Another config file than the usual one.",
 )
-@json_option
-@pass_app
+@json_command
 def show(app: App, file: str | None, *, as_json: bool) -> int:
     """Show every value that a daemon started here would have, and where it comes from.
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.commands.memory import list_, show
@@ -45,8 +45,7 @@ command.add_command(show)
 @command.command()
 @click.argument("conversation")
 @click.argument("title", nargs=-1, required=True)
-@json_option
-@pass_app
+@json_command
 def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool) -> None:
     """Give a conversation another title."""
     line = app.call(RenameConversation(conversation_id=conversation, title=" ".join(title)))
@@ -63,8 +62,7 @@ def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool
     metavar="MESSAGE",
     help="The last message to copy, by the number that `show` gives it; all without.",
 )
-@json_option
-@pass_app
+@json_command
 def fork(app: App, conversation: str, message_id: int | None, *, as_json: bool) -> None:
     """Copy a conversation, or its beginning, into a new one."""
     with app.client() as client:
@@ -89,8 +87,7 @@ def fork(app: App, conversation: str, message_id: int | None, *, as_json: bool) 
 )
 @click.option("--preview", is_flag=True, help="Show what would become of files, and do nothing.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
-@json_option
-@pass_app
+@json_command
 def rewind(
     app: App, conversation: str, message_id: int, *, preview: bool, no_input: bool, as_json: bool
 ) -> int:
@@ -151,8 +148,7 @@ def _before(client: Client, conversation: str, message_id: int) -> tuple[Convers
 @click.argument("conversation")
 @click.option("--undo", is_flag=True, help="Show the model every message again.")
 @click.option("--undo-last", is_flag=True, help="Take back the newest compression only.")
-@json_option
-@pass_app
+@json_command
 def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_json: bool) -> None:
     """Let a summary stand for the beginning of a conversation; memory keeps every message.
 
@@ -179,8 +175,7 @@ def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_jso
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; not there yet."
 )
-@json_option
-@pass_app
+@json_command
 def export(app: App, conversation: str, how: Format, output: Path | None, *, as_json: bool) -> None:
     """Write a conversation out, every message of it: as JSON lines, or as Markdown to read.
 
@@ -204,8 +199,7 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
 @command.command()
 @click.argument("conversation")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@pass_app
+@json_command
 def delete(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
     """Delete a conversation with all its messages."""
     if not yes:

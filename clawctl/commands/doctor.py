@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from clawctl import checks
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.checks import Finding, MendableFinding
 from clawctl.client import Client, is_nobody
 from clawctl.daemon_finder import override_text, overrides
@@ -29,8 +29,7 @@ _TIMEOUT_S = 2.0
 
 @click.command()
 @click.option("--fix", is_flag=True, help="Do what is safe: permissions, folders, a stale socket.")
-@json_option
-@pass_app
+@json_command
 def command(app: App, *, fix: bool, as_json: bool) -> int:
     """Check the installation, and say what to do about what is wrong. Needs no daemon.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.client import Client, is_nobody
 from clawctl.render import emit, note
 from clawctl.views import estop_line
@@ -40,8 +40,7 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--clear", "action", flag_value="clear", help="Allow tools again.")
 @click.option("--status", "action", flag_value="status", help="Say whether it is set.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who asks.")
-@json_option
-@pass_app
+@json_command
 def command(app: App, action: str | None, reason: str, *, as_json: bool) -> None:
     """Stop every tool at once: running ones are killed, no new one starts.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.client import Client
 from clawctl.render import emit, emit_json
 from clawctl.views import show_session_files
@@ -43,8 +43,7 @@ def command() -> None:
 
 @command.command("list")
 @_conversation
-@json_option
-@pass_app
+@json_command
 def list_(app: App, conversation: str, *, as_json: bool) -> None:
     """List the files, the last changed first."""
     found = app.call(ListSessionFiles(conversation_id=conversation))
@@ -57,8 +56,7 @@ def list_(app: App, conversation: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @_conversation
-@json_option
-@pass_app
+@json_command
 def show(app: App, name: str, conversation: str, *, as_json: bool) -> None:
     """Print a file; bytes that are no UTF-8 are replaced (`save` keeps them)."""
     with app.client() as client:
@@ -74,8 +72,7 @@ def show(app: App, name: str, conversation: str, *, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path))
 @_conversation
-@json_option
-@pass_app
+@json_command
 def save(app: App, name: str, path: Path, conversation: str, *, as_json: bool) -> None:
     """Save a file as PATH, exactly as it is; nothing is replaced."""
     with app.client() as client:
@@ -100,8 +97,7 @@ def save(app: App, name: str, path: Path, conversation: str, *, as_json: bool) -
 @click.argument("path", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--name", help="What it is called there; by default as it is here.")
 @_conversation
-@json_option
-@pass_app
+@json_command
 def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: bool) -> None:
     """Add the file PATH (- is stdin, with --name), or replace the one of its name."""
     is_stdin = str(path) == "-"
@@ -120,8 +116,7 @@ def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: b
 @command.command()
 @click.argument("name")
 @_conversation
-@json_option
-@pass_app
+@json_command
 def delete(app: App, name: str, conversation: str, *, as_json: bool) -> None:
     """Delete a file; what refers to it in the conversation stays as it is."""
     done = app.call(DeleteSessionFile(conversation_id=conversation, name=name))

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.client import LOST, Client, is_nobody, reason_of
 from clawctl.render import Palette, emit_json, note
 from clawd.errors import ClawError, NotFoundError, UnreachableError
@@ -36,8 +36,7 @@ SOURCES = ("auto", "daemon", "file", "journal")
     show_default=True,
     help="Whom to ask: the daemon, its log file, the journal.",
 )
-@json_option
-@pass_app
+@json_command
 def command(
     app: App, lines: int, *, follow: bool, level: str | None, source: str, as_json: bool
 ) -> None:

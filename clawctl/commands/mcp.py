@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app, schema_option
+from clawctl.app import App, Exit, json_command, pass_app, schema_option
 from clawctl.client import Client, Stream
 from clawctl.config_edit import extended, read_config
 from clawctl.config_text import has_section, quoted
@@ -98,8 +98,7 @@ def serve(app: App) -> int:
 
 
 @command.command("list")
-@json_option
-@pass_app
+@json_command
 def list_(app: App, *, as_json: bool) -> None:
     """List the MCP servers: whether they can be called, and what they cost in tokens."""
     found = app.call(ListMcpServers())
@@ -124,8 +123,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("alias", default="")
-@json_option
-@pass_app
+@json_command
 def tools(app: App, alias: str, *, as_json: bool) -> None:
     """List the tools of all MCP servers, or of server ALIAS, and those that cannot be used."""
     found = app.call(ListMcpTools(alias=alias))
@@ -215,8 +213,7 @@ def tool(
 @click.option("--network", is_flag=True, help="Let the program reach every public host.")
 @click.option("--workspace", type=click.Choice(["none", "read", "write"]), help="What it may do.")
 @click.option("--read", "paths", multiple=True, metavar="PATH", help="What else it may read.")
-@json_option
-@pass_app
+@json_command
 def add(app: App, /, name: str, words: tuple[str, ...], *, as_json: bool, **given: Any) -> None:
     """Write server ALIAS into the config: a URL, or a program with its arguments after --.
 
@@ -242,8 +239,7 @@ def add(app: App, /, name: str, words: tuple[str, ...], *, as_json: bool, **give
 @command.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--network", is_flag=True, help="Let the programs reach every public host.")
-@json_option
-@pass_app
+@json_command
 def import_(app: App, file: str, *, network: bool, as_json: bool) -> None:
     """Take the servers of FILE into the config: .mcp.json and its kin of other programs.
 
@@ -292,8 +288,7 @@ def _write_servers(app: App, servers: list[_NewServer], *, as_json: bool) -> Non
     metavar="HASH",
     help="Take its tools as they are then, if that is what `mcp diff` showed under this hash.",
 )
-@json_option
-@pass_app
+@json_command
 def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as_json: bool) -> int:
     """Connect server ALIAS now (again), and say what came of it.
 
@@ -319,8 +314,7 @@ def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as
 
 @command.command()
 @click.argument("alias")
-@json_option
-@pass_app
+@json_command
 def diff(app: App, alias: str, *, as_json: bool) -> None:
     """Show what server ALIAS changed or added since it was first seen, and the hash to accept."""
     found = app.call(DiffMcp(alias=alias))
@@ -340,8 +334,7 @@ def diff(app: App, alias: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("alias")
 @click.argument("offer", metavar="HASH")
-@json_option
-@pass_app
+@json_command
 def accept(app: App, alias: str, offer: str, *, as_json: bool) -> int:
     """Take the tools of server ALIAS as they are, if HASH is what `mcp diff` showed of them."""
     with app.client() as client:
@@ -350,8 +343,7 @@ def accept(app: App, alias: str, offer: str, *, as_json: bool) -> int:
 
 @command.command()
 @click.argument("alias")
-@json_option
-@pass_app
+@json_command
 def disconnect(app: App, alias: str, *, as_json: bool) -> int:
     """Disconnect server ALIAS until it is connected by hand; its tools are offered no more."""
     with app.client() as client:

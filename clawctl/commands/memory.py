@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.exporting import Format, pieces_of_all, show_pieces, write_pieces
 from clawctl.progress import ProgressLine, call
 from clawctl.render import Palette, emit, emit_json, note, say
@@ -33,8 +33,7 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@json_option
-@pass_app
+@json_command
 def list_(app: App, limit: int, *, as_json: bool) -> None:
     """List conversations, newest first."""
     items: list[ConversationLine] = []
@@ -56,8 +55,7 @@ def list_(app: App, limit: int, *, as_json: bool) -> None:
 @command.command()
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
-@json_option
-@pass_app
+@json_command
 def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     """Search the stored messages."""
     hits = app.call(SearchMemory(query=" ".join(words), limit=limit))
@@ -69,8 +67,7 @@ def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> No
 
 @command.command()
 @click.argument("conversation")
-@json_option
-@pass_app
+@json_command
 def show(app: App, conversation: str, *, as_json: bool) -> None:
     """Show a conversation, by its id or a unique beginning of it."""
     messages: list[MessageLine] = []
@@ -98,8 +95,7 @@ def show(app: App, conversation: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("conversation", default="")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@pass_app
+@json_command
 def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
     """Delete your conversations: the one named, or all of them."""
     what = f"conversation {conversation}" if conversation else "ALL your conversations"
@@ -120,8 +116,7 @@ def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
     show_default=True,
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A file; not there yet.")
-@json_option
-@pass_app
+@json_command
 def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None:
     """Write every conversation out, oldest first: as JSON lines, or as Markdown to read.
 
@@ -143,8 +138,7 @@ def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@json_option
-@pass_app
+@json_command
 def backup(app: App, file: Path, *, as_json: bool) -> None:
     """Write a copy of memory to FILE, while the daemon runs.
 
@@ -159,8 +153,7 @@ def backup(app: App, file: Path, *, as_json: bool) -> None:
 
 @command.command()
 @click.option("--repair", is_flag=True, help="Make bad search indexes anew.")
-@json_option
-@pass_app
+@json_command
 def check(app: App, *, repair: bool, as_json: bool) -> Exit:
     """Check the file of memory and its search indexes; exit code 1 when something is wrong."""
     with app.client() as client:

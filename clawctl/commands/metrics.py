@@ -2,14 +2,13 @@
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.render import emit_json, show_table
 from clawd.wire.daemon import MetricFamily, MetricSpread, ShowMetrics
 
 
 @click.command()
-@json_option
-@pass_app
+@json_command
 def command(app: App, *, as_json: bool) -> None:
     """Show what the daemon counts and measures since it began."""
     report = app.call(ShowMetrics())

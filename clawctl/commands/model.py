@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.client import is_nobody
 from clawctl.modelfile import (
     RESERVED,
@@ -59,8 +59,7 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--available", is_flag=True, help="List what can be pulled by its name instead.")
-@json_option
-@pass_app
+@json_command
 def list_(app: App, *, available: bool, as_json: bool) -> None:
     """List the models that are there, and which of them are loaded."""
     if available:
@@ -88,8 +87,7 @@ def list_(app: App, *, available: bool, as_json: bool) -> None:
 @click.option("--name", default="", metavar="NAME", help="Its name there; else the file's own.")
 @click.option("--force", is_flag=True, help="Overwrite a model of that name.")
 @click.option("--copy", is_flag=True, help="Copy it, also where a hard link would do.")
-@json_option
-@pass_app
+@json_command
 def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bool) -> None:
     """Put a GGUF file into the folder of models: linked where possible, else copied.
 
@@ -104,8 +102,7 @@ def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bo
 @click.option("--force", is_flag=True, help="Overwrite a model of that name.")
 @click.option("--sha256", default="", metavar="HEX", help="The digest that it must have.")
 @click.option("--no-vision", is_flag=True, help="Leave the projector for images where it is.")
-@json_option
-@pass_app
+@json_command
 def pull(app: App, /, ref: str, **given: str | bool) -> None:
     """Download a model into the folder of models; what came goes on after a break.
 
@@ -147,8 +144,7 @@ def pull(app: App, /, ref: str, **given: str | bool) -> None:
 @command.command()
 @click.option("--for", "good_for", type=click.Choice(USES), help="What it shall be good for.")
 @click.option("--no-probe", is_flag=True, help="Do not measure how fast memory is.")
-@json_option
-@pass_app
+@json_command
 def recommend(app: App, *, good_for: str | None, no_probe: bool, as_json: bool) -> None:
     """Tell which models of the catalogue this machine can run, and about how fast at the most.
 
@@ -233,8 +229,7 @@ def _catalogue_values(entry: "CatalogueModel") -> dict[str, object]:
     help="Look there, as at a folder of Ollama, LM Studio, the hub or llama.cpp.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a model of that name.")
-@json_option
-@pass_app
+@json_command
 def import_(app: App, /, names: tuple[str, ...], place: Path | None, **given: bool) -> None:
     """Use the models that other programs have here: linked, not copied. Without NAME list them.
 
@@ -264,8 +259,7 @@ def import_(app: App, /, names: tuple[str, ...], place: Path | None, **given: bo
 
 @command.command()
 @click.argument("name")
-@json_option
-@pass_app
+@json_command
 def show(app: App, name: str, *, as_json: bool) -> None:
     """Tell what a model is: size, context, how it calls tools, its digest, where it is from."""
     with app.client() as client:
@@ -315,8 +309,7 @@ def _of_the_package(model: ModelDetail) -> Iterator[tuple[str, str]]:
     metavar="FILE",
     help="Another config file than the usual one.",
 )
-@json_option
-@pass_app
+@json_command
 def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
     """Answer from a model from now on: the config names it, and a running daemon takes it over.
 
@@ -340,8 +333,7 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@pass_app
+@json_command
 def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
     """Remove a model's files; of one that was imported the link, not the other program's file."""
     there = _listed(app)
@@ -368,8 +360,7 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--sha256", default="", metavar="HEX", help="The digest that it must have.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@pass_app
+@json_command
 def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> None:
     """Take a model's files as they are now for the right ones; else a changed one is not loaded."""
     files = files_here(_models_folder(app), name)
@@ -391,8 +382,7 @@ def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> Non
 
 @command.command()
 @click.argument("name")
-@json_option
-@pass_app
+@json_command
 def load(app: App, name: str, *, as_json: bool) -> None:
     """Load a model now rather than with its first request."""
     with app.client() as client:
@@ -409,8 +399,7 @@ def load(app: App, name: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@json_option
-@pass_app
+@json_command
 def unload(app: App, name: str, *, as_json: bool) -> None:
     """Unload a model and free its memory; what it is answering is cancelled."""
     done = app.call(UnloadModel(name=name))
@@ -418,8 +407,7 @@ def unload(app: App, name: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@json_option
-@pass_app
+@json_command
 def ps(app: App, *, as_json: bool) -> None:
     """List the models that are loaded, the one used last first."""
     models = app.call(ListLoadedModels())

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.client import Client
 from clawctl.modelfile import is_remote
 from clawctl.onboarding import (
@@ -76,8 +76,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--service", is_flag=True, help="Install clawd as a service of yours, by systemd.")
 @click.option("--yes", is_flag=True, help="Ask nothing; what no option says stays as it is.")
 @click.option("--no-test", is_flag=True, help="Start no daemon and ask the model nothing.")
-@json_option
-@pass_app
+@json_command
 def command(app: App, /, **given: str | bool | None) -> int:
     """Set up, start the daemon and try the model. May be run again at any time.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.client import Client
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
 from clawd.wire.safe_text import visible_line
@@ -32,8 +32,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_option
-@pass_app
+@json_command
 def list_(app: App, *, as_json: bool) -> None:
     """List the installed plugins and whether they run."""
     items = app.call(ListPlugins()).items
@@ -57,8 +56,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @yes_option
 @secrets_option
-@json_option
-@pass_app
+@json_command
 def install(app: App, path: Path, *, yes: bool, accept_secrets: bool, as_json: bool) -> int:
     """Show what the plugin in folder PATH may do, ask, and install it.
 
@@ -77,8 +75,7 @@ def install(app: App, path: Path, *, yes: bool, accept_secrets: bool, as_json: b
 @click.argument("name")
 @yes_option
 @secrets_option
-@json_option
-@pass_app
+@json_command
 def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bool) -> int:
     """Show what changed in a plugin since it was approved, ask, and let it run as it is now."""
     with app.client() as client:
@@ -93,8 +90,7 @@ def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bo
 @command.command()
 @click.argument("name")
 @yes_option
-@json_option
-@pass_app
+@json_command
 def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
     """Remove a plugin and its approval."""
     if not yes and not asked(visible_line(f"Remove the plugin {name}?"), as_json=as_json):
@@ -105,8 +101,7 @@ def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
 
 
 @command.command("reload")
-@json_option
-@pass_app
+@json_command
 def reload_(app: App, *, as_json: bool) -> None:
     """Read plugins and external tools again."""
     done = app.call(ReloadPlugins())

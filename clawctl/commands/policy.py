@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import click
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command, json_option, pass_app
 from clawctl.render import emit, emit_json, say, show_table
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
@@ -270,8 +270,7 @@ def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
 @click.option("--host", default="", metavar="HOST:PORT", help="Ask about a host that is reached.")
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the call.")
 @autonomy_option
-@json_option
-@pass_app
+@json_command
 def explain(
     app: App, /, tool: str, arguments: str, host: str, *, as_json: bool, **how: Any
 ) -> None:
@@ -296,8 +295,7 @@ def explain(
 
 @command.command()
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace to look at.")
-@json_option
-@pass_app
+@json_command
 def show(app: App, directory: str, *, as_json: bool) -> None:
     """Show the boundary: the workspace, forbidden paths and commands, allowed hosts."""
     found = app.call(ShowPolicy(workspace=_absolute(directory)))
@@ -312,8 +310,7 @@ def show(app: App, directory: str, *, as_json: bool) -> None:
     "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the calls.")
-@json_option
-@pass_app
+@json_command
 def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
     """Judge the table of cases in FILE (TOML) under the policy in force; exit 1 if one is wrong.
 
@@ -347,8 +344,7 @@ def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
 @click.option(
     "--limit", type=click.IntRange(1, REPLAY_LIMIT), default=1_000, help="Of the newest receipts."
 )
-@json_option
-@pass_app
+@json_command
 def replay(
     app: App,
     config: Path | None,

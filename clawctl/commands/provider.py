@@ -2,7 +2,7 @@
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, show_table
 from clawd.wire.models import CheckProvider, ListProviders
@@ -16,8 +16,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_option
-@pass_app
+@json_command
 def list_(app: App, *, as_json: bool) -> None:
     """List the configured providers."""
     providers = app.call(ListProviders())
@@ -32,8 +31,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", default="")
-@json_option
-@pass_app
+@json_command
 def test(app: App, name: str, *, as_json: bool) -> None:
     """Reach a provider with the smallest request; without NAME the default one."""
     with app.client() as client:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.client import Client
 from clawctl.progress import ProgressLine, call, progress_of_command
 from clawctl.receipt_anchor import remembered_head
@@ -129,8 +129,7 @@ def command() -> None:
 @click.option("--tool", default="", metavar="NAME", help="Of this tool only; file_* works too.")
 @click.option("--status", type=click.Choice(["allowed", "denied", "failed"]))
 @which_receipts
-@json_option
-@pass_app
+@json_command
 def list_(
     app: App, limit: int, tool: str, status: str | None, *, wanted: ListReceipts, as_json: bool
 ) -> None:
@@ -146,8 +145,7 @@ def list_(
 
 @command.command()
 @click.argument("receipt")
-@json_option
-@pass_app
+@json_command
 def show(app: App, receipt: str, *, as_json: bool) -> None:
     """Show one receipt: by id, a unique end of it, or its number."""
     detail = app.call(ShowReceipt(receipt_id=receipt))
@@ -175,8 +173,7 @@ def show(app: App, receipt: str, *, as_json: bool) -> None:
     metavar="SEQ:HASH",
     help="A head, kept elsewhere: proves that nothing before it was cut or rewritten.",
 )
-@json_option
-@pass_app
+@json_command
 def verify(
     app: App, path: Path | None, given_key: str | None, given_anchor: str | None, *, as_json: bool
 ) -> int:
@@ -205,8 +202,7 @@ def verify(
 
 
 @command.command()
-@json_option
-@pass_app
+@json_command
 def head(app: App, *, as_json: bool) -> None:
     """Show the end of the chain and its first public key, to keep elsewhere.
 
@@ -441,8 +437,7 @@ def _pretty(text: str) -> str:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--redact", is_flag=True, help="Leave arguments and results out; keep their hashes.")
 @which_receipts
-@json_option
-@pass_app
+@json_command
 def export(app: App, folder: Path, *, wanted: ListReceipts, redact: bool, as_json: bool) -> int:
     """Export the receipts into a new folder that anybody can verify without a daemon.
 
@@ -476,8 +471,7 @@ def export(app: App, folder: Path, *, wanted: ListReceipts, redact: bool, as_jso
 
 @command.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@pass_app
+@json_command
 def accept(app: App, *, yes: bool, as_json: bool) -> None:
     """Take the receipt log as it stands, after it was cut, moved away or replaced.
 

@@ -2,14 +2,13 @@
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawd.paths import layout
 from clawd.wire.daemon import Status
 
 
 @click.command()
-@json_option
-@pass_app
+@json_command
 def command(app: App, *, as_json: bool) -> None:
     """Say what the daemon is and does, what is wrong with it, and what to do about that.
 

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.daemon_stop import HAND_OVER_S, How, Running, end, environment_of, running
 from clawctl.render import emit, note
 from clawd.errors import ClawError, ForbiddenError
@@ -42,8 +42,7 @@ class StopReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @_TIMEOUT
-@json_option
-@pass_app
+@json_command
 def command(app: App, *, limit_s: float, as_json: bool) -> int:
     """End the daemon: turns may finish, nothing is lost. Works with and without systemd.
 
@@ -63,8 +62,7 @@ def command(app: App, *, limit_s: float, as_json: bool) -> int:
 
 @click.command()
 @_TIMEOUT
-@json_option
-@pass_app
+@json_command
 def restart(app: App, *, limit_s: float, as_json: bool) -> int:
     """End the daemon and start it anew, with this environment. Works with and without systemd.
 

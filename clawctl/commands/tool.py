@@ -7,7 +7,7 @@ import textwrap
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_option, pass_app, schema_option
+from clawctl.app import App, Exit, json_command, pass_app, schema_option
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit, emit_json, note, say, show_table
 from clawctl.single_call import run_and_show
@@ -31,8 +31,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_option
-@pass_app
+@json_command
 def list_(app: App, *, as_json: bool) -> None:
     """List the tools."""
     tools = app.call(ListTools())
@@ -50,8 +49,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@json_option
-@pass_app
+@json_command
 def show(app: App, name: str, *, as_json: bool) -> None:
     """Show one tool: what it does, its arguments, its other names and an example."""
     tools = app.call(ListTools())
@@ -67,8 +65,7 @@ def show(app: App, name: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@json_option
-@pass_app
+@json_command
 def problems(app: App, *, as_json: bool) -> int:
     """List external tools and plugins that were left out, and what is doubtful about others.
 
@@ -87,8 +84,7 @@ def problems(app: App, *, as_json: bool) -> int:
 
 
 @command.command("reload")
-@json_option
-@pass_app
+@json_command
 def reload_(app: App, *, as_json: bool) -> None:
     """Read the config, the manifests of external tools and the plugins again."""
     done = app.call(Reload())

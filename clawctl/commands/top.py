@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.render import emit_json
 
 
@@ -19,8 +19,7 @@ from clawctl.render import emit_json
     help="How often to look.",
 )
 @click.option("--once", is_flag=True, help="Print what is now, and end.")
-@json_option
-@pass_app
+@json_command
 def command(app: App, interval_s: float, *, once: bool, as_json: bool) -> None:
     """Show turns, queue, tokens a second, cache, workers and MCP servers, live.
 

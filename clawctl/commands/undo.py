@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.render import emit_json
 from clawctl.single_call import run_and_show
 from clawctl.views import show_changes
@@ -27,8 +27,7 @@ LIST_LIMIT = 50
 @click.option("--conversation", default="", metavar="ID", help="Only what this one changed.")
 @click.option("-C", "directory", metavar="DIR", help="Of the workspace in this folder.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
-@json_option
-@pass_app
+@json_command
 def command(app: App, /, what: str, directory: str | None, conversation: str, **flags: bool) -> int:
     """Take back what calls changed in files: the newest, the last STEPS, or the one of RECEIPT.
 

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from clawctl.app import App, json_option, pass_app
+from clawctl.app import App, json_command
 from clawctl.render import emit_json, show_fields
 from clawd import __version__
 from clawd.errors import ClawError
@@ -13,8 +13,7 @@ from clawd.wire.frames import PROTOCOL_MAX, PROTOCOL_MIN
 
 
 @click.command()
-@json_option
-@pass_app
+@json_command
 def command(app: App, *, as_json: bool) -> None:
     """Print the versions of clawctl, the daemon when one runs, the protocol and llama.cpp."""
     daemon, spoken = "", 0
