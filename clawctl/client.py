@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from clawd import __version__
 from clawd.errors import ClawError, ProtocolError, UnreachableError
+from clawd.wire import frames
 from clawd.wire.codec import (
     FrameReader,
     decode_server_frame,
@@ -34,20 +35,6 @@ from clawd.wire.codec import (
     unpack_event,
 )
 from clawd.wire.events import Event
-from clawd.wire.frames import (
-    PROTOCOL_MAX,
-    PROTOCOL_MIN,
-    Answer,
-    Cancel,
-    ClientFrame,
-    EventFrame,
-    Failure,
-    Hello,
-    Request,
-    Result,
-    ServerFrame,
-    Welcome,
-)
 from clawd.wire.method import Method, method_name, result_type
 
 # Longer than a busy machine lets a daemon wait that is well.
@@ -79,10 +66,10 @@ class Client:
         self.path = path
         self._socket = connection
         self._reader = FrameReader()
-        self._frames: deque[ServerFrame] = deque()
+        self._frames: deque[frames.ServerFrame] = deque()
         self._last_id = 0
         self._is_sending = False
-        self._unsent: deque[ClientFrame] = deque()
+        self._unsent: deque[frames.ClientFrame] = deque()
         self.welcome = self._greet(limit_s)
 
     def __enter__(self) -> "Client":
@@ -120,10 +107,10 @@ class Client:
         """Call a method that streams events before its result."""
         self._last_id += 1
         name = method_name(type(params))
-        self.send(Request(id=self._last_id, method=name, params=pack(params)))
+        self.send(frames.Request(id=self._last_id, method=name, params=pack(params)))
         return Stream(self, self._last_id, result_type(type(params)))
 
-    def send(self, frame: ClientFrame) -> None:
+    def send(self, frame: frames.ClientFrame) -> None:
         """Send a frame whole; one from a signal handler waits for the frame it interrupted."""
         self._unsent.append(frame)
         while self._unsent and not self._is_sending:
@@ -137,7 +124,7 @@ class Client:
             finally:
                 self._is_sending = False
 
-    def receive(self, limit_s: float | None) -> ServerFrame | None:
+    def receive(self, limit_s: float | None) -> frames.ServerFrame | None:
         """Return the next frame, or None when none came in time."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
         while not self._frames:
@@ -172,15 +159,20 @@ class Client:
         """Whether frames were read that nobody took yet."""
         return bool(self._frames)
 
-    def _greet(self, limit_s: float | None) -> Welcome:
-        hello = Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client=CLIENT_NAME, version=__version__)
+    def _greet(self, limit_s: float | None) -> frames.Welcome:
+        hello = frames.Hello(
+            min=frames.PROTOCOL_MIN,
+            max=frames.PROTOCOL_MAX,
+            client=CLIENT_NAME,
+            version=__version__,
+        )
         with contextlib.suppress(UnreachableError):  # a refusal may be there before the hello is
             self.send(hello)
         limit_s = limit_s or _greeting_limit_s(self._socket)
         match self.receive(limit_s):
-            case Welcome() as welcome:
+            case frames.Welcome() as welcome:
                 return welcome
-            case Failure() as failure:
+            case frames.Failure() as failure:
                 raise _failed(failure)
             case None:
                 raise _unreachable(
@@ -282,7 +274,7 @@ class Stream(Generic[R]):
         """Answer an approval (its digest; arguments go with the word `edit`) or a question."""
         self.answered.add(question)
         fields = {"question": question, "value": value, "digest": digest, "arguments": arguments}
-        self._client.send(Answer(id=self._id, **fields))
+        self._client.send(frames.Answer(id=self._id, **fields))
 
     def cancel(self) -> None:
         """Ask the daemon to stop; the stream then ends with a failure `cancelled`."""
@@ -291,15 +283,15 @@ class Stream(Generic[R]):
         self.is_cancelled = True
         self._cancelled_at = time.monotonic()
         with contextlib.suppress(UnreachableError):
-            self._client.send(Cancel(id=self._id))
+            self._client.send(frames.Cancel(id=self._id))
 
-    def _take(self, frame: ServerFrame) -> None:
+    def _take(self, frame: frames.ServerFrame) -> None:
         match frame:
-            case EventFrame() if frame.id == self._id:
+            case frames.EventFrame() if frame.id == self._id:
                 self._events.append(unpack_event(frame.event))
-            case Result() if frame.id == self._id:
+            case frames.Result() if frame.id == self._id:
                 self._results.append(unpack(frame.value, self._kind))
-            case Failure() if frame.id in {self._id, None}:
+            case frames.Failure() if frame.id in {self._id, None}:
                 self._failure = _failed(frame)
             case _:
                 # Late frames of a request that was given up are nobody's any more.
@@ -401,7 +393,7 @@ def _unreachable(message: str, *, hint: str, reason: str) -> UnreachableError:
     return UnreachableError(message, hint=hint, data={"reason": reason})
 
 
-def _failed(failure: Failure) -> ClawError:
+def _failed(failure: frames.Failure) -> ClawError:
     data: dict[str, Any] | None = failure.data
     return ClawError(failure.message, hint=failure.hint, code=failure.code, data=data)
 

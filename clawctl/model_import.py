@@ -13,17 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from clawctl.modelfile import (
-    MODEL_LAYER,
-    PROJECTOR,
-    PROJECTOR_LAYER,
-    Added,
-    AddOptions,
-    add_model,
-    digest_of,
-    pin_parts,
-    write_pin,
-)
+from clawctl import modelfile
 from clawctl.modelfile import Progress as Draw
 from clawd.errors import NotFoundError
 from clawd.paths import expanded
@@ -70,26 +60,28 @@ def find_models(environ: Mapping[str, str], folder: Path | None = None) -> list[
     return sorted(found.values(), key=lambda each: (each.program, each.name.lower()))
 
 
-def import_model(found: ForeignModel, folder: Path, *, force: bool, draw: Draw) -> Added:
+def import_model(found: ForeignModel, folder: Path, *, force: bool, draw: Draw) -> modelfile.Added:
     """Link a model into the folder, and note its digest.
 
     Raises:
         ClawError: its name is taken, or it cannot be read or linked.
     """
-    options = AddOptions(name=found.name, force=force, symlink=True)
-    added = add_model(found.path, folder, options, draw)
+    options = modelfile.AddOptions(name=found.name, force=force, symlink=True)
+    added = modelfile.add_model(found.path, folder, options, draw)
     source = f"{found.program}: {found.path}"
     if found.sha256:
         # Not read here: whoever loads it reads it, and sees whether it is what that program says.
-        write_pin(added.path, ModelPin(sha256=found.sha256, source=source), is_seen=False)
+        modelfile.write_pin(added.path, ModelPin(sha256=found.sha256, source=source), is_seen=False)
     else:
         parts = sorted(found.path.parent.glob(f"{_SHARD.sub('', found.path.stem)}-*-of-*.gguf"))
         is_split = _SHARD.search(found.path.stem) is not None
         files = parts if is_split else [found.path]
-        pin_parts(added.path, [digest_of(file, draw) for file in files], source)
+        modelfile.pin_parts(added.path, [modelfile.digest_of(file, draw) for file in files], source)
     if found.projector is not None:
-        eyes = AddOptions(name=f"{PROJECTOR}-{added.name}", force=force, symlink=True)
-        add_model(found.projector, folder, eyes, draw)
+        eyes = modelfile.AddOptions(
+            name=f"{modelfile.PROJECTOR}-{added.name}", force=force, symlink=True
+        )
+        modelfile.add_model(found.projector, folder, eyes, draw)
     return added
 
 
@@ -131,7 +123,7 @@ def _of_ollama(place: Path) -> Iterator[ForeignModel]:
     for manifest in sorted(place.glob("manifests*/*/*/*/*"))[:MAX_MODELS]:
         _host, space, name, tag = manifest.parts[-4:]
         layers = _layers(manifest)
-        path = _blob(place, layers.get(MODEL_LAYER, ""))
+        path = _blob(place, layers.get(modelfile.MODEL_LAYER, ""))
         if path is None:
             continue
         words = [name] if space == "library" else [space, name]
@@ -141,7 +133,7 @@ def _of_ollama(place: Path) -> Iterator[ForeignModel]:
             program="Ollama",
             size_bytes=path.stat().st_size,
             sha256=path.name[-64:],
-            projector=_blob(place, layers.get(PROJECTOR_LAYER, "")),
+            projector=_blob(place, layers.get(modelfile.PROJECTOR_LAYER, "")),
         )
 
 
@@ -191,7 +183,7 @@ def _of_tree(place: Path, program: str) -> Iterator[ForeignModel]:
         if len(Path(base).relative_to(place).parts) >= _DEPTH:
             folders.clear()
         files = [Path(base) / name for name in sorted(names) if name.lower().endswith(".gguf")]
-        eyes = [file for file in files if PROJECTOR in file.name.lower()]
+        eyes = [file for file in files if modelfile.PROJECTOR in file.name.lower()]
         for file in files:
             shard = _SHARD.search(file.stem)
             if file in eyes or (shard is not None and int(shard[1]) != 1) or not file.is_file():

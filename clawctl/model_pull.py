@@ -22,22 +22,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from clawctl import modelfile
 from clawctl.download import Download, Remote
 from clawctl.model_catalogue import entry_of
-from clawctl.modelfile import (
-    MODEL_LAYER,
-    PROJECTOR,
-    PROJECTOR_LAYER,
-    Added,
-    digest_of,
-    is_remote,
-    model_name,
-    names_of,
-    remove_model,
-    sync_folder,
-    taken_error,
-    write_pin,
-)
 from clawctl.web import CODE, Web, check_address, is_loopback, shown
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.paths import expanded
@@ -252,7 +239,7 @@ def _of_quant(models: Mapping[str, object], quant: str) -> list[str]:
 
 
 def _is_projector(path: str) -> bool:
-    return PROJECTOR in PurePosixPath(path).name.lower()
+    return modelfile.PROJECTOR in PurePosixPath(path).name.lower()
 
 
 def _best_projector(paths: list[str]) -> str:
@@ -276,7 +263,7 @@ def _of_registry(rest: str, web: Web) -> ModelSource:
     base = f"{scheme}://{host}/v2/{'/'.join(words)}"
     told = web.json(f"{base}/manifests/{tag}", accept=_MANIFEST)
     layers = _layers(told)
-    model = layers.get(MODEL_LAYER, [])
+    model = layers.get(modelfile.MODEL_LAYER, [])
     if not model:
         raise NotFoundError(
             f"ollama:{rest} has no model in one file",
@@ -292,11 +279,11 @@ def _of_registry(rest: str, web: Web) -> ModelSource:
     names = [f"{name}.gguf"]
     if len(model) > 1:
         names = [f"{name}-{n:05}-of-{len(model):05}.gguf" for n in range(1, len(model) + 1)]
-    eyes = layers.get(PROJECTOR_LAYER, [])
+    eyes = layers.get(modelfile.PROJECTOR_LAYER, [])
     return ModelSource(
         name=name,
         files=tuple(map(remote, model, names)),
-        projector=remote(eyes[0], f"{PROJECTOR}-{name}.gguf") if eyes else None,
+        projector=remote(eyes[0], f"{modelfile.PROJECTOR}-{name}.gguf") if eyes else None,
         origin=f"ollama:{place}:{tag}",
     )
 
@@ -339,7 +326,7 @@ def _layers(manifest: Any) -> dict[str, list[tuple[str, int]]]:
     layers = manifest.get("layers") if isinstance(manifest, dict) else None
     for layer in layers if isinstance(layers, list) else []:
         kind = layer.get("mediaType") if isinstance(layer, dict) else None
-        if kind not in {MODEL_LAYER, PROJECTOR_LAYER}:
+        if kind not in {modelfile.MODEL_LAYER, modelfile.PROJECTOR_LAYER}:
             continue
         digest, size = str(layer.get("digest", "")), layer.get("size")
         sha256 = digest.removeprefix("sha256:").removeprefix("sha256-")
@@ -390,7 +377,7 @@ class PullOptions:
 class Pulled:
     """A model that is in the folder now, with digest and origin of its first file."""
 
-    added: Added
+    added: modelfile.Added
     sha256: str
     source: str
     is_checked: bool
@@ -418,14 +405,14 @@ class Puller:
         how = "there already" if digests else "pulled"
         if not digests:
             if has and not options.force:
-                raise taken_error(has[0])
+                raise modelfile.taken_error(has[0])
             digests = self._downloaded(remotes, targets)
         for target, digest in zip(targets, digests, strict=True):
-            write_pin(target, ModelPin(sha256=digest, source=source.origin))
-        sync_folder(self._folder)
+            modelfile.write_pin(target, ModelPin(sha256=digest, source=source.origin))
+        modelfile.sync_folder(self._folder)
         count = len(source.files)
-        added = Added(
-            name=model_name(targets[0]),
+        added = modelfile.Added(
+            name=modelfile.model_name(targets[0]),
             path=targets[0],
             size_bytes=sum(target.stat().st_size for target in targets[:count]),
             how=how,
@@ -442,7 +429,7 @@ class Puller:
     def _named(self, source: ModelSource, options: PullOptions) -> list[Remote]:
         """Return all files by the names that they get."""
         files = source.files
-        names = names_of([Path(each.name) for each in files], options.name)
+        names = modelfile.names_of([Path(each.name) for each in files], options.name)
         remotes = [replace(each, name=name) for each, name in zip(files, names, strict=True)]
         if options.sha256:
             if len(files) > 1 or (files[0].sha256 and files[0].sha256 != options.sha256):
@@ -453,7 +440,7 @@ class Puller:
                 )
             remotes[0] = replace(remotes[0], sha256=options.sha256)
         if source.projector is not None and options.vision:
-            eyes = f"{PROJECTOR}-{model_name(Path(names[0]))}.gguf"
+            eyes = f"{modelfile.PROJECTOR}-{modelfile.model_name(Path(names[0]))}.gguf"
             remotes.append(replace(source.projector, name=eyes))
         return remotes
 
@@ -466,7 +453,7 @@ class Puller:
             if not remote.member and remote.size_bytes not in {0, target.stat().st_size}:
                 return []
             with self._bar(f"checking {target.name}") as bar:
-                digests.append(digest_of(target, bar.show))
+                digests.append(modelfile.digest_of(target, bar.show))
             if digests[-1] != remote.sha256:
                 return []
         return digests
@@ -493,7 +480,7 @@ def pull_ref(ref: str, folder: Path, options: PullOptions, bar: Bar) -> Pulled:
     """
     web = Web()
     source = ref
-    if not is_remote(ref):
+    if not modelfile.is_remote(ref):
         entry = entry_of(ref)
         source = entry.source
         options = replace(
@@ -512,7 +499,7 @@ def main(words: Sequence[str]) -> int:
     what, folder, name = words
     try:
         if what == "rm":
-            remove_model(Path(folder), name.removesuffix(":latest").replace(":", "-"))
+            modelfile.remove_model(Path(folder), name.removesuffix(":latest").replace(":", "-"))
         else:
             _pull_telling(Path(folder), name)
     except ClawError as error:

@@ -13,17 +13,7 @@ import msgspec
 from clawctl.approve import Terminal, answer_question, approve
 from clawctl.client import Stream
 from clawd.errors import ClawError
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    Event,
-    PromptProgress,
-    QuestionAsked,
-    ReasoningDelta,
-    TextDelta,
-    ToolDraft,
-    TurnFinished,
-)
+from clawd.wire import events
 from clawd.wire.safe_text import NAME_LIMIT, visible_line
 
 Level = Literal["all", "bell", "off"]
@@ -34,12 +24,12 @@ _KEEP_TITLE, _OLD_TITLE = "\x1b[22;2t", "\x1b]2;clawd\x1b\\\x1b[23;2t"
 _NO_CODES = frozenset({"", "dumb", "linux"})
 
 TICK_S = 0.1
-_PIECES = TextDelta | ReasoningDelta | ToolDraft | PromptProgress
+_PIECES = events.TextDelta | events.ReasoningDelta | events.ToolDraft | events.PromptProgress
 WIDEST = 2_000  # of a line about an event
 
 R = TypeVar("R")
 
-Hear = Callable[[Event], None]
+Hear = Callable[[events.Event], None]
 
 
 class View(Protocol):
@@ -58,7 +48,7 @@ class View(Protocol):
         """Whether `tick` should be called while nothing happens."""
         ...
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Show one event."""
         ...
 
@@ -70,7 +60,7 @@ class View(Protocol):
         """Leave the terminal to somebody else, who asks a question."""
         ...
 
-    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
+    def finish(self, text: str | None, finished: events.TurnFinished | None = None) -> None:
         """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
         ...
 
@@ -78,11 +68,11 @@ class View(Protocol):
 class Answerer(Protocol):
     """Who answers where no person is at a terminal: `streaming.Program`."""
 
-    def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
+    def approve(self, request: events.ApprovalRequested, stream: Stream[Any]) -> None:
         """Send the answer, unless the question is over before there is one."""
         ...
 
-    def answer(self, question: QuestionAsked, stream: Stream[Any]) -> None:
+    def answer(self, question: events.QuestionAsked, stream: Stream[Any]) -> None:
         """Send the answer, unless the question is over before there is one."""
         ...
 
@@ -100,13 +90,13 @@ class AtTerminal:
         self._title = title
         self._seen_at = time.monotonic()
 
-    def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
+    def approve(self, request: events.ApprovalRequested, stream: Stream[Any]) -> None:
         """Show the call and ask."""
         with waiting(self._terminal, "approval", f"{request.tool} {self._title}"):
             approve(self._terminal, request, stream)
         self._seen_at = time.monotonic()
 
-    def answer(self, question: QuestionAsked, stream: Stream[Any]) -> None:
+    def answer(self, question: events.QuestionAsked, stream: Stream[Any]) -> None:
         """Show the question and ask."""
         with waiting(self._terminal, "question", self._title):
             answer_question(self._terminal, question, stream)
@@ -121,11 +111,11 @@ class AtTerminal:
 class Nobody:
     """No one who could be asked; see `Answerer`."""
 
-    def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
+    def approve(self, request: events.ApprovalRequested, stream: Stream[Any]) -> None:
         """Say no."""
         stream.answer(request.approval_id, "deny", request.digest)
 
-    def answer(self, question: QuestionAsked, stream: Stream[Any]) -> None:
+    def answer(self, question: events.QuestionAsked, stream: Stream[Any]) -> None:
         """Say nothing."""
         stream.answer(question.question_id, "")
 
@@ -164,13 +154,15 @@ def follow(
             match event:
                 case None:
                     view.tick()
-                case ApprovalRequested():
+                case events.ApprovalRequested():
                     view.show(event)
                     view.pause()
                     answers.approve(event, stream)
-                case ApprovalResolved() if is_person and event.approval_id in stream.answered:
+                case events.ApprovalResolved() if (
+                    is_person and event.approval_id in stream.answered
+                ):
                     view.show(msgspec.structs.replace(event, by=""))  # the person here knows
-                case QuestionAsked():
+                case events.QuestionAsked():
                     view.show(event)
                     view.pause()
                     answers.answer(event, stream)
@@ -199,7 +191,7 @@ def listening(log_file: str, *, verbose: bool = False) -> Iterator[Hear]:
             hint="Give --log-file a file in a folder of yours.",
         ) from error
 
-    def hear(event: Event) -> None:
+    def hear(event: events.Event) -> None:
         if log is not None:
             log.write(msgspec.json.encode(event) + b"\n")
         if verbose and not isinstance(event, _PIECES):

@@ -31,29 +31,8 @@ import msgspec
 from clawctl.client import Stream
 from clawctl.safe_stream import plain
 from clawd.errors import ClawError
+from clawd.wire import events
 from clawd.wire.codec import mirror
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    Claim,
-    ContextCompressed,
-    Event,
-    FileDiff,
-    HopReset,
-    MessageJoined,
-    Notice,
-    PlanChanged,
-    QuestionAsked,
-    ReasoningDelta,
-    TextDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolRequested,
-    ToolStarted,
-    TurnFinished,
-    TurnStarted,
-    TurnUsage,
-)
 from clawd.wire.safe_text import ascii_json, visible_line
 
 SCHEMA = Path(__file__).with_name("stream-json.schema.json")
@@ -132,7 +111,7 @@ class Approval(StreamLine, frozen=True, kw_only=True, tag="approval"):
     rule: str
     patterns: tuple[str, ...]
     unlisted: tuple[str, ...]
-    changes: tuple[FileDiff, ...]
+    changes: tuple[events.FileDiff, ...]
     answers: tuple[str, ...]
 
 
@@ -165,7 +144,7 @@ class ToolStart(StreamLine, frozen=True, kw_only=True, tag="tool_start"):
 
     call_id: str
     tool: str
-    changes: tuple[FileDiff, ...]
+    changes: tuple[events.FileDiff, ...]
 
 
 class ToolOutput(StreamLine, frozen=True, kw_only=True, tag="tool_output"):
@@ -237,11 +216,11 @@ class End(StreamLine, frozen=True, kw_only=True, tag="end"):
     conversation_id: str
     turn_id: str = ""
     text: str = ""
-    usage: TurnUsage = TurnUsage()
+    usage: events.TurnUsage = events.TurnUsage()
     denied: int = 0
     unanswered_approvals: int = 0
     waits_for: str = ""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[events.Claim, ...] = ()
     error: TurnProblem | None = None
 
 
@@ -317,9 +296,9 @@ class JsonLines:
         self.turn_id = ""
         self.context_size = 0
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Write an event, where it is one of those that are written."""
-        if isinstance(event, TurnStarted):
+        if isinstance(event, events.TurnStarted):
             self.conversation_id, self.turn_id = event.conversation_id, event.turn_id
         line = line_of(event, self.mode)
         if line is not None:
@@ -331,10 +310,10 @@ class JsonLines:
     def pause(self) -> None:
         """Do nothing: no terminal is shared."""
 
-    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
+    def finish(self, text: str | None, finished: events.TurnFinished | None = None) -> None:
         """Do nothing: `end` or `fail` writes the last line."""
 
-    def end(self, finished: TurnFinished, exit_code: int) -> None:
+    def end(self, finished: events.TurnFinished, exit_code: int) -> None:
         """Write the last line of a turn that has an answer."""
         reason = finished.stop_reason
         write(mirror(End, finished, reason=reason, exit_code=exit_code, error=None))
@@ -352,34 +331,34 @@ class JsonLines:
         )
 
 
-_SAME: dict[type[Event], type[Written]] = {
-    TextDelta: StreamedText,
-    ReasoningDelta: StreamedReasoning,
-    HopReset: Reset,
-    MessageJoined: Joined,
-    PlanChanged: StreamedPlan,
-    Notice: Remark,
-    ContextCompressed: StreamedCompression,
-    ToolRequested: StreamedCall,
-    ToolStarted: ToolStart,
-    ToolProgress: ToolOutput,
-    ToolFinished: StreamedResult,
+_SAME: dict[type[events.Event], type[Written]] = {
+    events.TextDelta: StreamedText,
+    events.ReasoningDelta: StreamedReasoning,
+    events.HopReset: Reset,
+    events.MessageJoined: Joined,
+    events.PlanChanged: StreamedPlan,
+    events.Notice: Remark,
+    events.ContextCompressed: StreamedCompression,
+    events.ToolRequested: StreamedCall,
+    events.ToolStarted: ToolStart,
+    events.ToolProgress: ToolOutput,
+    events.ToolFinished: StreamedResult,
 }
 """Events whose lines have their fields by the same names."""
 
 
-def line_of(event: Event, mode: str) -> Written | None:
+def line_of(event: events.Event, mode: str) -> Written | None:
     """Return the line of an event; None for one that is about speed, or of no turn."""
     match event:
-        case TurnStarted():
+        case events.TurnStarted():
             return mirror(Begin, event, mode=event.mode or mode)
-        case ApprovalRequested():
+        case events.ApprovalRequested():
             rules = ("project", "always") if event.rule else ()
             answers = ("once", "conversation", *rules, "deny")
             return mirror(Approval, event, id=event.approval_id, answers=answers)
-        case ApprovalResolved():
+        case events.ApprovalResolved():
             return mirror(ApprovalAnswered, event, id=event.approval_id)
-        case QuestionAsked():
+        case events.QuestionAsked():
             return mirror(StreamedQuestion, event, id=event.question_id)
         case _:
             kind = _SAME.get(type(event))
@@ -411,12 +390,13 @@ class Program:
         self._has_ended = False
         self.unanswered = 0
 
-    def approve(self, request: ApprovalRequested, stream: Stream[Any]) -> None:
+    def approve(self, request: events.ApprovalRequested, stream: Stream[Any]) -> None:
         """Wait for the answer and send it; where nobody can say any, it is no."""
 
         def is_over() -> bool:
             return stream.has_ended or any(
-                isinstance(event, ApprovalResolved) and event.approval_id == request.approval_id
+                isinstance(event, events.ApprovalResolved)
+                and event.approval_id == request.approval_id
                 for event in stream.waiting
             )
 
@@ -425,13 +405,13 @@ class Program:
             self.unanswered += answer is None
             stream.answer(request.approval_id, answer or "deny", request.digest)
 
-    def answer(self, question: QuestionAsked, stream: Stream[Any]) -> None:
+    def answer(self, question: events.QuestionAsked, stream: Stream[Any]) -> None:
         """Wait for the answer and send it; where nobody can say any, it is empty."""
 
         def is_over() -> bool:
             # Calls run one at a time: when one has finished, the question of this one ran out.
             return stream.has_ended or any(
-                isinstance(event, ToolFinished) for event in stream.waiting
+                isinstance(event, events.ToolFinished) for event in stream.waiting
             )
 
         answer = self._answer_to(question.question_id, stream, is_over)

@@ -12,34 +12,7 @@ from clawctl.call_text import call_name, counts_of, ending, reasons, subject_of
 from clawctl.plan import plan_text
 from clawctl.render import Palette, size, without_status
 from clawctl.views import compressed_line
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    ContextCompressed,
-    Event,
-    FileDiff,
-    HopFinished,
-    HopReset,
-    HopUsage,
-    MessageJoined,
-    ModelLoading,
-    Notice,
-    PlanChanged,
-    PromptEvaluated,
-    PromptProgress,
-    ReasoningDelta,
-    TextDelta,
-    TokenLedger,
-    ToolDraft,
-    ToolFinished,
-    ToolProgress,
-    ToolRequested,
-    ToolStarted,
-    TurnFailed,
-    TurnFinished,
-    TurnStarted,
-    TurnUsage,
-)
+from clawd.wire import events
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
 ARGUMENTS_SHOWN = 160
@@ -113,7 +86,7 @@ class TurnView:
         self._has_status = err.isatty() and os.environ.get("TERM", "") != "dumb"
         # A person has one line for a call; who keeps a log, all of it.
         self._is_brief = err.isatty() and not options.details
-        self._changes: dict[str, tuple[FileDiff, ...]] = {}
+        self._changes: dict[str, tuple[events.FileDiff, ...]] = {}
         self._shows_results = options.details
         self._is_silent = True  # nothing was shown yet
         self._due_at = time.monotonic() + SILENCE_S
@@ -128,7 +101,7 @@ class TurnView:
         self.conversation_id = ""
         self.calls: dict[str, CallRecord] = {}
         self.notices: list[str] = []
-        self.hops: list[HopUsage] = []
+        self.hops: list[events.HopUsage] = []
         self.context_size = 0
 
     @property
@@ -140,30 +113,36 @@ class TurnView:
     def _draws(self) -> bool:
         return self._has_status and self._options.metrics
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Show one event."""
         self.conversation_id = conversation_after(event, self.conversation_id)
         match event:
-            case TurnStarted():
+            case events.TurnStarted():
                 self._shows_results = self._shows_results or event.shows_results
                 self._progress("thinking")
-            case ModelLoading():
+            case events.ModelLoading():
                 self._progress(loading_line(event))
-            case PromptProgress():
+            case events.PromptProgress():
                 self._progress(progress_line(event, self.context_size))
-            case PromptEvaluated():
+            case events.PromptEvaluated():
                 self._evaluated(event)
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 self._reasoning(event.text)
-            case TextDelta():
+            case events.TextDelta():
                 self._text(event.text)
-            case HopReset():
+            case events.HopReset():
                 self._draft = None
                 self._hop_reset(event.reason)
-            case HopFinished():
+            case events.HopFinished():
                 self._draft = None
                 self.hops.append(event.usage)
-            case ToolDraft() | ToolRequested() | ToolStarted() | ToolProgress() | ToolFinished():
+            case (
+                events.ToolDraft()
+                | events.ToolRequested()
+                | events.ToolStarted()
+                | events.ToolProgress()
+                | events.ToolFinished()
+            ):
                 self._show_tool(event)
             case _:
                 self._show_remark(event)
@@ -183,7 +162,7 @@ class TurnView:
         """Leave the line to somebody else, who asks a question."""
         self._close_line()
 
-    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
+    def finish(self, text: str | None, finished: events.TurnFinished | None = None) -> None:
         """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
         # A turn that is stopped says why below the last text there was.
         shown = {self._hop_text or self._last_text, self._last_text + self._hop_text}
@@ -201,34 +180,39 @@ class TurnView:
         if summary:
             self._row(self._palette.dim(summary))
 
-    def _show_remark(self, event: Event) -> None:
+    def _show_remark(self, event: events.Event) -> None:
         match event:
-            case Notice():
+            case events.Notice():
                 self._notice(event)
-            case MessageJoined():
+            case events.MessageJoined():
                 self._row(f"> {visible_line(event.text)}")
-            case PlanChanged():
+            case events.PlanChanged():
                 self._row(plan_text(event.markdown, self._palette))
-            case ContextCompressed():
+            case events.ContextCompressed():
                 self._row(compressed_line(event))
-            case ApprovalRequested():
+            case events.ApprovalRequested():
                 self._changes[event.call_id] = event.changes
-            case ApprovalResolved() if not (self._is_brief and is_own(event)):
+            case events.ApprovalResolved() if not (self._is_brief and is_own(event)):
                 self._row(self._palette.dim(resolved_line(event)))
             case _:
                 # TurnFinished and TurnFailed come again as the request's end; Unknown is newer.
                 pass
 
     def _show_tool(
-        self, event: ToolDraft | ToolRequested | ToolStarted | ToolProgress | ToolFinished
+        self,
+        event: events.ToolDraft
+        | events.ToolRequested
+        | events.ToolStarted
+        | events.ToolProgress
+        | events.ToolFinished,
     ) -> None:
         if not self._options.calls:
             return
         match event:
-            case ToolDraft():
+            case events.ToolDraft():
                 self._draft = drafted(self._draft, event)
                 self._drafting(self._draft)
-            case ToolRequested():
+            case events.ToolRequested():
                 self._draft = None
                 self.calls[event.call_id] = CallRecord(
                     call_id=event.call_id, tool=event.tool, arguments=event.arguments
@@ -237,12 +221,12 @@ class TurnView:
                 shown = visible_line(one_line(event.arguments), ARGUMENTS_SHOWN)
                 if not self._is_brief:
                     self._row(f"{self._palette.cyan('→')} {visible_line(event.tool)} {shown}")
-            case ToolStarted():
+            case events.ToolStarted():
                 self._changes[event.call_id] = event.changes or self._changes.get(event.call_id, ())
                 self._progress(f"running {visible_line(event.tool, NAME_LIMIT)}")
-            case ToolProgress():
+            case events.ToolProgress():
                 self._tool_output(event)
-            case ToolFinished():
+            case events.ToolFinished():
                 self._tool_finished(event)
 
     def _text(self, text: str) -> None:
@@ -274,24 +258,24 @@ class TurnView:
         self._hop_text = ""
         self._row(self._palette.dim(f"● again: {visible_line(reason)}"))
 
-    def _notice(self, event: Notice) -> None:
+    def _notice(self, event: events.Notice) -> None:
         self.notices.append(event.text)
         paint = self._palette.yellow if event.level == "warning" else self._palette.dim
         self._row(paint(f"● {visible_line(event.text)}"), is_warning=event.level == "warning")
 
-    def _evaluated(self, event: PromptEvaluated) -> None:
+    def _evaluated(self, event: events.PromptEvaluated) -> None:
         self.context_size = event.context_size or self.context_size
         if self._options.metrics and not self._is_brief:
             self._row(self._palette.dim(evaluation_line(event)))
 
-    def _tool_output(self, event: ToolProgress) -> None:
+    def _tool_output(self, event: events.ToolProgress) -> None:
         if not self._options.details:
             return
         self._progressed.add(event.call_id)
         for line in terminal_safe(event.text).rstrip("\n").split("\n"):
             self._row(self._palette.dim(f"  │ {line}"))
 
-    def _tool_finished(self, event: ToolFinished) -> None:
+    def _tool_finished(self, event: events.ToolFinished) -> None:
         call = self.calls.setdefault(
             event.call_id, CallRecord(call_id=event.call_id, tool=event.tool, arguments="")
         )
@@ -319,7 +303,7 @@ class TurnView:
         more = [f"… {hidden} more line{'s' if hidden > 1 else ''}"] if hidden else []
         self._row(self._palette.dim("\n".join(f"  │ {line}" for line in [*shown, *more])))
 
-    def _brief_call(self, call: CallRecord, event: ToolFinished) -> None:
+    def _brief_call(self, call: CallRecord, event: events.ToolFinished) -> None:
         palette, diffs = self._palette, self._changes.pop(event.call_id, ())
         is_good = event.status == "allowed"
         mark = palette.green("✓") if is_good else palette.red("✗")
@@ -419,7 +403,7 @@ class DraftedCall:
         return " ".join(filter(None, words))
 
 
-def drafted(draft: DraftedCall | None, event: ToolDraft) -> DraftedCall:
+def drafted(draft: DraftedCall | None, event: events.ToolDraft) -> DraftedCall:
     """Return the call that is being written, with one more piece; a new one for another call."""
     if draft is None or (draft.tool, draft.index) != (event.tool, event.index):
         draft = DraftedCall(event.tool, event.index)
@@ -446,12 +430,16 @@ def _unescaped(text: str) -> str:
         return whole
 
 
-def conversation_after(event: Event, before: str) -> str:
+def conversation_after(event: events.Event, before: str) -> str:
     """Return the conversation that a turn is in; one that failed may have none any more."""
-    return event.conversation_id if isinstance(event, TurnStarted | TurnFailed) else before
+    return (
+        event.conversation_id
+        if isinstance(event, events.TurnStarted | events.TurnFailed)
+        else before
+    )
 
 
-def ledger_line(ledger: TokenLedger) -> str:
+def ledger_line(ledger: events.TokenLedger) -> str:
     """Return what fills the context, by part."""
     parts = [f"{visible_line(part.name)} {part.tokens}" for part in ledger.parts]
     if ledger.context_size:
@@ -463,14 +451,14 @@ def ledger_line(ledger: TokenLedger) -> str:
     return f"● context: {about}{' · '.join(parts)}"
 
 
-def loading_line(event: ModelLoading) -> str:
+def loading_line(event: events.ModelLoading) -> str:
     """Return how far the load of a model is, on one line."""
     share = 100 * event.loaded_bytes // max(event.total_bytes, 1)
     amount = f"{size(event.loaded_bytes)} of {size(event.total_bytes)}"
     return f"loading {visible_line(event.model, NAME_LIMIT)} {share}% · {amount}"
 
 
-def progress_line(event: PromptProgress, context_size: int) -> str:
+def progress_line(event: events.PromptProgress, context_size: int) -> str:
     """Return how far the prompt is evaluated, and how full the context will be."""
     share = 100 * event.processed // max(event.total, 1)
     if not context_size:
@@ -478,7 +466,7 @@ def progress_line(event: PromptProgress, context_size: int) -> str:
     return f"thinking {share}% · ctx {100 * event.total // context_size}%"
 
 
-def evaluation_line(event: PromptEvaluated) -> str:
+def evaluation_line(event: events.PromptEvaluated) -> str:
     """Return what the evaluation of a prompt cost."""
     fresh = event.tokens - event.cached
     speed = 1_000 * fresh / event.elapsed_ms if event.elapsed_ms > 0 else 0.0
@@ -492,7 +480,7 @@ def evaluation_line(event: PromptEvaluated) -> str:
     return line
 
 
-def resolved_line(event: ApprovalResolved) -> str:
+def resolved_line(event: events.ApprovalResolved) -> str:
     """Return how an approval was answered, and by whom."""
     answer = visible_line(event.answer, NAME_LIMIT)
     word = {"deny": "denied", "edit": "edited"}.get(answer, f"approved ({answer})")
@@ -500,18 +488,18 @@ def resolved_line(event: ApprovalResolved) -> str:
     return f"  {word}{by}{why_of(event)}"
 
 
-def is_own(event: ApprovalResolved) -> bool:
+def is_own(event: events.ApprovalResolved) -> bool:
     """Return whether the person here gave that answer, and no more is to be said of it."""
     return not event.by and not why_of(event)
 
 
-def why_of(event: ApprovalResolved) -> str:
+def why_of(event: events.ApprovalResolved) -> str:
     """Return why, behind a colon; "" where nobody said more than yes or no."""
     says_more = event.reason and not event.reason.startswith("denied by")
     return f": {visible_line(event.reason)}" if says_more else ""
 
 
-def usage_line(usage: TurnUsage) -> str:
+def usage_line(usage: events.TurnUsage) -> str:
     """Return the summary of a turn: fill of the context, tokens, speed; "" when none is known.
 
     Many a server away from here tells no size of its context, or no tokens at all.
@@ -524,7 +512,7 @@ def usage_line(usage: TurnUsage) -> str:
     return f"● {share}{used} tokens{speed}"
 
 
-def footer(usage: TurnUsage) -> str:
+def footer(usage: events.TurnUsage) -> str:
     """Return the same for a terminal: `1.2k tok · 38 tok/s · 12 %`."""
     used = usage.context_used or usage.prompt_tokens + usage.completion_tokens
     if not used:

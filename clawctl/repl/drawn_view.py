@@ -13,6 +13,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
+from clawctl import turn
 from clawctl.call_text import (
     DIFF_LINES,
     call_name,
@@ -41,46 +42,8 @@ from clawctl.repl.styled_rows import (
     wrapped,
 )
 from clawctl.repl.theme import Look
-from clawctl.turn import (
-    SILENCE_S,
-    DraftedCall,
-    ViewOptions,
-    conversation_after,
-    drafted,
-    evaluation_line,
-    footer,
-    is_own,
-    ledger_line,
-    loading_line,
-    progress_line,
-    resolved_line,
-)
 from clawctl.views import compressed_line
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    ContextCompressed,
-    DiffLine,
-    Event,
-    FileDiff,
-    HopFinished,
-    HopReset,
-    MessageJoined,
-    ModelLoading,
-    Notice,
-    PlanChanged,
-    PromptEvaluated,
-    PromptProgress,
-    ReasoningDelta,
-    TextDelta,
-    ToolDraft,
-    ToolFinished,
-    ToolProgress,
-    ToolRequested,
-    ToolStarted,
-    TurnFinished,
-    TurnStarted,
-)
+from clawd.wire import events
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 _PROGRESS_LINES = 3
@@ -116,7 +79,7 @@ class _CallRow(msgspec.Struct, kw_only=True):
     arguments: str
     started_at: float = 0.0
     progress: str = ""
-    diffs: tuple[FileDiff, ...] = ()
+    diffs: tuple[events.FileDiff, ...] = ()
     was_asked: bool = False
 
 
@@ -166,7 +129,7 @@ class DrawnView:
     def __init__(
         self,
         out: TextIO,
-        options: ViewOptions,
+        options: turn.ViewOptions,
         look: Look,
         canvas: Canvas,
         clock: Callable[[], float] = time.monotonic,
@@ -182,7 +145,7 @@ class DrawnView:
         self._last: Kind | Literal["start"] = "start" if options.spaced else ""
         self._calls: dict[str, _CallRow] = {}
         self._thoughts: Thoughts | None = None
-        self._draft: DraftedCall | None = None
+        self._draft: turn.DraftedCall | None = None
         self._plan = ""
         self._status = ""
         self._hop_text = ""
@@ -193,7 +156,7 @@ class DrawnView:
         self._painted_at = -1.0
         self._paint_cost_s = 0.0
         self._heard_at = clock()
-        self._silence = (SILENCE_S, "waiting")  # how long it may last, and what is shown then
+        self._silence = (turn.SILENCE_S, "waiting")  # how long it may last, and what is shown then
         self.conversation_id = ""
         self.context_size = 0
 
@@ -202,36 +165,43 @@ class DrawnView:
         """Whether `tick` should be called while nothing happens."""
         return True
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Show one event."""
         self._heard_at, self._silence = self._clock(), (STALL_S, "working")
-        self.conversation_id = conversation_after(event, self.conversation_id)
+        self.conversation_id = turn.conversation_after(event, self.conversation_id)
         match event:
-            case TurnStarted():
+            case events.TurnStarted():
                 self._workspace = event.workspace
                 self._shows_results = event.shows_results
                 self._status = "thinking"
-            case ModelLoading():
-                self._status = loading_line(event)
-            case PromptProgress():
-                self._status = progress_line(event, self.context_size)
-            case ReasoningDelta():
+            case events.ModelLoading():
+                self._status = turn.loading_line(event)
+            case events.PromptProgress():
+                self._status = turn.progress_line(event, self.context_size)
+            case events.ReasoningDelta():
                 self._think(event.text)
-            case TextDelta():
+            case events.TextDelta():
                 self._end_thoughts()
                 self._text(event.text)
-            case HopReset():
+            case events.HopReset():
                 self._hop_reset(event.reason)
-            case ToolDraft():
+            case events.ToolDraft():
                 self._end_thoughts()
-                self._draft = drafted(self._draft, event)
-            case ToolRequested() | ToolStarted() | ToolProgress() | ToolFinished():
+                self._draft = turn.drafted(self._draft, event)
+            case (
+                events.ToolRequested()
+                | events.ToolStarted()
+                | events.ToolProgress()
+                | events.ToolFinished()
+            ):
                 self._show_tool(event)
             case _:
                 self._show_remark(event)
-        if isinstance(event, ToolRequested | HopFinished | HopReset):
+        if isinstance(event, events.ToolRequested | events.HopFinished | events.HopReset):
             self._draft = None
-        is_text = isinstance(event, TextDelta | ReasoningDelta | ToolDraft | ToolProgress)
+        is_text = isinstance(
+            event, events.TextDelta | events.ReasoningDelta | events.ToolDraft | events.ToolProgress
+        )
         self._paint(is_urgent=not is_text)
 
     def tick(self) -> None:
@@ -246,7 +216,7 @@ class DrawnView:
         self._last = "row"
         self._leave()
 
-    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
+    def finish(self, text: str | None, finished: events.TurnFinished | None = None) -> None:
         """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
         self._end_thoughts()
         self._draft = None
@@ -265,8 +235,8 @@ class DrawnView:
             self._add_rows(self._plan_rows(self._canvas.columns))
         if finished is not None and self._options.metrics:
             if self._options.details and finished.ledger.parts:
-                self._remark(ledger_line(finished.ledger))
-            self._foot(footer(finished.usage))
+                self._remark(turn.ledger_line(finished.ledger))
+            self._foot(turn.footer(finished.usage))
         self._leave()
 
     def _foot(self, summary: str) -> None:
@@ -277,32 +247,32 @@ class DrawnView:
 
     # --- what happened
 
-    def _show_remark(self, event: Event) -> None:
+    def _show_remark(self, event: events.Event) -> None:
         match event:
-            case PromptEvaluated():
+            case events.PromptEvaluated():
                 self.context_size = event.context_size or self.context_size
                 self._status = "thinking"
                 if self._options.metrics and self._options.details:
-                    self._remark(evaluation_line(event))
-            case HopFinished():
+                    self._remark(turn.evaluation_line(event))
+            case events.HopFinished():
                 self._end_thoughts()
                 self._status = "working"
-            case Notice() | MessageJoined():
+            case events.Notice() | events.MessageJoined():
                 self._told(event)
-            case PlanChanged():
+            case events.PlanChanged():
                 self._plan = event.markdown
-            case ApprovalRequested():
+            case events.ApprovalRequested():
                 self._asked(event)
-            case ContextCompressed() if self._options.rows:
+            case events.ContextCompressed() if self._options.rows:
                 self._remark(compressed_line(event))
-            case ApprovalResolved() if self._options.rows and not is_own(event):
-                self._remark(resolved_line(event).strip())
+            case events.ApprovalResolved() if self._options.rows and not turn.is_own(event):
+                self._remark(turn.resolved_line(event).strip())
             case _:
                 # TurnFinished and TurnFailed come again as the request's end; Unknown is newer.
                 pass
 
-    def _told(self, event: Notice | MessageJoined) -> None:
-        if isinstance(event, MessageJoined):
+    def _told(self, event: events.Notice | events.MessageJoined) -> None:
+        if isinstance(event, events.MessageJoined):
             self._remark(f"> {event.text}", "strong")
             return
         is_warning = event.level == "warning"
@@ -310,39 +280,45 @@ class DrawnView:
             mark = self._look.marks.remark
             self._remark(f"{mark} {event.text}", "warning" if is_warning else "dim")
 
-    def _show_tool(self, event: ToolRequested | ToolStarted | ToolProgress | ToolFinished) -> None:
+    def _show_tool(
+        self,
+        event: events.ToolRequested
+        | events.ToolStarted
+        | events.ToolProgress
+        | events.ToolFinished,
+    ) -> None:
         self._end_thoughts()
-        if isinstance(event, ToolRequested):
+        if isinstance(event, events.ToolRequested):
             self._end_hop()
         if not (self._options.calls and self._options.rows):
             return
         match event:
-            case ToolRequested():
+            case events.ToolRequested():
                 self._calls[event.call_id] = _CallRow(
                     call_id=event.call_id,
                     tool=event.tool,
                     arguments=event.arguments,
                 )
-            case ToolStarted() if event.call_id in self._calls:
+            case events.ToolStarted() if event.call_id in self._calls:
                 call = self._calls[event.call_id]
                 call.started_at = self._clock()
                 call.diffs = event.changes or call.diffs
-            case ToolProgress() if event.call_id in self._calls:
+            case events.ToolProgress() if event.call_id in self._calls:
                 call = self._calls[event.call_id]
                 call.progress = (call.progress + event.text)[-PROGRESS_KEPT:]
-            case ToolFinished():
+            case events.ToolFinished():
                 self._tool_finished(event)
             case _:
                 pass
 
-    def _asked(self, event: ApprovalRequested) -> None:
+    def _asked(self, event: events.ApprovalRequested) -> None:
         """Take the call as it is asked for: a person may have edited it."""
         call = self._calls.get(event.call_id)
         if call is not None:
             call.tool, call.arguments, call.diffs = event.tool, event.arguments, event.changes
             call.was_asked = True
 
-    def _tool_finished(self, event: ToolFinished) -> None:
+    def _tool_finished(self, event: events.ToolFinished) -> None:
         call = self._calls.pop(event.call_id, None) or _CallRow(
             call_id=event.call_id, tool=event.tool, arguments=""
         )
@@ -575,7 +551,7 @@ def _output_rows(output: str, columns: int, look: Look) -> list[str]:
     return [rendered(row) for row in rows]
 
 
-def _diff_rows(diffs: Sequence[FileDiff], columns: int, look: Look) -> list[str]:
+def _diff_rows(diffs: Sequence[events.FileDiff], columns: int, look: Look) -> list[str]:
     """Return the changes of files, with line numbers where they are known.
 
     The row of the call names a file that is alone, and counts its lines.
@@ -596,7 +572,9 @@ def _diff_rows(diffs: Sequence[FileDiff], columns: int, look: Look) -> list[str]
     return [rendered(row) for row in rows]
 
 
-def _diff_title(diff: FileDiff, look: Look, columns: int, *, is_alone: bool) -> list[list[Span]]:
+def _diff_title(
+    diff: events.FileDiff, look: Look, columns: int, *, is_alone: bool
+) -> list[list[Span]]:
     """Return what stands above a diff, nothing where the row of its call says it all."""
     about = ["new file"] if diff.is_new else ["removed"] if diff.is_removed else []
     about += [remarks] if (remarks := remarks_on(diff)) else []
@@ -612,7 +590,7 @@ def _diff_title(diff: FileDiff, look: Look, columns: int, *, is_alone: bool) -> 
     return fitted(title, columns)
 
 
-def _diff_line(line: DiffLine, text: str, digits: int, look: Look) -> list[Span]:
+def _diff_line(line: events.DiffLine, text: str, digits: int, look: Look) -> list[Span]:
     if line.mark == "@":
         return [Span(f"    {' ' * digits} {look.marks.ellipsis}", look.theme.dim)]
     number = f"    {line.number or '':>{digits}} "

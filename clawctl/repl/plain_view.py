@@ -10,28 +10,7 @@ from clawctl.repl.reasoning import Thoughts
 from clawctl.repl.theme import ASCII, Look
 from clawctl.turn import ViewOptions, conversation_after, why_of
 from clawctl.views import compressed_line
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    ContextCompressed,
-    Event,
-    FileDiff,
-    HopReset,
-    MessageJoined,
-    ModelLoading,
-    Notice,
-    PlanChanged,
-    PromptEvaluated,
-    ReasoningDelta,
-    TextDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolRequested,
-    ToolStarted,
-    TurnFinished,
-    TurnStarted,
-    TurnUsage,
-)
+from clawd.wire import events
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
 LINE_LIMIT = 4_000
@@ -55,7 +34,7 @@ class PlainView:
         self._workspace = ""
         self._shows_results = False
         self._loaded_quarter = -1
-        self._diffs: dict[str, tuple[FileDiff, ...]] = {}
+        self._diffs: dict[str, tuple[events.FileDiff, ...]] = {}
         self.conversation_id = ""
         self.context_size = 0
 
@@ -64,31 +43,36 @@ class PlainView:
         """Whether `tick` should be called while nothing happens."""
         return False
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         """Show one event."""
-        if not isinstance(event, ReasoningDelta):
+        if not isinstance(event, events.ReasoningDelta):
             self._end_thoughts()
         self.conversation_id = conversation_after(event, self.conversation_id)
         match event:
-            case TurnStarted():
+            case events.TurnStarted():
                 self._workspace = event.workspace
                 self._shows_results = event.shows_results
-            case ModelLoading():
+            case events.ModelLoading():
                 self._loading(event)
-            case TextDelta():
+            case events.TextDelta():
                 self._text(event.text)
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 if self._thoughts is None:
                     self._thoughts = Thoughts(self._clock(), is_whole=False)
                     self._row("Thinking.")
                 self._thoughts.add(event.text)
-            case HopReset():
+            case events.HopReset():
                 self._partial = ""
                 if self._hop_text:
                     self._row("The text above is void; it is asked again.")
                 self._hop_text = ""
                 self._row(f"Again: {visible_line(event.reason)}")
-            case ToolRequested() | ToolStarted() | ToolProgress() | ToolFinished():
+            case (
+                events.ToolRequested()
+                | events.ToolStarted()
+                | events.ToolProgress()
+                | events.ToolFinished()
+            ):
                 self._show_tool(event)
             case _:
                 self._show_remark(event)
@@ -101,7 +85,7 @@ class PlainView:
         self._end_thoughts()
         self._end_hop()
 
-    def finish(self, text: str | None, finished: TurnFinished | None = None) -> None:
+    def finish(self, text: str | None, finished: events.TurnFinished | None = None) -> None:
         """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
         self._end_thoughts()
         shown = {self._hop_text or self._last_text, self._last_text + self._hop_text}
@@ -115,40 +99,46 @@ class PlainView:
             if told:
                 self._row(told)
 
-    def _show_remark(self, event: Event) -> None:
+    def _show_remark(self, event: events.Event) -> None:
         match event:
-            case PromptEvaluated():
+            case events.PromptEvaluated():
                 self.context_size = event.context_size or self.context_size
-            case Notice():
+            case events.Notice():
                 word = "Warning" if event.level == "warning" else "Notice"
                 self._row(f"{word}: {visible_line(event.text)}", always=event.level == "warning")
-            case MessageJoined():
+            case events.MessageJoined():
                 self._row(f"You said meanwhile: {visible_line(event.text)}", always=True)
-            case PlanChanged():
+            case events.PlanChanged():
                 for line in terminal_safe(event.markdown).rstrip("\n").split("\n"):
                     self._row(f"Plan: {_in_words(line)}")
-            case ContextCompressed():
+            case events.ContextCompressed():
                 self._row(compressed_line(event).removeprefix("● "))
-            case ApprovalRequested():
+            case events.ApprovalRequested():
                 self._diffs[event.call_id] = event.changes
-            case ApprovalResolved():
+            case events.ApprovalResolved():
                 words = {"deny": "Denied", "edit": "Edited"}
                 by = f" by {visible_line(event.by)}" if event.by else ""
                 self._row(f"{words.get(event.answer, 'Approved')}{by}{why_of(event)}.")
             case _:
                 pass
 
-    def _show_tool(self, event: ToolRequested | ToolStarted | ToolProgress | ToolFinished) -> None:
+    def _show_tool(
+        self,
+        event: events.ToolRequested
+        | events.ToolStarted
+        | events.ToolProgress
+        | events.ToolFinished,
+    ) -> None:
         name = visible_line(getattr(event, "tool", ""), NAME_LIMIT)
         match event:
-            case ToolRequested():
+            case events.ToolRequested():
                 self._end_hop()
                 self._row(f"Tool {name} is asked for: {short_arguments(event.arguments)}")
-            case ToolStarted():
+            case events.ToolStarted():
                 if event.changes:
                     self._diffs[event.call_id] = event.changes
                 self._row(f"Tool {name} runs.")
-            case ToolFinished():
+            case events.ToolFinished():
                 how = "is done" if event.status == "allowed" else event.status
                 about = f"{event.duration_ms} ms"
                 if self._options.details:
@@ -166,7 +156,7 @@ class PlainView:
             case _:
                 pass  # output comes whole with the end
 
-    def _loading(self, event: ModelLoading) -> None:
+    def _loading(self, event: events.ModelLoading) -> None:
         """Tell the load of a model by quarters."""
         quarter = 4 * event.loaded_bytes // max(event.total_bytes, 1)
         if quarter != self._loaded_quarter:
@@ -216,7 +206,7 @@ def _in_words(line: str) -> str:
     return f"{number}. {visible_line(text)}, {_STATES.get(mark[1], 'unknown')}"
 
 
-def _cost_in_words(usage: TurnUsage) -> str:
+def _cost_in_words(usage: events.TurnUsage) -> str:
     """Return what is known of a turn's cost, "" for nothing."""
     used = usage.context_used or usage.prompt_tokens + usage.completion_tokens
     share = f"Context {100 * used / usage.context_size:.0f} percent" if usage.context_size else ""

@@ -14,26 +14,12 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-from clawd.config import sections
+from clawd.config import schema, sections
 from clawd.config.engine import EngineSection, ModelProfile
 from clawd.config.http import HttpSection
 from clawd.config.load import Loaded, overrides_of
 from clawd.config.mcp import McpAutoApproveSection, McpSection, McpServerSection
 from clawd.config.problems import TOP_LEVEL_KEYS, Key, dotted
-from clawd.config.schema import (
-    AgentProfile,
-    AgentSection,
-    CliSection,
-    Config,
-    LimitsSection,
-    MemorySection,
-    NotifySection,
-    ProviderSection,
-    ProvidersSection,
-    ReceiptsSection,
-    SandboxSection,
-    SecuritySection,
-)
 from clawd.config.sections import (
     CompressionSection,
     ExternalToolsSection,
@@ -61,7 +47,7 @@ _HEAD = """\
 """
 _ACTIVE = frozenset(
     {*TOP_LEVEL_KEYS}
-    | {f"security.{name}" for name in SecuritySection.model_fields}
+    | {f"security.{name}" for name in schema.SecuritySection.model_fields}
     | {"channels.cli.enabled", "channels.cli.tools_allow", "memory.backend", "receipts.enabled"}
 ) - {
     f"security.{name}"
@@ -103,28 +89,28 @@ def render_default_config(layout: Layout) -> str:
         "security.workspace_roots": list(sections.WORKSPACE_ROOTS),
     }
     plain: list[tuple[Key, type[Section]]] = [
-        (("security",), SecuritySection),
-        (("sandbox",), SandboxSection),
-        (("channels", "cli"), CliSection),
+        (("security",), schema.SecuritySection),
+        (("sandbox",), schema.SandboxSection),
+        (("channels", "cli"), schema.CliSection),
         (("channels", "http"), HttpSection),
-        (("memory",), MemorySection),
+        (("memory",), schema.MemorySection),
         (("knowledge",), KnowledgeSection),
-        (("receipts",), ReceiptsSection),
-        (("agent",), AgentSection),
+        (("receipts",), schema.ReceiptsSection),
+        (("agent",), schema.AgentSection),
         (("compression",), CompressionSection),
         (("tools",), ToolsSection),
         (("prompt",), PromptSection),
         (("engine",), EngineSection),
-        (("limits",), LimitsSection),
+        (("limits",), schema.LimitsSection),
         (("session_files",), SessionFilesSection),
         (("external_tools",), ExternalToolsSection),
         (("plugins",), PluginsSection),
         (("web",), WebSection),
-        (("notify",), NotifySection),
+        (("notify",), schema.NotifySection),
         (("hooks",), HooksSection),
     ]
     parts = [_HEAD]
-    parts.append("\n".join(_keys((), Config, special, TOP_LEVEL_KEYS)))
+    parts.append("\n".join(_keys((), schema.Config, special, TOP_LEVEL_KEYS)))
     parts.append(_providers())
     parts += [_section(key, kind, special) for key, kind in plain]
     parts += [_agents(), _mcp(), _models()]
@@ -223,7 +209,7 @@ def _comment(text: str) -> list[str]:
 def _providers() -> str:
     lines = [
         "[providers]",
-        *_keys(("providers",), ProvidersSection, {}, ("retries",)),
+        *_keys(("providers",), schema.ProvidersSection, {}, ("retries",)),
         "",
         "# The sources of answers, one section each: [providers.models.<name>]. local is the",
         "# built-in engine with the packaged models, mock answers from a script without a model.",
@@ -243,7 +229,7 @@ def _providers() -> str:
         "api_key_env": "SERVER_API_KEY",
         "labels": {"privacy": "local", "size": "20b"},
     }
-    for name, field in ProviderSection.model_fields.items():
+    for name, field in schema.ProviderSection.model_fields.items():
         if name in _NOT_OF_A_SERVER:
             continue
         lines += _comment(field.description or "")
@@ -279,7 +265,7 @@ def _providers() -> str:
 
 def _fields(*names: str) -> Iterator[str]:
     for name in names:
-        field = ProviderSection.model_fields[name]
+        field = schema.ProviderSection.model_fields[name]
         yield from _comment(field.description or "")
         yield f"#{name} = {toml_value(field.default)}"
 
@@ -312,8 +298,8 @@ def _mcp() -> str:
 
 def _agents() -> str:
     example = {"system_prompt": "You review code.", "tools_allow": ["file_read", "grep", "glob"]}
-    lines = [*_comment(AgentProfile.__doc__ or ""), "#[agents.reviewer]"]
-    for name, field in AgentProfile.model_fields.items():
+    lines = [*_comment(schema.AgentProfile.__doc__ or ""), "#[agents.reviewer]"]
+    for name, field in schema.AgentProfile.model_fields.items():
         lines += _comment(field.description or "")
         lines.append(f"#{name} = {toml_value(example.get(name, field.default))}")
     return "\n".join(lines)

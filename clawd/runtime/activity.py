@@ -11,27 +11,8 @@ from clawd.providers.base import CallDelta, Failed, Finished
 from clawd.runtime.hub import DaemonEvent
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallOutcome
+from clawd.wire import events
 from clawd.wire.codec import mirror
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    HopFinished,
-    HopReset,
-    HopUsage,
-    ModelLoading,
-    PromptEvaluated,
-    PromptProgress,
-    QuestionAsked,
-    ReasoningDelta,
-    TextDelta,
-    ToolDraft,
-    ToolFinished,
-    ToolRequested,
-    ToolStarted,
-    TurnFailed,
-    TurnFinished,
-    TurnStarted,
-)
 from clawd.wire.turns import Doing, TurnLine, TurnList
 
 MAX_OPEN_TURNS = 10_000
@@ -41,7 +22,7 @@ class OpenTurn(msgspec.Struct, kw_only=True):
     """A turn that runs. Times are of the monotonic clock, in seconds."""
 
     owner: int
-    about: TurnStarted
+    about: events.TurnStarted
     began: float
     has_answered: bool = False
     doing: Doing = "thinking"
@@ -61,16 +42,16 @@ class OpenTurn(msgspec.Struct, kw_only=True):
     def note(self, event: object, now: float) -> None:
         """Take an event of the turn."""
         match event:
-            case TextDelta() | ReasoningDelta() | ToolDraft():
+            case events.TextDelta() | events.ReasoningDelta() | events.ToolDraft():
                 self._piece(event, now)
-            case HopFinished():
+            case events.HopFinished():
                 self._hop(event)
-            case HopReset():
+            case events.HopReset():
                 self.pieces = 0
-            case PromptEvaluated():
+            case events.PromptEvaluated():
                 self.context_used, self.context_size = event.context_used, event.context_size
                 self._do("thinking", now)
-            case ToolRequested():
+            case events.ToolRequested():
                 self.tool_calls += 1
             case _:
                 self._change(event, now)
@@ -96,18 +77,18 @@ class OpenTurn(msgspec.Struct, kw_only=True):
 
     def _change(self, event: object, now: float) -> None:
         match event:
-            case ModelLoading():
+            case events.ModelLoading():
                 share = 100 * event.loaded_bytes // max(event.total_bytes, 1)
                 self._do("loading", now, f"{share}%")
-            case PromptProgress():
+            case events.PromptProgress():
                 self._do("prompt", now, f"{100 * event.processed // max(event.total, 1)}%")
-            case ToolStarted():
+            case events.ToolStarted():
                 self._do("tool", now, event.tool)
-            case ApprovalRequested():
+            case events.ApprovalRequested():
                 self._do("approval", now, event.tool)
-            case QuestionAsked():
+            case events.QuestionAsked():
                 self._do("question", now)
-            case ApprovalResolved() | ToolFinished():
+            case events.ApprovalResolved() | events.ToolFinished():
                 self._do("thinking", now)
             case _:
                 pass
@@ -117,13 +98,15 @@ class OpenTurn(msgspec.Struct, kw_only=True):
             self.doing, self.since = doing, now
         self.detail = detail
 
-    def _piece(self, event: TextDelta | ReasoningDelta | ToolDraft, now: float) -> None:
+    def _piece(
+        self, event: events.TextDelta | events.ReasoningDelta | events.ToolDraft, now: float
+    ) -> None:
         if not self.pieces:
             self.pieces_began = now
         self.pieces += 1
-        self._do("thinking" if isinstance(event, ReasoningDelta) else "answering", now)
+        self._do("thinking" if isinstance(event, events.ReasoningDelta) else "answering", now)
 
-    def _hop(self, event: HopFinished) -> None:
+    def _hop(self, event: events.HopFinished) -> None:
         usage = event.usage
         self.rounds += 1
         self.tokens += usage.completion_tokens
@@ -148,7 +131,7 @@ class OpenTurns:
         """Return the turn of a conversation that runs, if one does."""
         return self._open.get(conversation_id)
 
-    def begin(self, about: TurnStarted, owner: int) -> None:
+    def begin(self, about: events.TurnStarted, owner: int) -> None:
         """A turn began; beyond MAX_OPEN_TURNS it is not followed."""
         if len(self._open) < MAX_OPEN_TURNS:
             now = self._clock()
@@ -197,7 +180,7 @@ class ModelCounts:
         self.seconds = Tally("phase")
         self.first_token = Histogram()
 
-    def answered(self, provider: str, usage: HopUsage) -> None:
+    def answered(self, provider: str, usage: events.HopUsage) -> None:
         """Count an answer."""
         self.requests.add(provider, "hit" if usage.cached_tokens else "miss")
         self.tokens.add("prompt", by=usage.prompt_tokens)
@@ -227,11 +210,14 @@ class DeltaMeter:
     def note(self, delta: object) -> None:
         """Take what came of the answer."""
         counts = self._counts
-        if isinstance(delta, TextDelta | ReasoningDelta | CallDelta) and not self._has_begun:
+        if (
+            isinstance(delta, events.TextDelta | events.ReasoningDelta | CallDelta)
+            and not self._has_begun
+        ):
             self._has_begun = True
             counts.first_token.observe(time.monotonic() - self._began)
         match delta:
-            case PromptEvaluated():
+            case events.PromptEvaluated():
                 counts.evaluated(delta.elapsed_ms)
             case Finished():
                 counts.answered(delta.provider or self._provider, delta.usage)
@@ -273,18 +259,18 @@ class Activity:
         """Take an event of the daemon."""
         event, open_turn = told.event, self.open.get(told.conversation_id)
         match event:
-            case TurnStarted():
+            case events.TurnStarted():
                 self.open.begin(event, told.owner or 0)
-            case TextDelta() | ReasoningDelta() | ToolRequested():
+            case events.TextDelta() | events.ReasoningDelta() | events.ToolRequested():
                 self._first_token(open_turn)
-            case PromptEvaluated():
+            case events.PromptEvaluated():
                 self.models.evaluated(event.elapsed_ms)
-            case HopFinished():
+            case events.HopFinished():
                 provider = open_turn.about.provider if open_turn is not None else ""
                 self.models.answered(provider, event.usage)
-            case TurnFinished():
+            case events.TurnFinished():
                 self._end(told.conversation_id, event.turn_id, event.stop_reason)
-            case TurnFailed():
+            case events.TurnFailed():
                 if event.code in PROVIDER_CODES:
                     provider = open_turn.about.provider if open_turn is not None else ""
                     self.models.failed(provider, event.code)

@@ -11,31 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from clawd import __version__
-from clawd.errors import (
-    BusyError,
-    CancelledByUserError,
-    ClawError,
-    ConfigError,
-    ContextFullError,
-    EngineError,
-    ForbiddenError,
-    InvalidRequestError,
-    ModelLoadError,
-    ModelNotFoundError,
-    NotFoundError,
-    ProtocolError,
-    ProviderError,
-    ProviderErrorKind,
-    RateLimitError,
-    ReceiptError,
-    SandboxUnavailableError,
-    StoppedError,
-    StorageError,
-    UnauthenticatedError,
-    UnreachableError,
-    WorkerDiedError,
-)
+from clawd import __version__, errors
+from clawd.wire import frames
 from clawd.wire.codec import (
     FrameReader,
     decode_server_frame,
@@ -45,20 +22,6 @@ from clawd.wire.codec import (
     unpack_event,
 )
 from clawd.wire.events import Event
-from clawd.wire.frames import (
-    PROTOCOL_MAX,
-    PROTOCOL_MIN,
-    Answer,
-    Cancel,
-    ClientFrame,
-    EventFrame,
-    Failure,
-    Hello,
-    Request,
-    Result,
-    ServerFrame,
-    Welcome,
-)
 from clawd.wire.method import Method, method_name, result_type
 
 CALL_LIMIT_S = 60.0
@@ -104,7 +67,7 @@ class Client:
                 return exchange.result
         except TimeoutError as error:
             name = method_name(type(params))
-            raise UnreachableError(f"no answer to {name} within {limit_s:g} s") from error
+            raise errors.UnreachableError(f"no answer to {name} within {limit_s:g} s") from error
 
     def exchange(self, params: Method[R]) -> "Exchange[R]":
         """Return a request that streams events; it begins when it is entered."""
@@ -123,7 +86,7 @@ class Exchange(Generic[R]):
         self._connect = connect
         self._connections = connections
         self._params = params
-        self._frames: deque[ServerFrame] = deque()
+        self._frames: deque[frames.ServerFrame] = deque()
         self._reading = asyncio.Lock()
         self._bytes = FrameReader()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -141,7 +104,7 @@ class Exchange(Generic[R]):
         try:
             await self._greet()
             name = method_name(type(self._params))
-            await self._send(Request(id=_REQUEST_ID, method=name, params=pack(self._params)))
+            await self._send(frames.Request(id=_REQUEST_ID, method=name, params=pack(self._params)))
         except BaseException:
             self._has_ended = True
             await self._close()
@@ -169,12 +132,12 @@ class Exchange(Generic[R]):
         while not self._has_ended:
             frame = await self._receive()
             match frame:
-                case EventFrame() if frame.id == _REQUEST_ID:
+                case frames.EventFrame() if frame.id == _REQUEST_ID:
                     return unpack_event(frame.event)
-                case Result() if frame.id == _REQUEST_ID:
+                case frames.Result() if frame.id == _REQUEST_ID:
                     self._results.append(unpack(frame.value, result_type(type(self._params))))
                     self._has_ended = True
-                case Failure() if frame.id in {_REQUEST_ID, None}:
+                case frames.Failure() if frame.id in {_REQUEST_ID, None}:
                     self._has_ended = True
                     raise error_of(frame)
                 case _:
@@ -183,12 +146,14 @@ class Exchange(Generic[R]):
 
     async def answer(self, question: str, value: str, digest: str = "") -> None:
         """Answer an approval (with the digest that was shown) or a question."""
-        await self._send(Answer(id=_REQUEST_ID, question=question, value=value, digest=digest))
+        await self._send(
+            frames.Answer(id=_REQUEST_ID, question=question, value=value, digest=digest)
+        )
 
     async def _cancel(self) -> None:
-        with contextlib.suppress(ClawError, TimeoutError):
+        with contextlib.suppress(errors.ClawError, TimeoutError):
             async with asyncio.timeout(CANCEL_LIMIT_S):
-                await self._send(Cancel(id=_REQUEST_ID))
+                await self._send(frames.Cancel(id=_REQUEST_ID))
                 while await self.next() is not None:
                     pass
 
@@ -201,23 +166,28 @@ class Exchange(Generic[R]):
         await _close(writer)
 
     async def _greet(self) -> None:
-        hello = Hello(min=PROTOCOL_MIN, max=PROTOCOL_MAX, client="clawd.sdk", version=__version__)
+        hello = frames.Hello(
+            min=frames.PROTOCOL_MIN,
+            max=frames.PROTOCOL_MAX,
+            client="clawd.sdk",
+            version=__version__,
+        )
         try:
             async with asyncio.timeout(CONNECT_LIMIT_S):
-                with contextlib.suppress(UnreachableError):  # a refusal may be there already
+                with contextlib.suppress(errors.UnreachableError):  # a refusal may be there already
                     await self._send(hello)
                 frame = await self._receive()
         except TimeoutError as error:
-            raise UnreachableError(
+            raise errors.UnreachableError(
                 f"the daemon accepts connections, but does not greet within {CONNECT_LIMIT_S:g} s",
                 hint="It may hang: see its log.",
             ) from error
-        if isinstance(frame, Failure):
+        if isinstance(frame, frames.Failure):
             raise error_of(frame)
-        if not isinstance(frame, Welcome):
-            raise ProtocolError("expected a welcome; is this a clawd?")
+        if not isinstance(frame, frames.Welcome):
+            raise errors.ProtocolError("expected a welcome; is this a clawd?")
 
-    async def _send(self, frame: ClientFrame) -> None:
+    async def _send(self, frame: frames.ClientFrame) -> None:
         assert self._streams is not None
         _, writer = self._streams
         try:
@@ -226,7 +196,7 @@ class Exchange(Generic[R]):
         except OSError as error:
             raise _lost() from error
 
-    async def _receive(self) -> ServerFrame:
+    async def _receive(self) -> frames.ServerFrame:
         assert self._streams is not None
         reader, _ = self._streams
         # An interrupted wait may still be on its way out of the reader, which takes one at a time.
@@ -263,7 +233,7 @@ async def connect_any(paths: list[Path]) -> socket.socket:
             raise
         else:
             return connection
-    raise UnreachableError(
+    raise errors.UnreachableError(
         f"no daemon answers at {', '.join(reasons)}",
         hint="Start one with `clawd`, name its home or its socket, or use Session.local(), which "
         "needs none.",
@@ -276,38 +246,38 @@ async def _close(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-def _lost() -> UnreachableError:
-    return UnreachableError(
+def _lost() -> errors.UnreachableError:
+    return errors.UnreachableError(
         "the daemon closed the connection", hint="It was stopped or it failed: see its log."
     )
 
 
-_PLAIN: dict[str, type[ClawError]] = {
+_PLAIN: dict[str, type[errors.ClawError]] = {
     kind.default_code: kind
     for kind in (
-        CancelledByUserError,
-        ContextFullError,
-        EngineError,
-        ForbiddenError,
-        InvalidRequestError,
-        ModelLoadError,
-        ModelNotFoundError,
-        NotFoundError,
-        ProtocolError,
-        ReceiptError,
-        SandboxUnavailableError,
-        StoppedError,
-        StorageError,
-        UnauthenticatedError,
-        UnreachableError,
-        WorkerDiedError,
+        errors.CancelledByUserError,
+        errors.ContextFullError,
+        errors.EngineError,
+        errors.ForbiddenError,
+        errors.InvalidRequestError,
+        errors.ModelLoadError,
+        errors.ModelNotFoundError,
+        errors.NotFoundError,
+        errors.ProtocolError,
+        errors.ReceiptError,
+        errors.SandboxUnavailableError,
+        errors.StoppedError,
+        errors.StorageError,
+        errors.UnauthenticatedError,
+        errors.UnreachableError,
+        errors.WorkerDiedError,
     )
 }
-_WAITING = {kind.default_code: kind for kind in (BusyError, RateLimitError)}
-_KINDS: tuple[ProviderErrorKind, ...] = ("network", "auth", "timeout", "http", "invalid")
+_WAITING = {kind.default_code: kind for kind in (errors.BusyError, errors.RateLimitError)}
+_KINDS: tuple[errors.ProviderErrorKind, ...] = ("network", "auth", "timeout", "http", "invalid")
 
 
-def error_of(failure: Failure) -> ClawError:
+def error_of(failure: frames.Failure) -> errors.ClawError:
     """Return the error that a failure tells; a plain ClawError for a code that is not known."""
     message, hint, data = failure.message, failure.hint, failure.data or {}
     if failure.code in _WAITING:
@@ -315,16 +285,18 @@ def error_of(failure: Failure) -> ClawError:
         return _WAITING[failure.code](
             message, hint=hint, retry_after_s=wait_s if isinstance(wait_s, float) else 1.0
         )
-    if failure.code == ConfigError.default_code:
-        return ConfigError(message, hint=hint, problems=tuple(map(str, data.get("problems", ()))))
-    if failure.code == ProviderError.default_code:
-        kind: ProviderErrorKind = next(
+    if failure.code == errors.ConfigError.default_code:
+        return errors.ConfigError(
+            message, hint=hint, problems=tuple(map(str, data.get("problems", ())))
+        )
+    if failure.code == errors.ProviderError.default_code:
+        kind: errors.ProviderErrorKind = next(
             (each for each in _KINDS if each == data.get("kind")), "invalid"
         )
         status = data.get("status")
-        return ProviderError(
+        return errors.ProviderError(
             message, hint=hint, kind=kind, status=status if isinstance(status, int) else 0
         )
     if failure.code in _PLAIN:
         return _PLAIN[failure.code](message, hint=hint, data=failure.data)
-    return ClawError(message, hint=hint, code=failure.code, data=failure.data)
+    return errors.ClawError(message, hint=hint, code=failure.code, data=failure.data)

@@ -20,36 +20,7 @@ from clawd.service.build import Daemon
 from clawd.service.handlers.shared import CHUNK_BYTES, cursor_number, forget_conversation
 from clawd.tools.plans import PlanKey, markdown
 from clawd.tools.session_files import SessionFile
-from clawd.wire.conversations import (
-    CompressConversation,
-    CompressionReport,
-    ConversationChunk,
-    ConversationDetail,
-    ConversationLine,
-    ConversationPage,
-    DeleteConversation,
-    DeleteSessionFile,
-    ExportConversation,
-    ForkConversation,
-    ListConversations,
-    ListSessionFiles,
-    MessageLine,
-    OpenConversation,
-    PlanLine,
-    PlanReport,
-    PromptFragment,
-    PromptText,
-    ReadSessionFile,
-    RenameConversation,
-    SessionFileChunk,
-    SessionFileLine,
-    SessionFileList,
-    SetMode,
-    ShowConversation,
-    ShowPlan,
-    ShowPrompt,
-    WriteSessionFile,
-)
+from clawd.wire import conversations as wire
 from clawd.wire.method import PAGE_LIMIT, Done
 from clawd.wire.safe_text import shortened, single_line
 
@@ -64,8 +35,8 @@ MAX_OFFSET = 1 << 53
 
 
 async def open_conversation(
-    daemon: Daemon, params: OpenConversation, call: Call
-) -> ConversationLine:
+    daemon: Daemon, params: wire.OpenConversation, call: Call
+) -> wire.ConversationLine:
     """Open, resume or look up a conversation."""
     live = await daemon.inbox.open(
         call.principal,
@@ -78,8 +49,8 @@ async def open_conversation(
 
 
 async def list_conversations(
-    daemon: Daemon, params: ListConversations, call: Call
-) -> ConversationPage:
+    daemon: Daemon, params: wire.ListConversations, call: Call
+) -> wire.ConversationPage:
     """List conversations, newest first."""
     owner = visible_to(call.principal)
     page = await daemon.memory.conversations.list(
@@ -97,12 +68,12 @@ async def list_conversations(
             msgspec.structs.replace(line, last_words=_last_words(daemon, said.get(line.id, "")))
             for line in items
         )
-    return ConversationPage(items=items, cursor=page.cursor)
+    return wire.ConversationPage(items=items, cursor=page.cursor)
 
 
 async def show_conversation(
-    daemon: Daemon, params: ShowConversation, call: Call
-) -> ConversationDetail:
+    daemon: Daemon, params: wire.ShowConversation, call: Call
+) -> wire.ConversationDetail:
     """Show one conversation and a page of its messages."""
     memory, owner = daemon.memory, visible_to(call.principal)
     if not 1 <= params.limit <= PAGE_LIMIT:
@@ -118,17 +89,17 @@ async def show_conversation(
         )
         page = tuple(map(_message, rows[-params.limit :]))
         older = page[0].id if len(rows) > len(page) else 0
-        return ConversationDetail(conversation=line, messages=page, before=older)
+        return wire.ConversationDetail(conversation=line, messages=page, before=older)
     after = cursor_number(params.cursor) or 0
     rows = await memory.messages.history(record.id, owner=owner, after=after, limit=params.limit)
-    return ConversationDetail(
+    return wire.ConversationDetail(
         conversation=line,
         messages=tuple(map(_message, rows)),
         cursor=str(rows[-1].id) if len(rows) == params.limit else "",
     )
 
 
-async def show_prompt(daemon: Daemon, params: ShowPrompt, call: Call) -> PromptText:
+async def show_prompt(daemon: Daemon, params: wire.ShowPrompt, call: Call) -> wire.PromptText:
     """Show the system prompt and the block of facts."""
     conversation_id = ""
     if params.conversation_id:
@@ -141,9 +112,9 @@ async def show_prompt(daemon: Daemon, params: ShowPrompt, call: Call) -> PromptT
         agent=params.agent,
         workspace=params.workspace,
     )
-    return PromptText(
+    return wire.PromptText(
         system=found.system,
-        fragments=tuple(PromptFragment(id=name, text=text) for name, text in found.fragments),
+        fragments=tuple(wire.PromptFragment(id=name, text=text) for name, text in found.fragments),
         block=found.block,
         untrusted=found.untrusted,
         tools=found.tools,
@@ -152,7 +123,7 @@ async def show_prompt(daemon: Daemon, params: ShowPrompt, call: Call) -> PromptT
     )
 
 
-async def show_plan(daemon: Daemon, params: ShowPlan, call: Call) -> PlanReport:
+async def show_plan(daemon: Daemon, params: wire.ShowPlan, call: Call) -> wire.PlanReport:
     """Show a plan."""
     memory, conversation_id, workspace = daemon.memory, "", ""
     if params.conversation_id:
@@ -163,24 +134,26 @@ async def show_plan(daemon: Daemon, params: ShowPlan, call: Call) -> PlanReport:
         workspace = str(daemon.calls.workspace(params.workspace))
     key = PlanKey(conversation_id=conversation_id, owner=call.principal.uid, workspace=workspace)
     items = (await memory.plans.load(key)).open
-    return PlanReport(
+    return wire.PlanReport(
         conversation_id=conversation_id,
         workspace=workspace,
-        items=tuple(PlanLine(id=item.id, text=item.text, status=item.status) for item in items),
+        items=tuple(
+            wire.PlanLine(id=item.id, text=item.text, status=item.status) for item in items
+        ),
         markdown=markdown(items),
     )
 
 
 async def rename_conversation(
-    daemon: Daemon, params: RenameConversation, call: Call
-) -> ConversationLine:
+    daemon: Daemon, params: wire.RenameConversation, call: Call
+) -> wire.ConversationLine:
     """Give a conversation another title."""
     keeping = daemon.housekeeping
     record = await keeping.rename(params.conversation_id, call.principal, params.title)
     return await conversation_line(daemon.memory, record)
 
 
-async def set_mode(daemon: Daemon, params: SetMode, call: Call) -> ConversationLine:
+async def set_mode(daemon: Daemon, params: wire.SetMode, call: Call) -> wire.ConversationLine:
     """Set how far the model may go in a conversation."""
     owner = visible_to(call.principal)
     found = await daemon.memory.conversations.match(params.conversation_id, owner=owner)
@@ -190,8 +163,8 @@ async def set_mode(daemon: Daemon, params: SetMode, call: Call) -> ConversationL
 
 
 async def fork_conversation(
-    daemon: Daemon, params: ForkConversation, call: Call
-) -> ConversationLine:
+    daemon: Daemon, params: wire.ForkConversation, call: Call
+) -> wire.ConversationLine:
     """Copy a conversation."""
     keeping = daemon.housekeeping
     record = await keeping.fork(params.conversation_id, call.principal, upto=params.message_id)
@@ -199,8 +172,8 @@ async def fork_conversation(
 
 
 async def compress_conversation(
-    daemon: Daemon, params: CompressConversation, call: Call
-) -> CompressionReport:
+    daemon: Daemon, params: wire.CompressConversation, call: Call
+) -> wire.CompressionReport:
     """Compress a conversation, or take that back."""
     keeping, principal = daemon.housekeeping, call.principal
     if params.undo:
@@ -219,8 +192,8 @@ async def compress_conversation(
 
 
 async def export_conversation(
-    daemon: Daemon, params: ExportConversation, call: Call
-) -> ConversationChunk:
+    daemon: Daemon, params: wire.ExportConversation, call: Call
+) -> wire.ConversationChunk:
     """Hand out the next piece of a conversation, with the secrets in it replaced."""
     memory, owner, redact = daemon.memory, visible_to(call.principal), daemon.redactor
     record = await memory.conversations.match(params.conversation_id, owner=owner)
@@ -238,14 +211,14 @@ async def export_conversation(
         if len(text) >= CHUNK_CHARACTERS:
             left = len(text) - CHUNK_CHARACTERS
             if not left:
-                return ConversationChunk(text=text, cursor=f"{row.id}:0")
+                return wire.ConversationChunk(text=text, cursor=f"{row.id}:0")
             place = len(message_text(row, params.format)) - left
-            return ConversationChunk(text=text[:CHUNK_CHARACTERS], cursor=f"{after}:{place}")
+            return wire.ConversationChunk(text=text[:CHUNK_CHARACTERS], cursor=f"{after}:{place}")
         after, offset = row.id, 0
-    return ConversationChunk(text=text, cursor=f"{after if rows else END}:0")
+    return wire.ConversationChunk(text=text, cursor=f"{after if rows else END}:0")
 
 
-async def delete_conversation(daemon: Daemon, params: DeleteConversation, call: Call) -> Done:
+async def delete_conversation(daemon: Daemon, params: wire.DeleteConversation, call: Call) -> Done:
     """Delete a conversation with all its messages."""
     if not params.conversation_id:
         raise InvalidRequestError("no conversation is named")
@@ -253,17 +226,17 @@ async def delete_conversation(daemon: Daemon, params: DeleteConversation, call: 
 
 
 async def list_session_files(
-    daemon: Daemon, params: ListSessionFiles, call: Call
-) -> SessionFileList:
+    daemon: Daemon, params: wire.ListSessionFiles, call: Call
+) -> wire.SessionFileList:
     """List the files of a conversation."""
     identity, owner = await _meant(daemon, params.conversation_id, call)
     found = await daemon.memory.session_files.list(identity, owner=owner)
-    return SessionFileList(conversation_id=identity, items=tuple(map(_file_line, found)))
+    return wire.SessionFileList(conversation_id=identity, items=tuple(map(_file_line, found)))
 
 
 async def read_session_file(
-    daemon: Daemon, params: ReadSessionFile, call: Call
-) -> SessionFileChunk:
+    daemon: Daemon, params: wire.ReadSessionFile, call: Call
+) -> wire.SessionFileChunk:
     """Return some bytes of a file."""
     if not 0 <= params.offset <= MAX_OFFSET:
         raise InvalidRequestError(f"offset is {params.offset}; it must be 0 or more")
@@ -271,7 +244,7 @@ async def read_session_file(
     file, data = await daemon.memory.session_files.part(
         identity, params.name, owner=owner, offset=params.offset, length=CHUNK_BYTES
     )
-    return SessionFileChunk(
+    return wire.SessionFileChunk(
         file=_file_line(file),
         offset=params.offset,
         data=data,
@@ -280,15 +253,15 @@ async def read_session_file(
 
 
 async def write_session_file(
-    daemon: Daemon, params: WriteSessionFile, call: Call
-) -> SessionFileLine:
+    daemon: Daemon, params: wire.WriteSessionFile, call: Call
+) -> wire.SessionFileLine:
     """Create or replace a file."""
     identity, owner = await _meant(daemon, params.conversation_id, call)
     files = daemon.memory.session_files
     return _file_line(await files.save(identity, params.name, params.content, owner=owner))
 
 
-async def delete_session_file(daemon: Daemon, params: DeleteSessionFile, call: Call) -> Done:
+async def delete_session_file(daemon: Daemon, params: wire.DeleteSessionFile, call: Call) -> Done:
     """Delete a file."""
     identity, owner = await _meant(daemon, params.conversation_id, call)
     await daemon.memory.session_files.delete(identity, params.name, owner=owner)
@@ -300,7 +273,7 @@ def _last_words(daemon: Daemon, said: str) -> str:
     return shortened(single_line(daemon.redactor.text(said)), LAST_WORDS)
 
 
-async def conversation_line(memory: Memory, record: Conversation) -> ConversationLine:
+async def conversation_line(memory: Memory, record: Conversation) -> wire.ConversationLine:
     """Return a conversation as lists show it."""
     (line,) = await conversation_lines(memory, [record])
     return line
@@ -308,13 +281,13 @@ async def conversation_line(memory: Memory, record: Conversation) -> Conversatio
 
 async def conversation_lines(
     memory: Memory, records: Sequence[Conversation]
-) -> tuple[ConversationLine, ...]:
+) -> tuple[wire.ConversationLine, ...]:
     """Return conversations as lists show them."""
     names = [record.id for record in records]
     counts = await memory.messages.counts(names)
     replaced = await memory.checkpoints.replaced(names)
     return tuple(
-        ConversationLine(
+        wire.ConversationLine(
             id=record.id,
             title=record.title,
             created_at=record.created_at,
@@ -332,9 +305,9 @@ async def conversation_lines(
     )
 
 
-def _message(row: StoredMessage) -> MessageLine:
+def _message(row: StoredMessage) -> wire.MessageLine:
     calls = row.message.tool_calls
-    return MessageLine(
+    return wire.MessageLine(
         id=row.id,
         turn_id=row.turn_id,
         timestamp=row.timestamp,
@@ -354,11 +327,11 @@ def _message(row: StoredMessage) -> MessageLine:
 
 async def _shown_now(
     daemon: Daemon, beginning: str, principal: Principal, **numbers: int
-) -> CompressionReport:
+) -> wire.CompressionReport:
     record = await daemon.housekeeping.find(beginning, principal)
     live = await daemon.inbox.book.load(record.id, principal)
     checkpoint = live.checkpoint
-    return CompressionReport(
+    return wire.CompressionReport(
         conversation_id=record.id,
         messages_replaced=checkpoint.replaced if checkpoint is not None else 0,
         messages_shown=len(live.context.messages),
@@ -399,10 +372,10 @@ def _without_secrets(row: StoredMessage, redactor: Redactor) -> StoredMessage:
     return replace(row, message=message, metadata=metadata)
 
 
-def _piece(text: str, offset: int, after: int) -> ConversationChunk:
+def _piece(text: str, offset: int, after: int) -> wire.ConversationChunk:
     """Return the part of the last text that comes next."""
     end = offset + CHUNK_CHARACTERS
-    return ConversationChunk(
+    return wire.ConversationChunk(
         text=text[offset:end], cursor=f"{after}:{end}" if end < len(text) else ""
     )
 
@@ -421,5 +394,5 @@ def _position(cursor: str) -> tuple[int, int]:
     return found
 
 
-def _file_line(file: SessionFile) -> SessionFileLine:
-    return SessionFileLine(**msgspec.structs.asdict(file))
+def _file_line(file: SessionFile) -> wire.SessionFileLine:
+    return wire.SessionFileLine(**msgspec.structs.asdict(file))

@@ -20,46 +20,14 @@ from clawd.service.build import Daemon
 from clawd.service.handlers.shared import NOT_SHOWN
 from clawd.service.last_run import restored_from
 from clawd.service.logs import ring
+from clawd.wire import daemon as wire
 from clawd.wire.codec import mirror
-from clawd.wire.daemon import (
-    CacheLine,
-    CacheList,
-    CachesCleared,
-    ClearCaches,
-    ClearEstop,
-    CompareEnvironment,
-    ConfigText,
-    CreateKey,
-    EnvironmentReport,
-    EstopReport,
-    EstopState,
-    KeyLine,
-    KeyList,
-    ListCaches,
-    ListKeys,
-    LogPage,
-    MeaningLine,
-    MetricsReport,
-    NewKey,
-    Ping,
-    Reload,
-    RevokeKey,
-    ServerLine,
-    SetEstop,
-    ShowConfig,
-    ShowMetrics,
-    Shutdown,
-    Status,
-    StatusReport,
-    TailLog,
-    WorkerLine,
-)
 from clawd.wire.method import Done
 
 _log = logging.getLogger(__name__)
 
 
-async def status(daemon: Daemon, _params: Status, call: Call) -> StatusReport:
+async def status(daemon: Daemon, _params: wire.Status, call: Call) -> wire.StatusReport:
     """Report on the daemon; of what has an owner, what the caller may see."""
     config, layout = daemon.state.loaded.config, daemon.state.loaded.layout
     problem = daemon.memory.failure or daemon.background.problem
@@ -71,7 +39,7 @@ async def status(daemon: Daemon, _params: Status, call: Call) -> StatusReport:
     running, queued = daemon.inbox.turns
     head = daemon.chain.head() if daemon.chain is not None else None
     model, model_note = await asyncio.to_thread(daemon.state.answering)
-    return StatusReport(
+    return wire.StatusReport(
         pid=os.getpid(),
         version=__version__,
         home=str(layout.home),
@@ -113,31 +81,31 @@ async def status(daemon: Daemon, _params: Status, call: Call) -> StatusReport:
     )
 
 
-async def ping(_daemon: Daemon, _params: Ping, _call: Call) -> Done:
+async def ping(_daemon: Daemon, _params: wire.Ping, _call: Call) -> Done:
     """Answer at once."""
     return Done(message="pong")
 
 
-async def reload(daemon: Daemon, _params: Reload, _call: Call) -> Done:
+async def reload(daemon: Daemon, _params: wire.Reload, _call: Call) -> Done:
     """Read the config again."""
     return Done(message=await daemon.reload())
 
 
-async def shutdown(daemon: Daemon, _params: Shutdown, _call: Call) -> Done:
+async def shutdown(daemon: Daemon, _params: wire.Shutdown, _call: Call) -> Done:
     """Begin the end."""
     daemon.shutdown_wanted.set()
     return Done(message="clawd is shutting down")
 
 
-async def show_config(daemon: Daemon, _params: ShowConfig, _call: Call) -> ConfigText:
+async def show_config(daemon: Daemon, _params: wire.ShowConfig, _call: Call) -> wire.ConfigText:
     """Show the effective configuration."""
     loaded = daemon.state.loaded
-    return ConfigText(path=str(loaded.path), values=redacted(loaded))
+    return wire.ConfigText(path=str(loaded.path), values=redacted(loaded))
 
 
 async def compare_environment(
-    daemon: Daemon, params: CompareEnvironment, call: Call
-) -> EnvironmentReport:
+    daemon: Daemon, params: wire.CompareEnvironment, call: Call
+) -> wire.EnvironmentReport:
     """Return which variables ask for what is not in force; for admins, what is in force, too.
 
     About a secret nobody else is answered, because the answer would tell a right guess.
@@ -149,51 +117,53 @@ async def compare_environment(
             for each in found
             if each.wanted != REDACTED
         )
-    return EnvironmentReport(items=found)
+    return wire.EnvironmentReport(items=found)
 
 
-async def estop_state(daemon: Daemon, _params: EstopState, _call: Call) -> EstopReport:
+async def estop_state(daemon: Daemon, _params: wire.EstopState, _call: Call) -> wire.EstopReport:
     """Report the emergency stop."""
     return _report(daemon)
 
 
-async def set_estop(daemon: Daemon, params: SetEstop, call: Call) -> EstopReport:
+async def set_estop(daemon: Daemon, params: wire.SetEstop, call: Call) -> wire.EstopReport:
     """Set the emergency stop: anyone who may talk may stop."""
     await daemon.estop.set_from_loop(params.reason, by=f"uid {call.principal.uid}")
     return _report(daemon)
 
 
-async def clear_estop(daemon: Daemon, _params: ClearEstop, _call: Call) -> EstopReport:
+async def clear_estop(daemon: Daemon, _params: wire.ClearEstop, _call: Call) -> wire.EstopReport:
     """Clear the emergency stop; the connection has checked that the caller is an admin."""
     daemon.estop.clear()
     return _report(daemon)
 
 
-async def tail_log(_daemon: Daemon, params: TailLog, _call: Call) -> LogPage:
+async def tail_log(_daemon: Daemon, params: wire.TailLog, _call: Call) -> wire.LogPage:
     """Return lines of the log; the connection has checked that the caller is an admin."""
     return ring().page(params)
 
 
-async def show_metrics(daemon: Daemon, _params: ShowMetrics, _call: Call) -> MetricsReport:
+async def show_metrics(
+    daemon: Daemon, _params: wire.ShowMetrics, _call: Call
+) -> wire.MetricsReport:
     """Show what the daemon counts and measures."""
     return await daemon.metrics.report()
 
 
-async def list_caches(daemon: Daemon, _params: ListCaches, _call: Call) -> CacheList:
+async def list_caches(daemon: Daemon, _params: wire.ListCaches, _call: Call) -> wire.CacheList:
     """List what commands keep between them."""
     caches = daemon.sandbox.caches
     kept = await asyncio.to_thread(caches.all) if caches is not None else []
-    return CacheList(
+    return wire.CacheList(
         items=tuple(map(_cache_line, kept)),
         limit_bytes=daemon.state.loaded.config.sandbox.cache_mb << 20,
     )
 
 
-async def clear_caches(daemon: Daemon, params: ClearCaches, _call: Call) -> CachesCleared:
+async def clear_caches(daemon: Daemon, params: wire.ClearCaches, _call: Call) -> wire.CachesCleared:
     """Remove what commands keep, of one project or of all."""
     caches = daemon.sandbox.caches
     if caches is None:
-        return CachesCleared(removed=())
+        return wire.CachesCleared(removed=())
 
     def act() -> tuple[list[ProjectCache], list[ProjectCache]]:
         wanted = str(Path(params.workspace).resolve()) if params.workspace else ""
@@ -202,29 +172,29 @@ async def clear_caches(daemon: Daemon, params: ClearCaches, _call: Call) -> Cach
         return removed, [each for each in meant if each not in removed]
 
     removed, in_use = await asyncio.to_thread(act)
-    return CachesCleared(
+    return wire.CachesCleared(
         removed=tuple(map(_cache_line, removed)), in_use=tuple(map(_cache_line, in_use))
     )
 
 
-async def create_key(daemon: Daemon, params: CreateKey, call: Call) -> NewKey:
+async def create_key(daemon: Daemon, params: wire.CreateKey, call: Call) -> wire.NewKey:
     """Make a key that acts as the caller."""
     key, text = await daemon.keys.create(
         call.principal, name=params.name, scopes=params.scopes, days=params.days
     )
     extra = {"key": key.id, "uid": key.owner, "scopes": ",".join(key.scopes)}
     _log.info("a key was made", extra=extra)
-    return NewKey(key=text, line=_key_line(daemon, key))
+    return wire.NewKey(key=text, line=_key_line(daemon, key))
 
 
-async def list_keys(daemon: Daemon, _params: ListKeys, call: Call) -> KeyList:
+async def list_keys(daemon: Daemon, _params: wire.ListKeys, call: Call) -> wire.KeyList:
     """List the caller's keys."""
-    return KeyList(
+    return wire.KeyList(
         items=tuple(_key_line(daemon, key) for key in daemon.keys.visible_to(call.principal))
     )
 
 
-async def revoke_key(daemon: Daemon, params: RevokeKey, call: Call) -> Done:
+async def revoke_key(daemon: Daemon, params: wire.RevokeKey, call: Call) -> Done:
     """Take a key out of force."""
     key = await daemon.keys.revoke(params.key, call.principal)
     _log.info("a key was revoked", extra={"key": key.id, "by": call.principal.uid})
@@ -238,9 +208,9 @@ async def revoke_key(daemon: Daemon, params: RevokeKey, call: Call) -> Done:
     return Done(message=told)
 
 
-def _workers(daemon: Daemon) -> tuple[WorkerLine, ...]:
+def _workers(daemon: Daemon) -> tuple[wire.WorkerLine, ...]:
     return tuple(
-        WorkerLine(
+        wire.WorkerLine(
             alias=each.alias,
             pid=each.pid,
             state=each.state,
@@ -252,15 +222,15 @@ def _workers(daemon: Daemon) -> tuple[WorkerLine, ...]:
     )
 
 
-async def _meaning(daemon: Daemon, principal: Principal) -> MeaningLine | None:
+async def _meaning(daemon: Daemon, principal: Principal) -> wire.MeaningLine | None:
     if daemon.meaning is None:
         return None
     problem = daemon.meaning.indexer.problem
     try:
         counted = await daemon.meaning.counts(owner=visible_to(principal))
     except StorageError as error:
-        return MeaningLine(model=daemon.meaning.named, problem=error.message)
-    return MeaningLine(
+        return wire.MeaningLine(model=daemon.meaning.named, problem=error.message)
+    return wire.MeaningLine(
         model=daemon.meaning.named,
         indexed=counted.indexed,
         messages=counted.wanted,
@@ -273,10 +243,10 @@ def _receipts_problem(daemon: Daemon) -> str:
     return failure or (daemon.anchor.problem if daemon.anchor is not None else "")
 
 
-def _servers(daemon: Daemon, principal: Principal) -> tuple[ServerLine, ...]:
+def _servers(daemon: Daemon, principal: Principal) -> tuple[wire.ServerLine, ...]:
     mcp = daemon.mcp.directory
     return tuple(
-        ServerLine(
+        wire.ServerLine(
             alias=each.alias,
             link=each.link,
             tools=len(mcp.catalogue.of(each.alias)),
@@ -286,19 +256,19 @@ def _servers(daemon: Daemon, principal: Principal) -> tuple[ServerLine, ...]:
     )
 
 
-def _report(daemon: Daemon) -> EstopReport:
+def _report(daemon: Daemon) -> wire.EstopReport:
     state = daemon.estop.state()
     reason = state.reason
     if state.by:
         reason = f"{reason or 'no reason given'} (by {state.by}, {state.at})"
-    return EstopReport(is_set=state.is_set, reason=reason)
+    return wire.EstopReport(is_set=state.is_set, reason=reason)
 
 
-def _key_line(daemon: Daemon, key: ApiKey) -> KeyLine:
-    return mirror(KeyLine, key, is_expired=daemon.keys.is_expired(key))
+def _key_line(daemon: Daemon, key: ApiKey) -> wire.KeyLine:
+    return mirror(wire.KeyLine, key, is_expired=daemon.keys.is_expired(key))
 
 
-def _cache_line(cache: ProjectCache) -> CacheLine:
+def _cache_line(cache: ProjectCache) -> wire.CacheLine:
     used_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(cache.used_at))
     workspace = os.fsencode(cache.workspace).decode(errors="replace")
-    return CacheLine(workspace=workspace, size_bytes=cache.size_bytes, used_at=used_at)
+    return wire.CacheLine(workspace=workspace, size_bytes=cache.size_bytes, used_at=used_at)

@@ -18,48 +18,34 @@ from clawd.security.principal import Principal
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import NOT_SHOWN
 from clawd.tools.offer import aliases_of, example_of, short_of
+from clawd.wire import mcp as wire
 from clawd.wire.codec import mirror
 from clawd.wire.events import McpLine
 from clawd.wire.frames import Answer
-from clawd.wire.mcp import (
-    LINE,
-    AcceptMcp,
-    ConnectMcp,
-    DiffMcp,
-    DisconnectMcp,
-    ListMcpServers,
-    ListMcpTools,
-    McpDiff,
-    McpDifference,
-    McpLeftOut,
-    McpServerLine,
-    McpServerList,
-    McpToolDetail,
-    McpToolLine,
-    McpToolList,
-    ServeMcp,
-    ShowMcpTool,
-)
 from clawd.wire.method import Done
 
 MAX_WAITING_BYTES = 64 << 20
 
 
-async def list_mcp_servers(daemon: Daemon, _params: ListMcpServers, call: Call) -> McpServerList:
+async def list_mcp_servers(
+    daemon: Daemon, _params: wire.ListMcpServers, call: Call
+) -> wire.McpServerList:
     """List the MCP servers and how they are."""
     mcp = daemon.mcp.directory
-    return McpServerList(
+    return wire.McpServerList(
         items=tuple(_line(daemon, state, call.principal) for state in mcp.states()),
         budget_tokens=mcp.wanted.rules.budget_tokens,
     )
 
 
-async def list_mcp_tools(daemon: Daemon, params: ListMcpTools, _call: Call) -> McpToolList:
+async def list_mcp_tools(
+    daemon: Daemon, params: wire.ListMcpTools, _call: Call
+) -> wire.McpToolList:
     """List the tools of MCP servers."""
     mcp = daemon.mcp.directory
     states = (mcp.state(params.alias),) if params.alias else mcp.states()
     loose = _loose(daemon)
-    return McpToolList(
+    return wire.McpToolList(
         items=tuple(
             _tool_line(tool, loose) for state in states for tool in mcp.catalogue.of(state.alias)
         ),
@@ -67,10 +53,12 @@ async def list_mcp_tools(daemon: Daemon, params: ListMcpTools, _call: Call) -> M
     )
 
 
-async def show_mcp_tool(daemon: Daemon, params: ShowMcpTool, _call: Call) -> McpToolDetail:
+async def show_mcp_tool(
+    daemon: Daemon, params: wire.ShowMcpTool, _call: Call
+) -> wire.McpToolDetail:
     """Show one tool."""
     tool = daemon.mcp.directory.tool(params.alias, params.tool)
-    return McpToolDetail(
+    return wire.McpToolDetail(
         line=_tool_line(tool, _loose(daemon)),
         description=tool.description or short_of(tool),
         parameters=tool.parameters,
@@ -80,7 +68,7 @@ async def show_mcp_tool(daemon: Daemon, params: ShowMcpTool, _call: Call) -> Mcp
     )
 
 
-async def connect_mcp(daemon: Daemon, params: ConnectMcp, call: Call) -> McpServerLine:
+async def connect_mcp(daemon: Daemon, params: wire.ConnectMcp, call: Call) -> wire.McpServerLine:
     """Connect a server now."""
     if params.accept and not params.offer:
         daemon.mcp.directory.state(params.alias)
@@ -95,26 +83,29 @@ async def connect_mcp(daemon: Daemon, params: ConnectMcp, call: Call) -> McpServ
     return _line(daemon, state, call.principal)
 
 
-async def diff_mcp(daemon: Daemon, params: DiffMcp, _call: Call) -> McpDiff:
+async def diff_mcp(daemon: Daemon, params: wire.DiffMcp, _call: Call) -> wire.McpDiff:
     """Show how the tools of a server differ from what was first seen of them."""
     offer, found = daemon.mcp.directory.differences(params.alias)
     items = tuple(
-        McpDifference(tool=each.tool, kind=each.kind, was=each.was, now=each.now) for each in found
+        wire.McpDifference(tool=each.tool, kind=each.kind, was=each.was, now=each.now)
+        for each in found
     )
-    return McpDiff(alias=params.alias, offer=offer, items=items)
+    return wire.McpDiff(alias=params.alias, offer=offer, items=items)
 
 
-async def accept_mcp(daemon: Daemon, params: AcceptMcp, call: Call) -> McpServerLine:
+async def accept_mcp(daemon: Daemon, params: wire.AcceptMcp, call: Call) -> wire.McpServerLine:
     """Take the tools of a server as they are."""
     return _line(daemon, daemon.mcp.directory.accept(params.alias, params.offer), call.principal)
 
 
-async def disconnect_mcp(daemon: Daemon, params: DisconnectMcp, call: Call) -> McpServerLine:
+async def disconnect_mcp(
+    daemon: Daemon, params: wire.DisconnectMcp, call: Call
+) -> wire.McpServerLine:
     """Disconnect a server until it is connected by hand."""
     return _line(daemon, await daemon.mcp.directory.disconnect(params.alias), call.principal)
 
 
-async def serve_mcp(daemon: Daemon, _params: ServeMcp, call: Call) -> Done:
+async def serve_mcp(daemon: Daemon, _params: wire.ServeMcp, call: Call) -> Done:
     """Serve an MCP client until its messages end or the caller goes.
 
     Raises:
@@ -147,7 +138,7 @@ async def serve_mcp(daemon: Daemon, _params: ServeMcp, call: Call) -> Done:
     return Done(message="the client has left")
 
 
-def _line(daemon: Daemon, state: ServerState, principal: Principal) -> McpServerLine:
+def _line(daemon: Daemon, state: ServerState, principal: Principal) -> wire.McpServerLine:
     mcp = daemon.mcp.directory
     tools = mcp.catalogue.of(state.alias)
     settings = mcp.wanted.rules.servers.get(state.alias)
@@ -156,7 +147,7 @@ def _line(daemon: Daemon, state: ServerState, principal: Principal) -> McpServer
         problem = NOT_SHOWN
     reach_problem = state.reach_problem if principal.is_admin else ""
     return mirror(
-        McpServerLine,
+        wire.McpServerLine,
         state,
         address=address_of(settings) if settings and principal.is_admin else "",
         problem=problem,
@@ -182,17 +173,17 @@ def _loose(daemon: Daemon) -> dict[str, str]:
     return found
 
 
-def _left_out(daemon: Daemon, state: ServerState) -> tuple[McpLeftOut, ...]:
+def _left_out(daemon: Daemon, state: ServerState) -> tuple[wire.McpLeftOut, ...]:
     named = daemon.mcp.directory.catalogue.left_out.get(state.alias, ())
     return tuple(
-        McpLeftOut(alias=state.alias, tool=each.name, reason=each.reason)
+        wire.McpLeftOut(alias=state.alias, tool=each.name, reason=each.reason)
         for each in (*state.quarantined, *named)
     )
 
 
-def _tool_line(tool: McpTool, loose: Mapping[str, str]) -> McpToolLine:
+def _tool_line(tool: McpTool, loose: Mapping[str, str]) -> wire.McpToolLine:
     plan, assessment = tool.plan, assessment_of(tool.plan)
-    return McpToolLine(
+    return wire.McpToolLine(
         name=tool.name,
         alias=plan.server.alias,
         tool=plan.tool.name,
@@ -208,7 +199,7 @@ def _tool_line(tool: McpTool, loose: Mapping[str, str]) -> McpToolLine:
     )
 
 
-def _new_server(params: ConnectMcp) -> ServerSettings:
+def _new_server(params: wire.ConnectMcp) -> ServerSettings:
     """Return the settings of a server that the config does not have.
 
     Raises:
@@ -247,7 +238,7 @@ class _Lines:
             return
         # As they lie in memory: many short messages are much more than their letters.
         self._bytes += sys.getsizeof(answer.value)
-        self._is_over = answer.question != LINE or self._bytes > MAX_WAITING_BYTES
+        self._is_over = answer.question != wire.LINE or self._bytes > MAX_WAITING_BYTES
         self._lines.put_nowait(None if self._is_over else answer.value)
 
     async def all(self) -> AsyncIterator[str]:

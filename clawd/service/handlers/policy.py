@@ -32,48 +32,26 @@ from clawd.tools.audit import DispatchSettings
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallRequest
 from clawd.tools.registry import Registry
+from clawd.wire import policy as wire
 from clawd.wire.codec import mirror
 from clawd.wire.events import ApprovalRequested
 from clawd.wire.hosts import host_grant
 from clawd.wire.method import Done
-from clawd.wire.policy import (
-    REPLAY_LIMIT,
-    AddRule,
-    AllowHost,
-    AnswerApproval,
-    ApprovalLine,
-    ApprovalList,
-    CheckPolicy,
-    ExplainPolicy,
-    ListApprovals,
-    ListRules,
-    PolicyBoundary,
-    PolicyCaseLine,
-    PolicyCheck,
-    PolicyExplanation,
-    PolicyReplay,
-    ReplayCount,
-    ReplayLine,
-    ReplayPolicy,
-    ReplaySkip,
-    RevokeRule,
-    RuleLine,
-    RuleList,
-    ShowPolicy,
-)
 from clawd.wire.safe_text import shortened
 
 SHOWN_ARGUMENTS = 400
 
 
-async def list_approvals(daemon: Daemon, _params: ListApprovals, call: Call) -> ApprovalList:
+async def list_approvals(
+    daemon: Daemon, _params: wire.ListApprovals, call: Call
+) -> wire.ApprovalList:
     """List the approvals that the caller may answer: those that lapsed, then what waits."""
     lapsed = await daemon.late.listed(call.principal)
     pending = daemon.approvals.pending(call.principal)
-    return ApprovalList(items=(*map(_lapsed, lapsed), *map(_approval, pending)))
+    return wire.ApprovalList(items=(*map(_lapsed, lapsed), *map(_approval, pending)))
 
 
-async def answer_approval(daemon: Daemon, params: AnswerApproval, call: Call) -> Done:
+async def answer_approval(daemon: Daemon, params: wire.AnswerApproval, call: Call) -> Done:
     """Answer a pending approval, or one that lapsed: then its turn goes on."""
     late, approvals = daemon.late, daemon.approvals
     wanted, digest = params.approval_id, params.digest
@@ -89,12 +67,12 @@ async def answer_approval(daemon: Daemon, params: AnswerApproval, call: Call) ->
     return Done(message=f"{wanted}: {params.answer}")
 
 
-async def list_rules(daemon: Daemon, _params: ListRules, call: Call) -> RuleList:
+async def list_rules(daemon: Daemon, _params: wire.ListRules, call: Call) -> wire.RuleList:
     """List the standing rules that the caller may see."""
-    return RuleList(
+    return wire.RuleList(
         items=tuple(
             mirror(
-                RuleLine,
+                wire.RuleLine,
                 rule,
                 created_at=rule.created_at.isoformat(timespec="seconds"),
                 expires_at=rule.expires_at.isoformat(timespec="seconds"),
@@ -104,7 +82,7 @@ async def list_rules(daemon: Daemon, _params: ListRules, call: Call) -> RuleList
     )
 
 
-async def add_rule(daemon: Daemon, params: AddRule, call: Call) -> Done:
+async def add_rule(daemon: Daemon, params: wire.AddRule, call: Call) -> Done:
     """Put a rule by pattern in force."""
     workspace, conversation_id = params.workspace, ""
     if params.conversation_id:
@@ -122,13 +100,15 @@ async def add_rule(daemon: Daemon, params: AddRule, call: Call) -> Done:
     return Done(message=f"{rule.id}: {rule.pattern}")
 
 
-async def revoke_rule(daemon: Daemon, params: RevokeRule, call: Call) -> Done:
+async def revoke_rule(daemon: Daemon, params: wire.RevokeRule, call: Call) -> Done:
     """Remove a standing rule."""
     await daemon.rules.revoke(params.rule_id, call.principal)
     return Done(message=f"{params.rule_id} is revoked")
 
 
-async def explain_policy(daemon: Daemon, params: ExplainPolicy, call: Call) -> PolicyExplanation:
+async def explain_policy(
+    daemon: Daemon, params: wire.ExplainPolicy, call: Call
+) -> wire.PolicyExplanation:
     """Say what the gate would answer to a call."""
     request = CallRequest(id=new_call_id(), tool=params.tool, arguments=params.arguments)
     calls = daemon.calls
@@ -141,7 +121,7 @@ async def explain_policy(daemon: Daemon, params: ExplainPolicy, call: Call) -> P
     return msgspec.structs.replace(_explanation(*found), hooks=calls.hooks_for(params.tool))
 
 
-async def allow_host(daemon: Daemon, params: AllowHost, call: Call) -> Done:
+async def allow_host(daemon: Daemon, params: wire.AllowHost, call: Call) -> Done:
     """Grant hosts, each by a standing rule of its own."""
     hosts = tuple(dict.fromkeys(map(host_grant, params.hosts)))
     if not hosts:
@@ -167,16 +147,16 @@ async def allow_host(daemon: Daemon, params: AllowHost, call: Call) -> Done:
     return Done(message=f"commands may reach {', '.join(hosts)} {where}")
 
 
-async def show_policy(daemon: Daemon, params: ShowPolicy, _call: Call) -> PolicyBoundary:
+async def show_policy(daemon: Daemon, params: wire.ShowPolicy, _call: Call) -> wire.PolicyBoundary:
     """Show what tools may touch and reach, and what they never may."""
     folder = daemon.calls.workspace(params.workspace)
     security = redacted(daemon.state.loaded)["security"]
     found = {**security, "sandbox": daemon.sandbox_level, "workspace": str(folder)}
     # Keys that are no part of the boundary are left out by the type.
-    return msgspec.convert(found, PolicyBoundary)
+    return msgspec.convert(found, wire.PolicyBoundary)
 
 
-async def check_policy(daemon: Daemon, params: CheckPolicy, call: Call) -> PolicyCheck:
+async def check_policy(daemon: Daemon, params: wire.CheckPolicy, call: Call) -> wire.PolicyCheck:
     """Judge a table of cases: the one given, or the configured one."""
     table = params.table
     if params.configured:
@@ -186,13 +166,13 @@ async def check_policy(daemon: Daemon, params: CheckPolicy, call: Call) -> Polic
     outcomes = await asyncio.to_thread(
         judge_cases, cases, partial(judge_of, daemon), call.principal, workspace=folder
     )
-    return PolicyCheck(items=tuple(map(_case_line, outcomes)))
+    return wire.PolicyCheck(items=tuple(map(_case_line, outcomes)))
 
 
-async def replay_policy(daemon: Daemon, params: ReplayPolicy, call: Call) -> PolicyReplay:
+async def replay_policy(daemon: Daemon, params: wire.ReplayPolicy, call: Call) -> wire.PolicyReplay:
     """Judge the calls of receipts once more, under another policy or the one in force."""
-    if not 1 <= params.limit <= REPLAY_LIMIT:
-        raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {REPLAY_LIMIT}")
+    if not 1 <= params.limit <= wire.REPLAY_LIMIT:
+        raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {wire.REPLAY_LIMIT}")
     if params.config is not None and not call.principal.is_admin:
         # Its variables are filled in from the environment of the daemon.
         raise ForbiddenError(
@@ -254,23 +234,25 @@ class _NeverStopped:
         return False
 
 
-def _approval(pending: PendingApproval) -> ApprovalLine:
+def _approval(pending: PendingApproval) -> wire.ApprovalLine:
     action = pending.question.action
     line = _line(approval_event(pending), action.conversation_id, action.principal)
     asked_at = pending.asked_at.isoformat(timespec="seconds")
     return msgspec.structs.replace(line, asked_at=asked_at)
 
 
-def _lapsed(call: LapsedCall) -> ApprovalLine:
+def _lapsed(call: LapsedCall) -> wire.ApprovalLine:
     line = _line(call.shown, call.conversation_id, call.principal)
     return msgspec.structs.replace(
         line, asked_at=call.asked_at, expires_in_s=0.0, timed_out=True, answerable_until=call.until
     )
 
 
-def _line(shown: ApprovalRequested, conversation_id: str, principal: Principal) -> ApprovalLine:
+def _line(
+    shown: ApprovalRequested, conversation_id: str, principal: Principal
+) -> wire.ApprovalLine:
     return mirror(
-        ApprovalLine,
+        wire.ApprovalLine,
         shown,
         id=shown.approval_id,
         conversation_id=conversation_id,
@@ -281,7 +263,7 @@ def _line(shown: ApprovalRequested, conversation_id: str, principal: Principal) 
     )
 
 
-def _past(daemon: Daemon, params: ReplayPolicy, principal: Principal) -> list[Receipt]:
+def _past(daemon: Daemon, params: wire.ReplayPolicy, principal: Principal) -> list[Receipt]:
     """Return the receipts that the principal may see, newest first."""
     own = (
         line
@@ -292,19 +274,19 @@ def _past(daemon: Daemon, params: ReplayPolicy, principal: Principal) -> list[Re
     return list(itertools.islice(recent, params.limit))
 
 
-def _explanation(assessment: Assessment, verdict: Allow | Ask | Deny) -> PolicyExplanation:
+def _explanation(assessment: Assessment, verdict: Allow | Ask | Deny) -> wire.PolicyExplanation:
     risk = assessment.risk
     match verdict:
         case Allow():
-            return PolicyExplanation(
+            return wire.PolicyExplanation(
                 verdict="allow", risk=risk, reason=assessment.reason, rule=verdict.rule
             )
         case Ask():
-            return PolicyExplanation(
+            return wire.PolicyExplanation(
                 verdict="ask", risk=risk, reason=verdict.reason, rule="a person decides"
             )
         case Deny():
-            return PolicyExplanation(
+            return wire.PolicyExplanation(
                 verdict="deny",
                 risk=risk,
                 reason=verdict.reason,
@@ -315,9 +297,9 @@ def _explanation(assessment: Assessment, verdict: Allow | Ask | Deny) -> PolicyE
             assert_never(verdict)
 
 
-def _case_line(outcome: CaseOutcome) -> PolicyCaseLine:
+def _case_line(outcome: CaseOutcome) -> wire.PolicyCaseLine:
     case, found = outcome.case, outcome.explanation
-    return PolicyCaseLine(
+    return wire.PolicyCaseLine(
         name=case.name,
         tool=case.tool,
         expect=case.expect,
@@ -328,23 +310,23 @@ def _case_line(outcome: CaseOutcome) -> PolicyCaseLine:
     )
 
 
-def _report(found: Replay) -> PolicyReplay:
-    return PolicyReplay(
+def _report(found: Replay) -> wire.PolicyReplay:
+    return wire.PolicyReplay(
         items=tuple(map(_change_line, found.changes)),
         counts=tuple(
-            ReplayCount(before=before, after=after, count=count)
+            wire.ReplayCount(before=before, after=after, count=count)
             for (before, after), count in sorted(found.counts.items())
         ),
         skipped=tuple(
-            ReplaySkip(reason=reason, count=count)
+            wire.ReplaySkip(reason=reason, count=count)
             for reason, count in sorted(found.skipped.items())
         ),
     )
 
 
-def _change_line(change: ChangedDecision) -> ReplayLine:
+def _change_line(change: ChangedDecision) -> wire.ReplayLine:
     receipt, told = change.receipt, _explanation(change.assessment, change.verdict)
-    return ReplayLine(
+    return wire.ReplayLine(
         seq=receipt.seq,
         receipt_id=receipt.id,
         timestamp=receipt.timestamp,

@@ -21,55 +21,28 @@ from clawd.tools.changes import Change, ChangeScope
 from clawd.tools.jobs import Job
 from clawd.tools.offer import Offer, aliases_of, example_of, short_of
 from clawd.tools.outcome import CallRequest
+from clawd.wire import tools as wire
 from clawd.wire.codec import mirror
 from clawd.wire.method import PAGE_LIMIT, Done
 from clawd.wire.safe_text import shortened
-from clawd.wire.tools import (
-    ApprovePlugin,
-    ChangeLine,
-    ChangeList,
-    InspectPlugin,
-    InstallPlugin,
-    JobLine,
-    JobList,
-    JobOutput,
-    ListChanges,
-    ListJobs,
-    ListPlugins,
-    ListTools,
-    PluginFileLine,
-    PluginLine,
-    PluginList,
-    PluginReview,
-    PluginToolLine,
-    ReloadPlugins,
-    RemovePlugin,
-    RunTool,
-    ShowJob,
-    StopJob,
-    ToolLine,
-    ToolList,
-    ToolOutcome,
-    ToolProblem,
-)
 
 NAME_SHOWN = 40
 _FROM_WORKSPACE = "it lies in the workspace: the model may have written it, read its files first"
 _log = logging.getLogger(__name__)
 
 
-async def list_tools(daemon: Daemon, _params: ListTools, call: Call) -> ToolList:
+async def list_tools(daemon: Daemon, _params: wire.ListTools, call: Call) -> wire.ToolList:
     """List the tools; to an admin also what could not be loaded."""
     offer = Offer(_tools_at(daemon, call.door), daemon.calls.tool_mode())
     problems = daemon.toolset.problems if call.principal.is_admin else ()
-    return ToolList(
+    return wire.ToolList(
         items=tuple(_tool_line(tool, offer) for tool in offer.flat),
         mode=offer.mode,
-        problems=tuple(mirror(ToolProblem, each) for each in problems),
+        problems=tuple(mirror(wire.ToolProblem, each) for each in problems),
     )
 
 
-async def run_tool(daemon: Daemon, params: RunTool, call: Call) -> ToolOutcome:
+async def run_tool(daemon: Daemon, params: wire.RunTool, call: Call) -> wire.ToolOutcome:
     """Run one tool through the gate."""
     workspace, conversation_id = params.workspace, ""
     async with AsyncExitStack() as stack:
@@ -90,7 +63,7 @@ async def run_tool(daemon: Daemon, params: RunTool, call: Call) -> ToolOutcome:
         return outcome_report(await call_tool(daemon, request, visit, call))
 
 
-async def list_changes(daemon: Daemon, params: ListChanges, call: Call) -> ChangeList:
+async def list_changes(daemon: Daemon, params: wire.ListChanges, call: Call) -> wire.ChangeList:
     """List what undo can take back."""
     if not 1 <= params.limit <= PAGE_LIMIT:
         raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
@@ -103,44 +76,46 @@ async def list_changes(daemon: Daemon, params: ListChanges, call: Call) -> Chang
         conversation_id=conversation_id,
     )
     calls = await daemon.changes.listed(scope, calls=params.limit, reverting=params.redo)
-    return ChangeList(items=tuple(_change_line(change) for group in calls for change in group))
+    return wire.ChangeList(items=tuple(_change_line(change) for group in calls for change in group))
 
 
-async def list_jobs(daemon: Daemon, params: ListJobs, call: Call) -> JobList:
+async def list_jobs(daemon: Daemon, params: wire.ListJobs, call: Call) -> wire.JobList:
     """List the jobs that the caller may see."""
     seen = daemon.jobs.seen_by(call.principal)
     if params.conversation_id:
         owner = visible_to(call.principal)
         found = await daemon.memory.conversations.match(params.conversation_id, owner=owner)
         seen = [job for job in seen if job.context.conversation_id == found.id]
-    return JobList(items=tuple(_job_line(daemon, job) for job in seen))
+    return wire.JobList(items=tuple(_job_line(daemon, job) for job in seen))
 
 
-async def show_job(daemon: Daemon, params: ShowJob, call: Call) -> JobOutput:
+async def show_job(daemon: Daemon, params: wire.ShowJob, call: Call) -> wire.JobOutput:
     """Show a job and the end of what it printed."""
     job = _job(daemon, params.job_id, call)
     whole = await asyncio.to_thread(daemon.redactor.text, job.output)
     data = whole.encode(errors="replace")
     is_cut = len(data) > params.max_bytes
     end = data[len(data) - params.max_bytes :].decode(errors="ignore") if is_cut else whole
-    return JobOutput(job=_job_line(daemon, job), output=end, is_cut=is_cut)
+    return wire.JobOutput(job=_job_line(daemon, job), output=end, is_cut=is_cut)
 
 
-async def stop_job(daemon: Daemon, params: StopJob, call: Call) -> JobLine:
+async def stop_job(daemon: Daemon, params: wire.StopJob, call: Call) -> wire.JobLine:
     """End a job."""
     job = _job(daemon, params.job_id, call)
     await daemon.jobs.stop(job, f"uid {call.principal.uid}")
     return _job_line(daemon, job)
 
 
-async def list_plugins(daemon: Daemon, _params: ListPlugins, _call: Call) -> PluginList:
+async def list_plugins(daemon: Daemon, _params: wire.ListPlugins, _call: Call) -> wire.PluginList:
     """List the installed plugins."""
-    return PluginList(
+    return wire.PluginList(
         items=tuple(map(_plugin_line, await in_thread(daemon.toolset.plugins.installed)))
     )
 
 
-async def inspect_plugin(daemon: Daemon, params: InspectPlugin, _call: Call) -> PluginReview:
+async def inspect_plugin(
+    daemon: Daemon, params: wire.InspectPlugin, _call: Call
+) -> wire.PluginReview:
     """Say what a plugin is and may do."""
     store = daemon.toolset.plugins
     if bool(params.path) == bool(params.name):
@@ -154,7 +129,7 @@ async def inspect_plugin(daemon: Daemon, params: InspectPlugin, _call: Call) -> 
     return _review_shown(found)
 
 
-async def install_plugin(daemon: Daemon, params: InstallPlugin, call: Call) -> Done:
+async def install_plugin(daemon: Daemon, params: wire.InstallPlugin, call: Call) -> Done:
     """Install a plugin."""
     store, by, source = daemon.toolset.plugins, call.principal.uid, _source(params.path)
     found = await in_thread(lambda: store.install(source, digest=params.digest, by=by))
@@ -162,7 +137,7 @@ async def install_plugin(daemon: Daemon, params: InstallPlugin, call: Call) -> D
     return await _took_effect(daemon, found, "is installed")
 
 
-async def approve_plugin(daemon: Daemon, params: ApprovePlugin, call: Call) -> Done:
+async def approve_plugin(daemon: Daemon, params: wire.ApprovePlugin, call: Call) -> Done:
     """Approve a plugin as it is now."""
     store, by = daemon.toolset.plugins, call.principal.uid
     found = await in_thread(lambda: store.approve(params.name, digest=params.digest, by=by))
@@ -170,7 +145,7 @@ async def approve_plugin(daemon: Daemon, params: ApprovePlugin, call: Call) -> D
     return await _took_effect(daemon, found, "is approved")
 
 
-async def remove_plugin(daemon: Daemon, params: RemovePlugin, call: Call) -> Done:
+async def remove_plugin(daemon: Daemon, params: wire.RemovePlugin, call: Call) -> Done:
     """Remove a plugin."""
     await in_thread(lambda: daemon.toolset.plugins.remove(params.name))
     await daemon.reload_tools()
@@ -178,7 +153,7 @@ async def remove_plugin(daemon: Daemon, params: RemovePlugin, call: Call) -> Don
     return Done(message=f"{params.name} is removed")
 
 
-async def reload_plugins(daemon: Daemon, _params: ReloadPlugins, _call: Call) -> Done:
+async def reload_plugins(daemon: Daemon, _params: wire.ReloadPlugins, _call: Call) -> Done:
     """Read plugins and external tools again."""
     await daemon.reload_tools()
     refused = sum(each.severity == "refused" for each in daemon.toolset.problems)
@@ -201,7 +176,7 @@ def _offered_at(daemon: Daemon, door: Door) -> frozenset[str] | None:
     return frozenset(tool.name for tool in _tools_at(daemon, door))
 
 
-def _job_line(daemon: Daemon, job: Job) -> JobLine:
+def _job_line(daemon: Daemon, job: Job) -> wire.JobLine:
     return job.line(daemon.redactor.text)
 
 
@@ -217,8 +192,8 @@ def _job(daemon: Daemon, identity: str, call: Call) -> Job:
     return found
 
 
-def _tool_line(tool: Tool, offer: Offer) -> ToolLine:
-    return ToolLine(
+def _tool_line(tool: Tool, offer: Offer) -> wire.ToolLine:
+    return wire.ToolLine(
         name=tool.name,
         short=short_of(tool),
         description=tool.description or short_of(tool),
@@ -230,12 +205,12 @@ def _tool_line(tool: Tool, offer: Offer) -> ToolLine:
     )
 
 
-def _change_line(change: Change) -> ChangeLine:
+def _change_line(change: Change) -> wire.ChangeLine:
     before, after = change.file.before, change.file.after
     action: Literal["created", "changed", "removed"] = "changed"
     if before is None or after is None:
         action = "created" if before is None else "removed"
-    return ChangeLine(
+    return wire.ChangeLine(
         receipt_id=change.call.call_id,
         at=change.at,
         tool=change.call.tool,
@@ -269,9 +244,9 @@ def _facts(found: Review, by: int) -> dict[str, object]:
     return {"plugin": found.manifest.name, "digest": found.digest, "by": by}
 
 
-def _plugin_line(plugin: InstalledPlugin) -> PluginLine:
+def _plugin_line(plugin: InstalledPlugin) -> wire.PluginLine:
     manifest = plugin.manifest
-    return PluginLine(
+    return wire.PluginLine(
         name=plugin.name,
         state=plugin.state,
         version=manifest.version if manifest is not None else "",
@@ -283,19 +258,21 @@ def _plugin_line(plugin: InstalledPlugin) -> PluginLine:
     )
 
 
-def _review_shown(found: Review) -> PluginReview:
+def _review_shown(found: Review) -> wire.PluginReview:
     manifest = found.manifest
-    return PluginReview(
+    return wire.PluginReview(
         name=manifest.name,
         version=manifest.version,
         description=manifest.description,
         digest=found.digest,
         tools=tuple(
-            PluginToolLine(name=each.name, risk=each.risk, description=first_line(each.description))
+            wire.PluginToolLine(
+                name=each.name, risk=each.risk, description=first_line(each.description)
+            )
             for each in manifest.tools
         ),
         files=tuple(
-            PluginFileLine(path=path, size_bytes=size, is_program=is_program)
+            wire.PluginFileLine(path=path, size_bytes=size, is_program=is_program)
             for path, size, is_program in found.files
         ),
         reach=found.reach,

@@ -13,27 +13,15 @@ from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.incoming import IncomingMessage
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import attending, take_answer
+from clawd.wire import turns
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Done
-from clawd.wire.turns import (
-    CancelTurn,
-    FollowConversation,
-    ListTurns,
-    SamplingLine,
-    SamplingReport,
-    SamplingWishes,
-    SendMessage,
-    ShowSampling,
-    SteerReport,
-    SteerTurn,
-    TurnList,
-)
 
 # What an answer tells, and what names tokens of one vocabulary.
 _OF_ANSWERS = frozenset({"logprobs", "top_logprobs", "logit_bias"})
 
 
-async def send_message(daemon: Daemon, params: SendMessage, call: Call) -> TurnFinished:
+async def send_message(daemon: Daemon, params: turns.SendMessage, call: Call) -> TurnFinished:
     """Run a turn, and stream its events; it ends with this request unless it is detached."""
     wishes = _wishes(params.sampling, call)
     given = msgspec.structs.asdict(params) | {"door": call.door, "sampling": wishes}
@@ -58,7 +46,9 @@ async def send_message(daemon: Daemon, params: SendMessage, call: Call) -> TurnF
             ticket.cancel()
 
 
-async def show_sampling(daemon: Daemon, params: ShowSampling, call: Call) -> SamplingReport:
+async def show_sampling(
+    daemon: Daemon, params: turns.ShowSampling, call: Call
+) -> turns.SamplingReport:
     """Show how a message would be sampled; loads no model."""
     given = msgspec.structs.asdict(params) | {"text": "", "door": call.door}
     given["sampling"] = _wishes(params.sampling, call)
@@ -79,18 +69,18 @@ async def show_sampling(daemon: Daemon, params: ShowSampling, call: Call) -> Sam
         return "preset" if name not in asked and name in shaped else "config"
 
     lines = tuple(
-        SamplingLine(
+        turns.SamplingLine(
             name=name, value=msgspec.json.encode(values[name]).decode(), origin=origin(name)
         )
         for name in values
         if name not in _OF_ANSWERS
     )
-    return SamplingReport(
+    return turns.SamplingReport(
         provider=provider.name(), model=model, items=lines, is_whole=found is not None
     )
 
 
-async def follow_conversation(daemon: Daemon, params: FollowConversation, call: Call) -> Done:
+async def follow_conversation(daemon: Daemon, params: turns.FollowConversation, call: Call) -> Done:
     """Stream the events of a conversation until the request is cancelled; what waits first."""
     live = await daemon.inbox.book.load(params.conversation_id, call.principal)
     call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
@@ -108,22 +98,22 @@ async def follow_conversation(daemon: Daemon, params: FollowConversation, call: 
     return Done(message="this follower was too slow and was cut off")
 
 
-async def cancel_turn(daemon: Daemon, params: CancelTurn, call: Call) -> Done:
+async def cancel_turn(daemon: Daemon, params: turns.CancelTurn, call: Call) -> Done:
     """Cancel the turns of a conversation."""
     live = await daemon.inbox.book.load(params.conversation_id, call.principal)
     count = daemon.inbox.cancel_conversation(live.record.id)
     return Done(message=f"cancelled {count} turn{'' if count == 1 else 's'}")
 
 
-async def steer_turn(daemon: Daemon, params: SteerTurn, call: Call) -> SteerReport:
+async def steer_turn(daemon: Daemon, params: turns.SteerTurn, call: Call) -> turns.SteerReport:
     """Say something to a turn that runs."""
     joined = await daemon.inbox.steer(
         params.conversation_id, params.turn_id, params.text, call.principal, params.steer_id
     )
-    return SteerReport(joined=joined)
+    return turns.SteerReport(joined=joined)
 
 
-async def list_turns(daemon: Daemon, _params: ListTurns, call: Call) -> TurnList:
+async def list_turns(daemon: Daemon, _params: turns.ListTurns, call: Call) -> turns.TurnList:
     """List the turns that run."""
     return daemon.activity.open.listed(call.principal)
 
@@ -143,7 +133,7 @@ def _provider_at(daemon: Daemon, url: str, call: Call) -> str:
     return daemon.state.provider_at(url)
 
 
-def _wishes(sampling: SamplingWishes | None, call: Call) -> dict[str, Any] | None:
+def _wishes(sampling: turns.SamplingWishes | None, call: Call) -> dict[str, Any] | None:
     """Return the wishes as a message holds them; the operator's own penalties always count."""
     if sampling is None:
         return None
