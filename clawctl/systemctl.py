@@ -91,8 +91,7 @@ class Manager:
                 "supervisor run it, or let clawctl start it when it is needed.",
             )
         raise ClawError(
-            f"your systemd user manager cannot be reached: {said}",
-            hint=self._no_user_manager(),
+            f"your systemd user manager cannot be reached: {said}", hint=self._no_user_manager()
         )
 
     def ask(self, *arguments: str) -> Ran:

@@ -28,11 +28,7 @@ _QUESTION = (
 
 
 def placed(
-    app: App,
-    choice: Choice,
-    client: Client,
-    terminal: Terminal | None,
-    folder: Path | None = None,
+    app: App, choice: Choice, client: Client, terminal: Terminal | None, folder: Path | None = None
 ) -> Choice:
     """Return the choice with the folder that it works in.
 

@@ -9,14 +9,7 @@ from clawctl.commands.plugin import asked, yes_option
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_fields, show_table, size
 from clawd.wire.safe_text import visible_line
-from clawd.wire.skills import (
-    AddSkill,
-    InspectSkill,
-    ListSkills,
-    SkillLine,
-    SkillReview,
-    TrustSkill,
-)
+from clawd.wire.skills import AddSkill, InspectSkill, ListSkills, SkillLine, SkillReview, TrustSkill
 
 BODY_LINES = 200
 directory_option = click.option(

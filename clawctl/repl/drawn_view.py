@@ -295,9 +295,7 @@ class DrawnView:
         match event:
             case events.ToolRequested():
                 self._calls[event.call_id] = _CallRow(
-                    call_id=event.call_id,
-                    tool=event.tool,
-                    arguments=event.arguments,
+                    call_id=event.call_id, tool=event.tool, arguments=event.arguments
                 )
             case events.ToolStarted() if event.call_id in self._calls:
                 call = self._calls[event.call_id]

@@ -12,14 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import (
-    CodeBlock,
-    Heading,
-    ListItem,
-    Markdown,
-    MarkdownElement,
-    TableElement,
-)
+from rich.markdown import CodeBlock, Heading, ListItem, Markdown, MarkdownElement, TableElement
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
@@ -127,11 +120,7 @@ def _shown_links(tokens: list[Token]) -> list[Token]:
         children = token.children or []
         for index in range(len(children) - 3, -1, -1):
             opening, text, closing = children[index : index + 3]
-            is_link = (opening.type, text.type, closing.type) == (
-                "link_open",
-                "text",
-                "link_close",
-            )
+            is_link = (opening.type, text.type, closing.type) == ("link_open", "text", "link_close")
             address = str(opening.attrs.get("href", "")).removeprefix("mailto:")
             if is_link and address == text.content:
                 children[index : index + 3] = [text]

@@ -266,11 +266,7 @@ _LIST = (
         "that cannot be told so, a notice comes with the next answer. auto leaves it to the model.",
     ),
     _slash(
-        MODEL,
-        "/agent [NAME | off]",
-        "model:agent",
-        "Let an agent of the config answer.",
-        "agents",
+        MODEL, "/agent [NAME | off]", "model:agent", "Let an agent of the config answer.", "agents"
     ),
     _slash(
         SAFETY,

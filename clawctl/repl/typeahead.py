@@ -151,10 +151,7 @@ class Steering:
     """
 
     def __init__(
-        self,
-        typed: TypeAhead,
-        send: Callable[[SteerTurn], object],
-        may_take: Callable[[str], bool],
+        self, typed: TypeAhead, send: Callable[[SteerTurn], object], may_take: Callable[[str], bool]
     ) -> None:
         self._typed = typed
         self._send = send

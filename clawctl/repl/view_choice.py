@@ -27,12 +27,7 @@ def new_view(out: TextIO, err: TextIO, options: ViewOptions) -> View:
         return PlainView(out, options)
     if os.environ.get("TERM", "") in {"", "dumb"}:
         return TurnView(out, err, options)
-    canvas = Canvas(
-        out,
-        lambda: _size(out),
-        sync=syncs(os.environ),
-        reflows=reflows(os.environ),
-    )
+    canvas = Canvas(out, lambda: _size(out), sync=syncs(os.environ), reflows=reflows(os.environ))
     return DrawnView(out, options, look, canvas)
 
 

@@ -299,9 +299,7 @@ class Maker:
             carried = cost.deferred if plan.is_deferred else cost.whole
             tokens[alias] = tokens.get(alias, 0) + carried
         return ToolCatalogue(
-            tools=tuple(self._tool(plan) for plan in plans),
-            left_out=left_out,
-            tokens=tokens,
+            tools=tuple(self._tool(plan) for plan in plans), left_out=left_out, tokens=tokens
         )
 
     def _fitted(

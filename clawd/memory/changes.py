@@ -23,15 +23,7 @@ from clawd.memory.rows import timestamp_now
 from clawd.memory.writer import Database
 from clawd.receipts.record import new_ulid
 from clawd.security.file_content import CHUNK_BYTES, FileChange, write_all
-from clawd.tools.changes import (
-    NEWEST,
-    NOT_UNDOING,
-    CallFacts,
-    Change,
-    ChangeScope,
-    Undoing,
-    Which,
-)
+from clawd.tools.changes import NEWEST, NOT_UNDOING, CallFacts, Change, ChangeScope, Undoing, Which
 
 # What a row costs of the quota beside its content, so that changes without one are bounded too.
 ROW_COST = 1024
@@ -272,11 +264,7 @@ class Changes:
         """
         kept = (call.call_id, *undoing.calls)
         others = f"owner = ? AND call_id NOT IN ({', '.join('?' * len(kept))})"
-        dropped = _deleted(
-            connection,
-            f"{others} AND at < ?",
-            (call.owner, *kept, self._oldest()),
-        )
+        dropped = _deleted(connection, f"{others} AND at < ?", (call.owner, *kept, self._oldest()))
         allowed = self._limits().max_bytes
         (used,) = connection.execute(
             "SELECT coalesce(sum(cost), 0) FROM changes WHERE owner = ? AND number != ?",
@@ -354,12 +342,7 @@ class Changes:
 
 
 def _newest(
-    connection: sqlite3.Connection,
-    scope: ChangeScope,
-    calls: int,
-    which: Which,
-    *,
-    reverting: bool,
+    connection: sqlite3.Connection, scope: ChangeScope, calls: int, which: Which, *, reverting: bool
 ) -> list[list[Change]]:
     where = (
         "owner = :owner AND workspace = :workspace AND is_undone = 0 "

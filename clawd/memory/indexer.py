@@ -263,9 +263,4 @@ class Indexer:
 def _note(hit: EntryHit) -> Note:
     """Return an entry as it is embedded: its keywords, then how its text begins."""
     text = f"{' '.join(hit.card.keywords)}\n{hit.text}"[:TEXT_LIMIT]
-    return Note(
-        file=hit.card.file,
-        size=hit.card.size,
-        modified_ns=hit.card.modified_ns,
-        text=text,
-    )
+    return Note(file=hit.card.file, size=hit.card.size, modified_ns=hit.card.modified_ns, text=text)

@@ -380,10 +380,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step]
     """
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
-        raise StorageError(
-            f"memory {path}: the file is damaged ({found})",
-            hint=RESTORE,
-        )
+        raise StorageError(f"memory {path}: the file is damaged ({found})", hint=RESTORE)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(steps):
         raise StorageError(

@@ -241,10 +241,7 @@ _ADVICE = {
         "No message is lost. Make the index anew with: clawctl memory check --repair",
     ),
     "SQLITE_FULL": ("the disk (or the file's quota) is full", "Make room on that disk."),
-    "SQLITE_CORRUPT": (
-        "the file is damaged",
-        RESTORE,
-    ),
+    "SQLITE_CORRUPT": ("the file is damaged", RESTORE),
     "SQLITE_NOTADB": (
         "its beginning is damaged, or it is no SQLite file",
         f"Does [memory] path name the right file? {RESTORE}",

@@ -11,13 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from clawd.providers.base import (
-    CONTEXT_CLOSE,
-    ChatRequest,
-    Message,
-    ToolSpec,
-    strip_context_block,
-)
+from clawd.providers.base import CONTEXT_CLOSE, ChatRequest, Message, ToolSpec, strip_context_block
 from clawd.wire.pictures import PictureFacts
 from clawd.wire.safe_text import single_line
 

@@ -358,9 +358,7 @@ class RouterProvider:
     def _chosen(self, left: list["_Member"], conversation: str) -> "_Member":
         standings = [each.standing(self._homes.count(each.name)) for each in left]
         name = choose(
-            standings,
-            home=self._homes.of(conversation),
-            overload_lead=self._settings.overload_lead,
+            standings, home=self._homes.of(conversation), overload_lead=self._settings.overload_lead
         )
         return next(each for each in left if each.name == name)
 

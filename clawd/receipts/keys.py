@@ -92,10 +92,7 @@ class CheckpointKey:
         write_private(self._next_path, self._next)
         sync_folder(self._next_path)
         return signed(
-            self._private,
-            seq=seq,
-            head_hash=head_hash,
-            next_public_key=public_key_of(self._next),
+            self._private, seq=seq, head_hash=head_hash, next_public_key=public_key_of(self._next)
         )
 
     def replace(self) -> None:

@@ -83,10 +83,7 @@ class Calls:
         there = visit.attendance if visit.interactive else None
         scope = self._scope(principal, visit.workspace, emit=both, attendance=there)
         scope = msgspec.structs.replace(
-            scope,
-            conversation_id=visit.conversation_id,
-            offered=visit.offered,
-            mode=visit.mode,
+            scope, conversation_id=visit.conversation_id, offered=visit.offered, mode=visit.mode
         )
         return await self._dispatcher.call(request, scope)
 

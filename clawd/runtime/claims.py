@@ -326,9 +326,7 @@ def _sentences(text: str) -> Iterator[_Sentence]:
             tokens = _tokens(part, spans)
             if 0 < len(tokens) <= MAX_WORDS and not part.rstrip(" *_)⟧").endswith("?"):
                 yield _Sentence(
-                    text=_said(part, spans),
-                    tokens=tokens,
-                    is_listed=is_item and not heading_is_own,
+                    text=_said(part, spans), tokens=tokens, is_listed=is_item and not heading_is_own
                 )
 
 

@@ -319,12 +319,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
             length = len(self.kept[index].content or "")
             cuts[rows[index].id] = length * limit // max(self.tokens[index], 1)
         return Checkpoint(
-            text="",
-            upto=upto,
-            anchor=anchor,
-            seen=rows[-1].id,
-            replaced=self.replaced,
-            cuts=cuts,
+            text="", upto=upto, anchor=anchor, seen=rows[-1].id, replaced=self.replaced, cuts=cuts
         )
 
 
@@ -405,11 +400,7 @@ class ModelBook:
 
 
 async def count_request(
-    provider: Provider,
-    request: ChatRequest,
-    *,
-    known_tokens: int,
-    measure: Measure | None = None,
+    provider: Provider, request: ChatRequest, *, known_tokens: int, measure: Measure | None = None
 ) -> Count:
     """Return the tokens of a request.
 

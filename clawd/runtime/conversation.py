@@ -10,14 +10,7 @@ from typing import Any, Literal
 
 from clawd.errors import NotFoundError
 from clawd.memory.checkpoints import Checkpoint, ModelView
-from clawd.memory.rows import (
-    MADE_BY,
-    TAINT,
-    Conversation,
-    NewMessage,
-    check_shown,
-    made_with,
-)
+from clawd.memory.rows import MADE_BY, TAINT, Conversation, NewMessage, check_shown, made_with
 from clawd.memory.store import Memory
 from clawd.runtime.context import (
     Context,
@@ -317,10 +310,7 @@ class ConversationBook:
         return None
 
     async def store(
-        self,
-        live: LiveConversation,
-        turn_id: str,
-        messages: Sequence[NewMessage],
+        self, live: LiveConversation, turn_id: str, messages: Sequence[NewMessage]
     ) -> None:
         """Keep committed messages, and the conversation's title and taint where they are news.
 
@@ -337,10 +327,7 @@ class ConversationBook:
         is_news = any(facts[name] != before.get(name, nothing[name]) for name in facts)
         if title or is_news:
             live.record = await self._conversations.note(
-                live.record.id,
-                owner=live.record.owner,
-                facts=facts if is_news else {},
-                title=title,
+                live.record.id, owner=live.record.owner, facts=facts if is_news else {}, title=title
             )
         await self._messages.append(
             live.record.id, messages, owner=live.record.owner, turn_id=turn_id

@@ -205,11 +205,7 @@ class Continuity:
         return place
 
     async def _forked(
-        self,
-        point: Point,
-        rest: tuple[Message, ...],
-        others: Sequence[str],
-        principal: Principal,
+        self, point: Point, rest: tuple[Message, ...], others: Sequence[str], principal: Principal
     ) -> Place:
         """Return a copy of a conversation up to a place, with what the client says came then.
 

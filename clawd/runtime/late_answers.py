@@ -11,13 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from clawd.errors import (
-    BusyError,
-    ForbiddenError,
-    InvalidRequestError,
-    NotFoundError,
-    StoppedError,
-)
+from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, NotFoundError, StoppedError
 from clawd.memory.approvals import LapsedCall
 from clawd.memory.store import Memory
 from clawd.receipts.record import Receipt, sha256_hex

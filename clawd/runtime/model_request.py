@@ -85,12 +85,7 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_hop(
-    provider: Provider,
-    request: ChatRequest,
-    emit: Emit,
-    *,
-    limit_bytes: int,
-    known_tokens: int = 0,
+    provider: Provider, request: ChatRequest, emit: Emit, *, limit_bytes: int, known_tokens: int = 0
 ) -> HopResult:
     """Stream one answer. Failures of the provider are in the result, never raised.
 

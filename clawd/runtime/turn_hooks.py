@@ -141,10 +141,7 @@ class Care:
         self._summaries = summaries
 
     async def prepared(
-        self,
-        live: LiveConversation,
-        emit: Emit,
-        prepare: Callable[..., Awaitable[PreparedTurn]],
+        self, live: LiveConversation, emit: Emit, prepare: Callable[..., Awaitable[PreparedTurn]]
     ) -> PreparedTurn:
         """Return a turn as `prepare` makes it, in a conversation that has room for it.
 

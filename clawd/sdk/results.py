@@ -7,14 +7,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.wire.codec import mirror
-from clawd.wire.events import (
-    Event,
-    TextDelta,
-    ToolFinished,
-    ToolRequested,
-    TurnFinished,
-    TurnUsage,
-)
+from clawd.wire.events import Event, TextDelta, ToolFinished, ToolRequested, TurnFinished, TurnUsage
 
 ApprovalWord = Literal["deny", "once", "conversation", "project", "always"]
 

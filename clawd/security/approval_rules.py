@@ -436,11 +436,7 @@ class RuleBook:
     """
 
     def __init__(
-        self,
-        store: RuleStore,
-        *,
-        record: Record,
-        clock: Callable[[], datetime] | None = None,
+        self, store: RuleStore, *, record: Record, clock: Callable[[], datetime] | None = None
     ) -> None:
         self._store = store
         self._record = record

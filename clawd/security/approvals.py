@@ -258,11 +258,7 @@ class Approvals:
         self._is_closed = False
 
     async def ask(
-        self,
-        question: ApprovalQuestion,
-        *,
-        deliver: Deliver,
-        attendance: Attendance | None = None,
+        self, question: ApprovalQuestion, *, deliver: Deliver, attendance: Attendance | None = None
     ) -> Resolution:
         """Put the question and wait for the first answer.
 
@@ -323,13 +319,7 @@ class Approvals:
         return resolution
 
     def answer(
-        self,
-        approval_id: str,
-        answer: Answer,
-        principal: Principal,
-        *,
-        digest: str,
-        days: int = 0,
+        self, approval_id: str, answer: Answer, principal: Principal, *, digest: str, days: int = 0
     ) -> None:
         """Answer a pending question; the first answer counts.
 

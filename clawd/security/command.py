@@ -98,12 +98,7 @@ class Wall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assess(
-    command: str,
-    settings: PolicySettings,
-    *,
-    workspace: Path,
-    home: Path,
-    wall: Wall | None = None,
+    command: str, settings: PolicySettings, *, workspace: Path, home: Path, wall: Wall | None = None
 ) -> Assessment:
     """Say how risky a shell command is. Never raises.
 

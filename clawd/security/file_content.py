@@ -17,12 +17,7 @@ from typing import Literal, Protocol, Self
 
 import msgspec
 
-from clawd.errors import (
-    BusyError,
-    ForbiddenError,
-    InvalidRequestError,
-    StorageError,
-)
+from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, StorageError
 
 CHUNK_BYTES = 1 << 20
 # What a file system without hard links answers to link(2).

@@ -94,10 +94,7 @@ class Gate:
             )
         tainted_by = self._taint.sources(action.conversation_id)
         verdict = judge(
-            self._policy(action),
-            action.assessment,
-            tainted_by=tainted_by,
-            outward=action.outward,
+            self._policy(action), action.assessment, tainted_by=tainted_by, outward=action.outward
         )
         match verdict:
             case Allow():

@@ -3,13 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from clawd.errors import (
-    BusyError,
-    ConfigError,
-    ContextFullError,
-    InvalidRequestError,
-    StoppedError,
-)
+from clawd.errors import BusyError, ConfigError, ContextFullError, InvalidRequestError, StoppedError
 from clawd.memory.indexer import Indexer
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory

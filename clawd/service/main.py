@@ -132,11 +132,7 @@ def _check_config(options: argparse.Namespace) -> int:
 
 def _show_config(options: argparse.Namespace) -> int:
     loaded = load(options.config)
-    value = {
-        "path": str(loaded.path),
-        "values": redacted(loaded),
-        "sources": dict(loaded.sources),
-    }
+    value = {"path": str(loaded.path), "values": redacted(loaded), "sources": dict(loaded.sources)}
     lines = [f"{each.key} = {toml_value(each.value)}  # {each.source}" for each in settings(loaded)]
     _print(value, as_json=options.json, text="\n".join(lines))
     return 0

@@ -61,8 +61,7 @@ async def close_interrupted(
             else:
                 denied += 1
             _log.warning(
-                "a call was cut off by a crash",
-                extra={"tool": intent.tool, "receipt": intent.id},
+                "a call was cut off by a crash", extra={"tool": intent.tool, "receipt": intent.id}
             )
         await ledger.record_head(receipt.seq, receipt.receipt_hash)
         await ledger.close_intent(intent.id, content=content, content_hash=sha256_hex(content))
@@ -219,11 +218,7 @@ def _compare(path: Path, seq: int, receipt_hash: str) -> str:
 
 
 async def open_receipts(
-    loaded: Loaded,
-    memory: Memory,
-    stack: AsyncExitStack,
-    last_run: LastRun,
-    watch: Watch,
+    loaded: Loaded, memory: Memory, stack: AsyncExitStack, last_run: LastRun, watch: Watch
 ) -> tuple[ReceiptChain | None, Anchor | None]:
     """Open the chain and its anchor, and close what a crash left open; nothing where it is off.
 

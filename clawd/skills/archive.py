@@ -12,14 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from clawd.errors import InvalidRequestError
-from clawd.plugins.files import (
-    LEFT_OUT,
-    MAX_BYTES,
-    MAX_FILES,
-    PluginFile,
-    PluginTree,
-    checked_path,
-)
+from clawd.plugins.files import LEFT_OUT, MAX_BYTES, MAX_FILES, PluginFile, PluginTree, checked_path
 
 _FILE, _PROGRAM, _FOLDER = 0o600, 0o700, 0o700
 _MOST_BYTES = 2 * MAX_BYTES  # with headers

@@ -178,12 +178,7 @@ class CallHosts:
     """
 
     def __init__(
-        self,
-        hosts: Hosts,
-        egress: Egress,
-        request: CallRequest,
-        scope: CallScope,
-        asking: _Asking,
+        self, hosts: Hosts, egress: Egress, request: CallRequest, scope: CallScope, asking: _Asking
     ) -> None:
         self.way_out = egress.way_out(self._decide, named=this_machine_among(asking.granted))
         self._hosts = hosts

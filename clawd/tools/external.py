@@ -21,14 +21,7 @@ from clawd.errors import ClawError, InvalidRequestError
 from clawd.security.risk import Assessment
 from clawd.security.sandbox.plan import DEFAULT_PATH, SYSTEM_TREES, USR_LINKS, ChildCommand
 from clawd.security.sandbox.run import Sandbox
-from clawd.tools.base import (
-    Arguments,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Touched,
-    first_line,
-)
+from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched, first_line
 from clawd.tools.child_outcome import told_of
 from clawd.tools.external_manifest import (
     MAX_TOOLS,

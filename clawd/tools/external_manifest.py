@@ -499,8 +499,7 @@ def _parameters(document: _Document, fields: _Fields) -> tuple[Parameter, ...]:
     given = fields.value.get("parameters", {})
     if not isinstance(given, dict):
         raise fields.error(
-            "parameters",
-            '`parameters` is no object; write them as {"path": {"type": "string"}}',
+            "parameters", '`parameters` is no object; write them as {"path": {"type": "string"}}'
         )
     if len(given) > MAX_PARAMETERS:
         reason = f"`parameters` has {len(given)} entries, at most {MAX_PARAMETERS}"

@@ -41,12 +41,7 @@ FACADES: dict[str, dict[str, str]] = {
         "undo": "undo",
         "ops": "fs_ops",
     },
-    "web": {
-        "search": "web_search",
-        "fetch": "web_fetch",
-        "http": "http",
-        "pdf": "pdf_extract",
-    },
+    "web": {"search": "web_search", "fetch": "web_fetch", "http": "http", "pdf": "pdf_extract"},
 }
 MEMBERS: dict[str, tuple[str, str]] = {
     flat: (facade, action)

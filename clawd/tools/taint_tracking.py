@@ -62,9 +62,7 @@ class TaintTracking:
             StorageError: the marks are not on disk; nothing may be written.
         """
         passage = Passage(
-            conversation_id=conversation_id,
-            touched=touched,
-            unmarked_since_ns=time.time_ns(),
+            conversation_id=conversation_id, touched=touched, unmarked_since_ns=time.time_ns()
         )
         known = self._known(passage)
         found = await self._taint.files.sources(touched.reads, known=known)

@@ -125,11 +125,7 @@ class Doorman:
             _log.warning("when a key was used is not kept: %s", error.message)
         return Caller(
             principal=Principal(
-                uid=principal.uid,
-                gid=principal.gid,
-                pid=0,
-                role=role,
-                key_id=key.id,
+                uid=principal.uid, gid=principal.gid, pid=0, role=role, key_id=key.id
             ),
             scopes=frozenset(scopes),
             key_id=key.id,

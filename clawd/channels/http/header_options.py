@@ -94,11 +94,7 @@ _DIGITS = 5
 
 
 def with_header_options(
-    asked: ModelRequest,
-    request: web.Request,
-    body: Mapping[str, Any],
-    *,
-    streams: bool = False,
+    asked: ModelRequest, request: web.Request, body: Mapping[str, Any], *, streams: bool = False
 ) -> ModelRequest:
     """Return the request with what its headers and its body ask of clawd.
 

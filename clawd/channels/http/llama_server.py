@@ -22,13 +22,7 @@ from clawd.channels.http.openai.fields import (
     refuse,
     with_token_ids,
 )
-from clawd.channels.http.openai.wording import (
-    PING,
-    STREAM_TYPE,
-    error_value,
-    sse,
-    timings_value,
-)
+from clawd.channels.http.openai.wording import PING, STREAM_TYPE, error_value, sse, timings_value
 from clawd.engine.protocol import MAX_ANSWER_TOKENS
 from clawd.errors import BusyError
 from clawd.providers.abilities import Described, Seeing, Serving, Tokenizing, TokenList

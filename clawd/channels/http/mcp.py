@@ -16,12 +16,7 @@ from clawd.mcp.mount import DOOR, OWNER
 
 _Message = MutableMapping[str, Any]
 _Application = Callable[
-    [
-        _Message,
-        bytes,
-        Callable[[], Awaitable[_Message]],
-        Callable[[_Message], Awaitable[None]],
-    ],
+    [_Message, bytes, Callable[[], Awaitable[_Message]], Callable[[_Message], Awaitable[None]]],
     Awaitable[None],
 ]
 

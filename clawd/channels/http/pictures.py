@@ -91,11 +91,7 @@ class SeeingGenerations:
     """
 
     def __init__(
-        self,
-        inner: Generations,
-        catalogue: ModelCatalogue,
-        pictures: Pictures,
-        fetch: Fetch,
+        self, inner: Generations, catalogue: ModelCatalogue, pictures: Pictures, fetch: Fetch
     ) -> None:
         self._inner = inner
         self._catalogue = catalogue

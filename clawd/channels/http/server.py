@@ -230,8 +230,7 @@ def tls_of(http: HttpSection) -> ssl.SSLContext | None:
     try:
         if Path(key).stat().st_mode & 0o007:
             raise _refused(
-                f"the private key {key} can be read by everybody",
-                f"Run: chmod o= {key}",
+                f"the private key {key} can be read by everybody", f"Run: chmod o= {key}"
             )
         # Without a function for the passphrase OpenSSL would ask at the terminal.
         context.load_cert_chain(http.tls_cert, http.tls_key or None, password=lambda: "")

@@ -495,10 +495,7 @@ class _KnowledgeKeywords(_KnowledgeTool):
         if len(fitting) > most:
             lines.append(f"[{len(fitting) - most} more keywords]")
         counts = [KeywordCount(keyword=use.keyword, count=use.count) for use in shown]
-        facts: dict[str, Any] = {
-            "keywords": msgspec.to_builtins(counts),
-            "total": len(fitting),
-        }
+        facts: dict[str, Any] = {"keywords": msgspec.to_builtins(counts), "total": len(fitting)}
         blamed = dict.fromkeys(file for use in shown for file in use.untrusted)
         if blamed:
             facts["untrusted_sources"] = [f"knowledge {file}" for file in blamed]

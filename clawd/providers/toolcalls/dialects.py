@@ -228,9 +228,7 @@ class _Tags:
             closing=f"%ws%{closing}" if closing else "",
             marker=opening or self.call,
             parameters=ParameterForm(
-                key=pair,
-                end=self.value_stop,
-                strings=(StringForm(key=pair, stop=self.value_stop),),
+                key=pair, end=self.value_stop, strings=(StringForm(key=pair, stop=self.value_stop),)
             ),
         )
 
@@ -422,10 +420,7 @@ _TYPED = json_call("name", "parameters", before='"type":%ws%"function",%ws%')
 LLAMA3_FRAMES = (
     CallFrame(call=_LLAMA3_FRAME, separator="; ", marker='{"name": %"name"%', at_start=True),
     CallFrame(
-        call=_TYPED,
-        separator="; ",
-        marker='{"type": "function", "name": %"name"%',
-        at_start=True,
+        call=_TYPED, separator="; ", marker='{"type": "function", "name": %"name"%', at_start=True
     ),
     CallFrame(call=_LLAMA3_FRAME, opening=_TAG, separator="; ", marker=f"{_TAG}{{"),
 )
@@ -560,10 +555,7 @@ def make_mistral(options: ParserOptions) -> ToolCallParser:
     return PullParser(
         options,
         CallDialect(
-            markers=MISTRAL_OPENINGS,
-            read=_read_mistral,
-            ends=("</s>",),
-            thoughts=MISTRAL_THOUGHTS,
+            markers=MISTRAL_OPENINGS, read=_read_mistral, ends=("</s>",), thoughts=MISTRAL_THOUGHTS
         ),
     )
 

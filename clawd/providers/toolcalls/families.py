@@ -321,10 +321,7 @@ FAMILIES: tuple[Family, ...] = (
         name="nemotron",
         marks=(("<TOOLCALL>",),),
         form=forms.NEMOTRON,
-        frames=(
-            json_list("<TOOLCALL>", "</TOOLCALL>"),
-            json_list("<tool_calls>", "</tool_calls>"),
-        ),
+        frames=(json_list("<TOOLCALL>", "</TOOLCALL>"), json_list("<tool_calls>", "</tool_calls>")),
         opens=("<TOOLCALL>",),
     ),
     Family(

@@ -176,8 +176,7 @@ def _call(name: str, body: str = "") -> list[ParsedCall] | None:
 
 _NAMED = partial(NamedJson, "\n", _EVERYBODY)
 FUNCTIONARY31 = CallForm(
-    marks=(Mark(FUNCTIONARY_OPEN, "</function>", partial(NamedJson, ">"), _tagged),),
-    drops=_DROPS,
+    marks=(Mark(FUNCTIONARY_OPEN, "</function>", partial(NamedJson, ">"), _tagged),), drops=_DROPS
 )
 FUNCTIONARY32 = CallForm(
     marks=(Mark("", "", _NAMED, _addressed), Mark(RECIPIENT, "", _NAMED, _addressed)),
@@ -194,10 +193,7 @@ _ADDRESSED = "%name%\n%arguments%"
 FUNCTIONARY32_FRAMES = (
     CallFrame(call=_ADDRESSED, separator=RECIPIENT, marker="%name%\n", at_start=True),
     CallFrame(
-        call=_ADDRESSED,
-        opening=RECIPIENT,
-        separator=RECIPIENT,
-        marker=f"{RECIPIENT}%name%\n",
+        call=_ADDRESSED, opening=RECIPIENT, separator=RECIPIENT, marker=f"{RECIPIENT}%name%\n"
     ),
 )
 
@@ -267,12 +263,7 @@ GEMMA_ASKED = CallForm(
 )
 FUNCTION_GEMMA = CallForm(
     marks=(
-        Mark(
-            START_CALL,
-            "<end_function_call>",
-            partial(QuotedBody, _ESCAPE),
-            gemma_calls(_ESCAPE),
-        ),
+        Mark(START_CALL, "<end_function_call>", partial(QuotedBody, _ESCAPE), gemma_calls(_ESCAPE)),
     ),
     drops=("<end_of_turn>", "<start_function_response>"),
 )
@@ -438,7 +429,7 @@ APRIEL = CallForm(
 GIGACHAT = CallForm(
     marks=tuple(
         Mark(opening, "", partial(JsonBody, "{"), json_calls) for opening in GIGACHAT_OPENINGS
-    ),
+    )
 )
 MINIMAX_M1 = CallForm(
     marks=(Mark("<tool_calls>", "", partial(XmlBody, ROWS_END), _rows),),

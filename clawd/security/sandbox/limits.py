@@ -118,9 +118,7 @@ class ToolsCgroup:
 
 
 def tools_cgroup(
-    *,
-    proc: Path = Path("/proc/self"),
-    is_delegated: Callable[[Path], bool] | None = None,
+    *, proc: Path = Path("/proc/self"), is_delegated: Callable[[Path], bool] | None = None
 ) -> ToolsCgroup | NoCgroup:
     """Set up the subtree of the tools and move this process beside it.
 

@@ -414,10 +414,7 @@ def shown_secrets(workspace: Path, host: HostFacts) -> set[Path]:
 
 
 def _masks(
-    command: ChildCommand,
-    workspace: Path,
-    host: HostFacts,
-    guarded: Sequence[tuple[bool, str]],
+    command: ChildCommand, workspace: Path, host: HostFacts, guarded: Sequence[tuple[bool, str]]
 ) -> Iterator[str]:
     """Cover what lies in a visible folder and must not be seen, or not be changed.
 

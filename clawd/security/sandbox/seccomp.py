@@ -168,10 +168,7 @@ def filter_program(machine: str) -> bytes:
     for request in _TERMINAL_INPUT:
         terminal += denied_if(JUMP_EQUAL, request)
     lines += only_for(known.ioctl, [*terminal, statement(RETURN, ALLOW)])
-    for number, values in (
-        (known.personality, _PERSONALITIES),
-        (known.socket, _SOCKET_FAMILIES),
-    ):
+    for number, values in ((known.personality, _PERSONALITIES), (known.socket, _SOCKET_FAMILIES)):
         lines += only_for(number, _with_first_argument_in(values))
     return b"".join([*lines, statement(RETURN, ALLOW)])
 

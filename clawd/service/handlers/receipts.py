@@ -15,13 +15,7 @@ from clawd.channels.rpc.connection import Call
 from clawd.errors import InvalidRequestError, NotFoundError, ReceiptError, StorageError
 from clawd.receipts.logfiles import rotated_files
 from clawd.receipts.record import Receipt, Status
-from clawd.receipts.verify import (
-    parse_anchor,
-    parse_public_key,
-    read_head,
-    read_receipts,
-    verify,
-)
+from clawd.receipts.verify import parse_anchor, parse_public_key, read_head, read_receipts, verify
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import CHUNK_BYTES, cursor_number

@@ -24,13 +24,7 @@ CHUNK_BYTES = 4 << 20
 MAX_CURSOR_DIGITS = 18
 # Of an MCP server, for those who are no admins: a problem may quote addresses and commands.
 NOT_SHOWN = "it cannot be used now; an admin can see why"
-APPROVAL_WORDS: tuple[ApprovalWord, ...] = (
-    "deny",
-    "once",
-    "conversation",
-    "project",
-    "always",
-)
+APPROVAL_WORDS: tuple[ApprovalWord, ...] = ("deny", "once", "conversation", "project", "always")
 _log = logging.getLogger(__name__)
 
 

@@ -9,14 +9,7 @@ from typing_extensions import override
 from clawd.errors import NotFoundError
 from clawd.security.risk import Assessment
 from clawd.security.workspace import FolderEntry, Workspace
-from clawd.tools.base import (
-    Arguments,
-    Tool,
-    ToolContext,
-    ToolResult,
-    failed,
-    succeeded,
-)
+from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.builtin.deps import PATH, object_schema
 from clawd.tools.builtin.file_text import (
     BYTES_DEFAULT,

@@ -139,10 +139,7 @@ class FsOpsTool(ChangingTool):
                     ]
                 ],
             },
-            "continue_on_error": {
-                "type": "boolean",
-                "description": "Go on after a failure.",
-            },
+            "continue_on_error": {"type": "boolean", "description": "Go on after a failure."},
         },
         "operations",
     )
@@ -278,9 +275,7 @@ class _Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _operations_of(
-    arguments: Arguments,
-    schemas: Mapping[_Verb, Mapping[str, Any]],
-    place_of: Callable[[str], str],
+    arguments: Arguments, schemas: Mapping[_Verb, Mapping[str, Any]], place_of: Callable[[str], str]
 ) -> tuple[_Operation, ...]:
     """Return the operations that the arguments name, by the arguments alone.
 

@@ -15,14 +15,7 @@ from clawd.security.risk import Assessment, Opening
 from clawd.security.sandbox.plan import ChildCommand
 from clawd.security.sandbox.process import ChildResult
 from clawd.security.shell_paths import files_read
-from clawd.tools.base import (
-    Arguments,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Touched,
-    failed,
-)
+from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, Touched, failed
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.child_outcome import told_of
 from clawd.tools.jobs import MAX_WAIT_S, looked_at

@@ -17,13 +17,7 @@ import msgspec
 import yarl
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, ProviderError
-from clawd.security.network import (
-    NetworkRules,
-    Resolve,
-    Target,
-    judge_url,
-    resolve_and_judge,
-)
+from clawd.security.network import NetworkRules, Resolve, Target, judge_url, resolve_and_judge
 from clawd.security.risk import Assessment, Risk
 from clawd.tools.base import ToolResult, failed
 from clawd.tools.builtin.deps import BuiltinDeps

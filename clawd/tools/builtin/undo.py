@@ -35,15 +35,7 @@ from clawd.tools.base import (
 )
 from clawd.tools.builtin.deps import object_schema
 from clawd.tools.builtin.file_tools import ChangingTool
-from clawd.tools.changes import (
-    NEWEST,
-    Change,
-    ChangeKeeper,
-    ChangeLog,
-    ChangeScope,
-    Undoing,
-    Which,
-)
+from clawd.tools.changes import NEWEST, Change, ChangeKeeper, ChangeLog, ChangeScope, Undoing, Which
 from clawd.tools.preview import Preview, RehearsedWorkspace
 from clawd.wire.safe_text import shown_name
 
