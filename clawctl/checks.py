@@ -403,7 +403,7 @@ def _close(path: Path, mode: int, judged: os.stat_result) -> None:
 
 
 def _is_locked(lock: Path) -> bool:
-    """Tell whether a daemon holds the lock of a home."""
+    """Return whether a daemon holds the lock of a home."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

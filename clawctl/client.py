@@ -142,7 +142,7 @@ class Client:
         return self._frames.popleft()
 
     def is_alive(self) -> bool:
-        """Tell whether the daemon still holds the other end, without waiting."""
+        """Return whether the daemon still holds the other end, without waiting."""
         try:
             if not select.select([self._socket], [], [], 0)[0]:
                 return True
@@ -353,7 +353,7 @@ def reason_of(error: ClawError) -> str:
 
 
 def is_nobody(error: ClawError) -> bool:
-    """Tell whether an error says that no daemon is there, rather than one that does not serve."""
+    """Return whether an error says that no daemon is there, rather than one that does not serve."""
     return reason_of(error) in {ABSENT, REFUSED}
 
 
@@ -404,7 +404,7 @@ def _greeting_limit_s(connection: _socket.socket) -> float:
 
 
 def is_held_by_systemd(connection: _socket.socket) -> bool:
-    """Tell whether a service manager made the listening socket; it says so by its credentials."""
+    """Return whether a service manager made the listening socket; it says so by its credentials."""
     with contextlib.suppress(OSError):
         credentials = connection.getsockopt(
             _socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS_BYTES

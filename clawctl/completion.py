@@ -261,7 +261,7 @@ def _lines(found: list[CompletionItem], incomplete: str, cut: int) -> Iterator[s
 
 
 def _is_harmless(value: str) -> bool:
-    """Tell whether a name may be put into a command line: one line, nothing hidden, no option."""
+    """Return whether a name may be put into a command line: one line, nothing hidden, no option."""
     return 0 < len(value) <= MAX_VALUE and value.isprintable()
 
 

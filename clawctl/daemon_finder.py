@@ -103,12 +103,12 @@ def override_text(line: "OverrideLine") -> str:
 
 
 def _is_ending(error: UnreachableError, where: Layout) -> bool:
-    """Tell whether the user's own daemon hung up without a word, as one does that just ends."""
+    """Return whether the user's own daemon hung up without a word, as one does that just ends."""
     at = (error.data or {}).get("socket")
     return reason_of(error) == LOST and at == str(where.socket)
 
 
 def _is_shut_out(error: UnreachableError, sockets: list[Path]) -> bool:
-    """Tell whether nobody is at the own socket and the machine's refuses this user."""
+    """Return whether nobody is at the own socket and the machine's refuses this user."""
     at = (error.data or {}).get("socket")
     return len(sockets) > 1 and reason_of(error) == DENIED and at == str(SYSTEM_SOCKET)

@@ -266,12 +266,12 @@ def _free_name(text: str, wanted: str) -> str:
 
 
 def is_file(model: str) -> bool:
-    """Tell whether a model was named by its file rather than by its name."""
+    """Return whether a model was named by its file rather than by its name."""
     if is_remote(model):
         return False
     return "/" in model or Path(model).suffix.lower() == ".gguf"
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is an address of the web rather than a folder."""
+    """Return whether a text is an address of the web rather than a folder."""
     return "://" in text

@@ -37,7 +37,7 @@ class ExportSelection(msgspec.Struct, frozen=True, kw_only=True):
     until: str = ""
 
     def holds(self, receipt: Receipt) -> bool:
-        """Tell whether the contents of this receipt are wanted."""
+        """Return whether the contents of this receipt are wanted."""
         return (
             self.conversation_id in {"", receipt.conversation_id}
             and self.since <= receipt.timestamp

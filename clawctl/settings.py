@@ -32,12 +32,12 @@ def read_settings() -> dict[str, Any]:
 
 
 def is_plain() -> bool:
-    """Tell whether the terminal cannot move its cursor, or shall not."""
+    """Return whether the terminal cannot move its cursor, or shall not."""
     return os.environ.get("TERM", "") == "dumb" or wants_plain()
 
 
 def wants_plain(environ: Mapping[str, str] | None = None) -> bool:
-    """Tell whether words line by line are wanted, as for a screen reader."""
+    """Return whether words line by line are wanted, as for a screen reader."""
     chosen = (os.environ if environ is None else environ).get("CLAWD_PLAIN")
     if chosen is not None:
         return chosen not in {"", "0"}

@@ -23,7 +23,7 @@ _REACHABLE = frozenset({"running", "degraded", "starting", "initializing", "main
 
 
 def is_booted_with_systemd() -> bool:
-    """Tell whether systemd runs this machine (sd_booted(3))."""
+    """Return whether systemd runs this machine (sd_booted(3))."""
     return RUNS_SYSTEMD.is_dir()
 
 
@@ -178,7 +178,7 @@ class Manager:
                 running.terminate()
 
     def lingers(self) -> bool | None:
-        """Tell whether the user's manager runs while nobody is logged in; None: nobody knows."""
+        """Return whether the user's manager runs while nobody is logged in; None: nobody knows."""
         if self._program("loginctl") is None:
             return None
         ran = self.run(["loginctl", "show-user", str(os.getuid()), "--property=Linger"])

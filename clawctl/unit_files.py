@@ -82,7 +82,7 @@ def files_of(scope: Scope, root: Path, environ: Mapping[str, str], where: Layout
 
 
 def is_ours(path: Path) -> bool:
-    """Tell whether a file was written by `service install`."""
+    """Return whether a file was written by `service install`."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.readline().rstrip("\n") == MARK

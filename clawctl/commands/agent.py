@@ -379,7 +379,7 @@ def _is_pipe(stream: TextIO) -> bool:
 
 
 def _something_is_piped() -> bool:
-    """Tell whether stdin is a file, or a pipe that has something soon; never wait for long."""
+    """Return whether stdin is a file, or a pipe that has something soon; never wait for long."""
     try:
         descriptor = sys.stdin.fileno()
         mode = os.fstat(descriptor).st_mode

@@ -282,7 +282,7 @@ def _stop(report: StatusReport) -> Finding:
 
 
 def _is_port_answered(address: str) -> bool:
-    """Say whether a connection to an address such as http://127.0.0.1:8686 is taken."""
+    """Return whether a connection to an address such as http://127.0.0.1:8686 is taken."""
     split = urlsplit(address)
     host = split.hostname or ""
     # Who listens at all addresses listens at this one.
@@ -295,7 +295,7 @@ def _is_port_answered(address: str) -> bool:
 
 
 def _is_loopback(address: str) -> bool:
-    """Say whether an address can be reached from this machine alone; a name counts as no."""
+    """Return whether an address can be reached from this machine alone; a name counts as no."""
     try:
         return ipaddress.ip_address(urlsplit(address).hostname or "").is_loopback
     except ValueError:

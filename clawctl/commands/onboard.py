@@ -233,7 +233,7 @@ def _local_model(app: App, where: Layout, answers: OnboardingAnswers) -> str:
 
 
 def _may_serve(where: Layout) -> bool:
-    """Tell whether a service of the user can be offered here."""
+    """Return whether a service of the user can be offered here."""
     from clawctl.systemctl import is_booted_with_systemd
 
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")

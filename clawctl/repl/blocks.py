@@ -138,7 +138,7 @@ class Splitter:
         self._begin(line)
 
     def _interrupts(self, line: str) -> bool:
-        """Tell whether a line ends the block before it."""
+        """Return whether a line ends the block before it."""
         if _QUOTE.match(line):
             return self._state != "quote"
         bullet = _BULLET.match(line)

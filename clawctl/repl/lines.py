@@ -46,7 +46,7 @@ _SECRET = re.compile(
 
 
 def is_kept(entry: str) -> bool:
-    """Tell whether an entry may be kept: it begins with no blank and shows no secret."""
+    """Return whether an entry may be kept: it begins with no blank and shows no secret."""
     return bool(entry.strip()) and not entry[0].isspace() and _SECRET.search(entry) is None
 
 

@@ -161,7 +161,7 @@ def mentioned(text: str, workspace: Path, may_read: Callable[[str], str]) -> _Me
 
 
 def _is_inline(files: tuple[Attachment, ...], file: Attachment) -> bool:
-    """Tell whether a file is short enough to be written below the message."""
+    """Return whether a file is short enough to be written below the message."""
     short = [each for each in files if len(each.content) <= _INLINE_BYTES]
     return file in short and sum(len(each.content) for each in short) <= _INLINE_BYTES_IN_ALL
 

@@ -67,7 +67,7 @@ class _Presses(list[float]):
         self.extend([time.monotonic()] * count)
 
     def are_many(self) -> bool:
-        """Tell whether there were enough lately to leave; older ones are forgotten."""
+        """Return whether there were enough lately to leave; older ones are forgotten."""
         now = time.monotonic()
         while self and now - self[0] > _WINDOW_S:
             del self[0]
@@ -498,7 +498,7 @@ class ReplSession:
 
 
 def _may_steer(line: str) -> bool:
-    """Tell whether a line that is typed during a turn can be said to it as it stands."""
+    """Return whether a line that is typed during a turn can be said to it as it stands."""
     return not (is_command(line) or "@" in line or line.endswith("\\"))
 
 

@@ -40,7 +40,7 @@ class Slash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_command(line: str) -> bool:
-    """Tell whether a line is meant for the REPL: `/tools`, but not `/etc/hosts is odd`."""
+    """Return whether a line is meant for the REPL: `/tools`, but not `/etc/hosts is odd`."""
     return _COMMAND.match(line) is not None
 
 

@@ -107,7 +107,7 @@ class TypeAhead:
         return bytes(found)
 
     def _is_ours(self) -> bool:
-        """Tell whether we are in front: the terminal stops a job behind that touches it."""
+        """Return whether we are in front: the terminal stops a job behind that touches it."""
         try:
             return self._descriptor is not None and os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:

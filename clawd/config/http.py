@@ -21,7 +21,7 @@ _OPEN = frozenset({"http", "https", "ws", "wss", "ftp", "file", "data", "blob", 
 
 
 def is_host(text: str) -> bool:
-    """Tell whether a text is a host name or an IP address, without port and brackets."""
+    """Return whether a text is a host name or an IP address, without port and brackets."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

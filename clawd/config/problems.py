@@ -136,7 +136,7 @@ def _annotation_of(key: Key) -> Any:
 
 
 def _is_section(kind: object) -> bool:
-    """Tell whether an annotation is a section of the schema."""
+    """Return whether an annotation is a section of the schema."""
     return isinstance(kind, type) and issubclass(kind, Section)
 
 

@@ -158,7 +158,7 @@ def names_of(alias: str, tools: Iterable[str]) -> _ServerNames:
 
 
 def is_matched(tool: str, patterns: Iterable[str]) -> bool:
-    """Tell whether a tool's own name is one of the patterns, which may end in `*`."""
+    """Return whether a tool's own name is one of the patterns, which may end in `*`."""
     return any(
         tool.startswith(pattern[:-1]) if pattern.endswith("*") else tool == pattern
         for pattern in patterns

@@ -1,6 +1,6 @@
 """From what a server says of its tools to what can be offered to a model. Pure.
 
-Nothing here raises for what a server sent: a tool is taken, repaired and taken, or put aside with
+Nothing here raises for what a server sent: a tool is taken, repaired and taken, or quarantined with
 a reason. One bad tool never costs the others.
 """
 
@@ -66,33 +66,33 @@ class Listing:
     def add(self, page: ToolPage) -> str:
         """Take a page; return where the next is, empty when there is none to ask for."""
         for bad in page.quarantined:
-            self._put_aside(bad.name, bad.reason)
+            self._quarantine(bad.name, bad.reason)
         for tool in page.tools:
             if tool.name in self._tools:
-                self._put_aside(tool.name, "the server names it twice; the first is taken")
+                self._quarantine(tool.name, "the server names it twice; the first is taken")
             elif len(self._tools) >= self._max_tools:
-                self._put_aside(tool.name, f"the server has more than {self._max_tools} tools")
+                self._quarantine(tool.name, f"the server has more than {self._max_tools} tools")
             else:
                 self._tools[tool.name] = tool
         self._pages += 1
         if not page.cursor or len(self._tools) >= self._max_tools:
             return ""
         if page.cursor in self._cursors:
-            self._put_aside("…", "the server's list leads back to an earlier page")
+            self._quarantine("…", "the server's list leads back to an earlier page")
             return ""
         if self._pages >= MAX_PAGES:
-            self._put_aside("…", f"the server's list has more than {MAX_PAGES} pages")
+            self._quarantine("…", f"the server's list has more than {MAX_PAGES} pages")
             return ""
         self._cursors.add(page.cursor)
         return page.cursor
 
     def drop(self, names: set[str], reason: str) -> None:
-        """Put aside what was taken before."""
+        """Quarantine what was taken before."""
         for name in names & self._tools.keys():
             del self._tools[name]
-            self._put_aside(name, reason)
+            self._quarantine(name, reason)
 
-    def _put_aside(self, name: str, reason: str) -> None:
+    def _quarantine(self, name: str, reason: str) -> None:
         if len(self._quarantined) < MAX_QUARANTINED:
             self._quarantined.append(Quarantined(name=_shown(name), reason=reason))
         else:

@@ -1,7 +1,7 @@
 """A tool of an MCP server as a tool of clawd: judged, asked about and recorded like any other.
 
 What a server says of itself decides nothing here, unless the operator trusts it; then it is
-believed which of its tools only read. Its descriptions are text of strangers.
+believed which of its tools only read. Its descriptions are untrusted text.
 """
 
 import asyncio
@@ -310,12 +310,12 @@ def assessment_of(plan: ToolPlan) -> Assessment:
 
 
 def _only_reads(tool: RemoteTool) -> bool:
-    """Tell whether a server says of a tool that it reads, and nothing that speaks against it."""
+    """Return whether a server says of a tool that it reads, and nothing that speaks against it."""
     return tool.read_only is True and tool.destructive is not True
 
 
 def _brings_text_from_outside(server: ServerSettings) -> bool:
-    """Tell whether what a server answers is text of strangers.
+    """Return whether what a server answers is untrusted text.
 
     It is, but for a trusted program without network: what that knows comes from the machine, and
     untrusted text in the files that it may read is followed like that of every tool.

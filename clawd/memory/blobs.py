@@ -47,7 +47,7 @@ class Blobs:
         self.used_bytes = 0
 
     def has(self, sha256: str) -> bool:
-        """Tell whether a content is kept."""
+        """Return whether a content is kept."""
         return sha256 in self._known()
 
     def open(self, sha256: str) -> BinaryIO:

@@ -97,7 +97,7 @@ class Upkeep:
         await self._database.write(act)
 
     async def is_erase_due(self) -> bool:
-        """Tell whether something was deleted and not erased, as when the daemon was killed then."""
+        """Return whether something was deleted and not erased, as by a daemon that was killed."""
         return await self._database.read(_deleted_last) is not None
 
     async def erase(self) -> None:

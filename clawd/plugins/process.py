@@ -36,7 +36,7 @@ from clawd.tools.base import (
     in_thread,
     succeeded,
 )
-from clawd.tools.child_outcome import cut_short, put_aside_told
+from clawd.tools.child_outcome import cut_short, quarantine_report
 from clawd.tools.external import is_of_person
 
 GRACE_S = 1.0
@@ -173,7 +173,7 @@ class PluginTool(Tool):
         name = self._plugin.name
         problem = cut_short(result, self._limit_s, noun=f"plugin {name}")
         answer: PluginAnswer | str = problem or answer_of(result)
-        aside = put_aside_told(result.put_aside)
+        aside = quarantine_report(result.quarantined)
         if isinstance(answer, str):
             text = problem or f"The plugin {name} {answer}"
             said = _shown(result.errors)

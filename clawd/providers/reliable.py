@@ -109,7 +109,7 @@ def _backoff_s(settings: RetrySettings, number: int) -> float:
 
 
 def _is_passing(error: Exception) -> bool:
-    """Tell whether a failure may be gone when the same is asked again."""
+    """Return whether a failure may be gone when the same is asked again."""
     if not isinstance(error, ProviderError):
         return False
     match error.kind:
@@ -145,7 +145,7 @@ def parse_retry_after(value: str) -> float | None:
 
 
 def _wait_or_stop(settings: RetrySettings, error: Exception) -> bool | float:
-    """Say whether to try again; a number is the wait that the server asked for."""
+    """Return whether to try again; a number is the wait that the server asked for."""
     if not isinstance(error, ProviderError) or not _is_passing(error):
         return False
     if error.retry_after_s is None:

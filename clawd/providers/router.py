@@ -158,14 +158,14 @@ def choose(
 
 
 def moves_on(error: Exception) -> bool:
-    """Tell whether another backend may answer what this one did not."""
+    """Return whether another backend may answer what this one did not."""
     if isinstance(error, ProviderError) and error.kind == "http":
         return takes_down(error) or error.status in _BUSY
     return takes_down(error) or isinstance(error, BusyError)
 
 
 def takes_down(error: Exception) -> bool:
-    """Tell whether the failure says that the backend cannot serve anybody now."""
+    """Return whether the failure says that the backend cannot serve anybody now."""
     if not isinstance(error, ProviderError):
         return False
     return error.kind in _UNREACHED or (error.kind == "http" and error.status in _UNAVAILABLE)

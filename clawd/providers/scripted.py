@@ -81,7 +81,7 @@ class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     first_offered: bool = False
 
     def fits(self, last_role: str) -> bool:
-        """Say whether it may answer a message of this role."""
+        """Return whether it may answer a message of this role."""
         after = self.after or ("any" if self.when is None else "user")
         return after in {"any", last_role}
 

@@ -87,18 +87,18 @@ def budget_tokens(settings: CompressionSection, load: RequestLoad) -> int | None
 
 
 def is_too_long(settings: CompressionSection, load: RequestLoad) -> bool:
-    """Tell whether a request would have more tokens than it may."""
+    """Return whether a request would have more tokens than it may."""
     budget = budget_tokens(settings, load)
     return budget is not None and load.tokens > budget
 
 
 def can_never_fit(load: RequestLoad) -> bool:
-    """Tell whether what cannot be left out is larger than the context by itself."""
+    """Return whether what cannot be left out is larger than the context by itself."""
     return 0 < load.context_tokens < load.fixed_tokens + load.pending_tokens
 
 
 def is_due(settings: CompressionSection, load: RequestLoad, *, uncompressed: int = 0) -> bool:
-    """Tell whether a conversation is to be compressed before a request is sent.
+    """Return whether a conversation is to be compressed before a request is sent.
 
     `uncompressed` messages came back by undoing: they do not count.
     """

@@ -316,5 +316,5 @@ def _sources(points: Sequence[Point]) -> tuple[str, ...]:
 
 
 def _is_foreign(messages: Sequence[Message]) -> bool:
-    """Tell whether a model or a tool is said to have told something in these messages."""
+    """Return whether a model or a tool is said to have told something in these messages."""
     return any(message.role != "user" for message in messages)

@@ -222,7 +222,7 @@ class HubSubscription(EventQueue[DaemonEvent]):
         self._principal = principal
 
     def may_see(self, told: DaemonEvent) -> bool:
-        """Tell whether an event is for this reader."""
+        """Return whether an event is for this reader."""
         return told.owner is None or self._principal.may_see(told.owner, told.made_by)
 
 

@@ -53,7 +53,7 @@ _ARGUMENTS = re.compile(r'"(?:arguments|parameters|args)"\s*:')
 
 
 def was_to_be_a_call(text: str, request: ChatRequest) -> bool:
-    """Say whether text that came as no call was meant as one, of a request that offers tools."""
+    """Return whether text that came as no call was meant as one, of a request that offers tools."""
     if not request.tools:
         return False
     if request.tool_choice not in _FREE and _BEGUN.match(text):
@@ -215,7 +215,7 @@ def flaw_of(result: HopResult, request: ChatRequest) -> Flaw | None:
 
 
 def _is_broken_off(result: HopResult) -> bool:
-    """Say whether the connection was lost in mid-answer; before it, providers try again."""
+    """Return whether the connection was lost in mid-answer; before it, providers try again."""
     is_lost = isinstance(result.failure, ProviderError) and result.failure.kind == "network"
     return is_lost and result.has_begun
 

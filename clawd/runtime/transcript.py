@@ -167,7 +167,7 @@ def _faults(summary: str, source: str, replaced: Sequence[Message]) -> Iterator[
 
 
 def loops(text: str) -> bool:
-    """Tell whether a text, or a stretch of it, repeats itself as no person's does."""
+    """Return whether a text, or a stretch of it, repeats itself as no person's does."""
     words = text.casefold().split()
     if len(words) >= LOOP_WORDS and len(set(words)) < len(words) * LEAST_DIFFERENT_WORDS:
         return True
@@ -178,7 +178,7 @@ def loops(text: str) -> bool:
 
 
 def has_looping_stretch(text: str) -> bool:
-    """Tell whether some stretch of a text repeats itself; then no longer text is better."""
+    """Return whether some stretch of a text repeats itself; then no longer text is better."""
     data = text.encode(errors="replace")
     stretches = range(0, max(len(data) - LOOP_BYTES + 1, 0), LOOP_BYTES // 4)
     return any(_packed(data[i : i + LOOP_BYTES]) < LOOPING_STRETCH for i in stretches)

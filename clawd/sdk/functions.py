@@ -94,7 +94,7 @@ class FunctionTool(Tool):
                 return failed(f"argument `{name}` does not fit: {error}")
         try:
             value = await _called(self._function, values)
-        except Exception as error:  # noqa: BLE001 - what a stranger's function raises is a result
+        except Exception as error:  # noqa: BLE001 - what a third-party function raises is a result
             said = f": {error}" if str(error) else ""
             return failed(f"{self.name} failed: {type(error).__name__}{said}")
         result = value if isinstance(value, ToolResult) else succeeded(_text_of(value))
@@ -335,7 +335,7 @@ def schema_of(hint: Any, *, where: str) -> Schema:
 
 
 def takes_none(hint: Any) -> bool:
-    """Tell whether a type hint takes None."""
+    """Return whether a type hint takes None."""
     if get_origin(hint) is Annotated:
         return takes_none(get_args(hint)[0])
     is_union = get_origin(hint) in {Union, types.UnionType}

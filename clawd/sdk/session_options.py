@@ -151,7 +151,7 @@ class Face:
         return self
 
     def with_default_tools(self, wanted: bool) -> Self:  # noqa: FBT001 - reads as a sentence
-        """Say whether clawd's own tools are offered beside those that are added."""
+        """Return whether clawd's own tools are offered beside those that are added."""
         self._core.check_wish(OWNED)
         self._core.wishes.default_tools = wanted
         self._core.wishes.generation += 1

@@ -188,7 +188,7 @@ def host_rule(
 def covers(
     rule: ApprovalRule, action: Action, *, now: datetime, tainted_by: tuple[str, ...]
 ) -> bool:
-    """Tell whether the rule allows the action.
+    """Return whether the rule allows the action.
 
     A question that is asked because of taint is covered only by a grant for this conversation
     that was given in view of the same sources. A rule by patterns covers parts (`covers_part`).
@@ -221,13 +221,13 @@ def _ruled_as(tool: str) -> str:
 
 
 def _is_in_place(rule: ApprovalRule, action: Action) -> bool:
-    """Tell whether a rule is for where an action is; one of a host may be for every workspace."""
+    """Return whether a rule is for where an action is; one of a host may be for every workspace."""
     is_everywhere = rule.tool == HOST_TOOL and not rule.workspace
     return is_everywhere or rule.workspace == str(action.workspace)
 
 
 def _is_meant(rule: ApprovalRule, action: Action) -> bool:
-    """Tell whether the arguments of an action are those of a rule, or a host one that it names."""
+    """Return whether an action has the arguments of a rule, or a host that the rule names."""
     if rule.tool != HOST_TOOL:
         return rule.fixed == _fixed_part(action.arguments, rule.free)
     granted, wanted = (
@@ -239,7 +239,7 @@ def _is_meant(rule: ApprovalRule, action: Action) -> bool:
 
 
 def applies(rule: ApprovalRule, action: Action, *, now: datetime) -> bool:
-    """Tell whether a rule by patterns is about a call: its tool, owner, project, conversation."""
+    """Return whether a rule by patterns is about a call: its tool, owner, project, conversation."""
     return (
         bool(rule.patterns)
         and rule.tool == _ruled_as(action.tool)
@@ -252,7 +252,7 @@ def applies(rule: ApprovalRule, action: Action, *, now: datetime) -> bool:
 
 
 def covers_part(rule: ApprovalRule, need: Need) -> bool:
-    """Tell whether one of a rule's patterns matches a part of a call."""
+    """Return whether one of a rule's patterns matches a part of a call."""
     if need.kind == "file":
         # One that is guarded has no pattern: no rule allows it, and any may refuse it.
         refuses = rule.verdict == "deny"
@@ -267,7 +267,7 @@ def covers_part(rule: ApprovalRule, need: Need) -> bool:
 
 
 def _matches(pattern: str, need: Need) -> bool:
-    """Tell whether a pattern matches: word by word, `*` last for whatever follows.
+    """Return whether a pattern matches: word by word, `*` last for whatever follows.
 
     A word that nobody can tell is matched by that `*` alone.
     """
@@ -302,7 +302,7 @@ def file_need(path: Path, *, risk: Risk, is_guarded: bool) -> Need:
 
 
 def matches_file(pattern: str, path: str, *, hidden: bool = False) -> bool:
-    """Tell whether a pattern matches a path of the workspace, both with `/` between names.
+    """Return whether a pattern matches a path of the workspace, both with `/` between names.
 
     `**` stands for any folders, and last for all that lies below; `*`, `?` and `[...]` for what is
     in one name. None of them stands for a name that begins with a dot, unless `hidden`.

@@ -544,7 +544,7 @@ def may_come_late(reason: str, approval_id: str) -> str:
 
 
 def was_asked(reason: str) -> bool:
-    """Tell whether a refusal's reason is that of a question without a yes."""
+    """Return whether a refusal's reason is that of a question without a yes."""
     return reason in {DENIED_BY_USER, NOBODY_TO_ASK} or any(
         words in reason for words in (NO_ANSWER, TOO_MANY, SHUTTING_DOWN)
     )

@@ -165,7 +165,7 @@ def _shell_level(invocation: Invocation) -> Level:
 
 
 def _activates(invocation: Invocation) -> bool:
-    """Tell whether it is the environment of a project that is made the shell's own."""
+    """Return whether it is the environment of a project that is made the shell's own."""
     operands = invocation.arguments
     if len(operands) != 1 or not operands[0].is_static or operands[0].has_glob:
         return False
@@ -174,7 +174,7 @@ def _activates(invocation: Invocation) -> bool:
 
 
 def _is_pasted(pattern: str) -> bool:
-    """Tell whether a pattern can be shown in quotes and pasted as it is."""
+    """Return whether a pattern can be shown in quotes and pasted as it is."""
     return re.fullmatch(r"[\w ./@:+=*-]{1,200}", pattern) is not None
 
 
@@ -431,7 +431,7 @@ class _Judge:
             self._high(found.reason, hint, need)
 
     def _is_shown(self, folder: str) -> bool:
-        """Tell whether programs of a folder are the system's: the sandbox shows it read-only."""
+        """Return whether programs of a folder are the system's: the sandbox shows it read-only."""
         word, wall = Word(text=folder), self._wall
         if wall is None or not folder.startswith("/") or folder in wall.own:
             return False

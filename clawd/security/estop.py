@@ -104,7 +104,7 @@ class Stop(Protocol):
     """What those who only ask need of the emergency stop."""
 
     def is_set(self) -> bool:
-        """Tell whether it is set; anything uncertain counts as set."""
+        """Return whether it is set; anything uncertain counts as set."""
         ...
 
 
@@ -180,7 +180,7 @@ class EmergencyStop:
         self._inotify_fd = self._wake_fd = -1
 
     def is_set(self) -> bool:
-        """Tell whether it is set, by a stat; every error but "no such file" counts as set."""
+        """Return whether it is set, by a stat; every error but "no such file" counts as set."""
         if self._failure or self._setting:
             return True
         try:

@@ -125,7 +125,7 @@ class KeyBook:
         return sum(not self.is_expired(key) for key in self._keys.values())
 
     def is_expired(self, key: ApiKey) -> bool:
-        """Tell whether a key's time is over."""
+        """Return whether a key's time is over."""
         return bool(key.expires_at) and key.expires_at <= _text(self._now())
 
     def left_s(self, key_id: str) -> float | None:

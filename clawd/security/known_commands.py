@@ -399,7 +399,7 @@ def level_of(name: str, arguments: tuple[Word, ...], *, added_words: bool = Fals
 
 
 def _has_form(name: str, arguments: tuple[Word, ...]) -> bool:
-    """Tell whether a command reads with these words, which hold no glob at their beginning."""
+    """Return whether a command reads with these words, which hold no glob at their beginning."""
     form = _READING_FORMS.get(name)
     if form is None or any(not word.is_static or _GLOBS.match(word.text) for word in arguments):
         return False
@@ -465,7 +465,7 @@ def _is_plain(words: tuple[Word, ...], options: re.Pattern[str]) -> bool:
 
 
 def _tells_about_itself(name: str, arguments: tuple[Word, ...]) -> bool:
-    """Tell whether a known command only says its version or how it is used."""
+    """Return whether a known command only says its version or how it is used."""
     if len(arguments) != 1 or not arguments[0].is_static:
         return False
     text, stem = arguments[0].text, re.sub(r"[\d.]+$", "", name)
@@ -533,14 +533,14 @@ _TUNING = re.compile(
 
 
 def is_free_variable(name: str, value: str = "") -> bool:
-    """Tell whether a variable may be set without changing which programs run."""
+    """Return whether a variable may be set without changing which programs run."""
     return _FREE_GIT.fullmatch(name) is not None or (
         _FREE_GIT.fullmatch(f"{name}={value}") is not None or not _STEERING.fullmatch(name)
     )
 
 
 def tunes(name: str) -> bool:
-    """Tell whether a variable says how a build tool or an interpreter works."""
+    """Return whether a variable says how a build tool or an interpreter works."""
     return _TUNING.match(name) is not None
 
 
@@ -596,7 +596,7 @@ def _interpreter(name: str, texts: list[str]) -> Level:
 
 
 def _is_frozen(texts: list[str]) -> bool:
-    """Tell whether the options behind `install` let it install what the lock file names only."""
+    """Return whether the options behind `install` let it install what the lock file names only."""
     return bool(_FROZEN & set(texts)) and set(texts) <= _FROZEN | _FROZEN_FLAGS
 
 
@@ -735,7 +735,7 @@ def _launcher(
 
 
 def _lists_an_archive(name: str, arguments: tuple[Word, ...]) -> bool:
-    """Tell whether an archive is only looked into: `tar tzf a.tgz`, `unzip -l a.zip`."""
+    """Return whether an archive is only looked into: `tar tzf a.tgz`, `unzip -l a.zip`."""
     first = arguments[0] if arguments else Word(text="", is_static=False)
     if not all(word.is_static for word in arguments):
         return False

@@ -153,7 +153,7 @@ def refuse_sandboxed(pid: int, pidfd: int, policy: PeerPolicy) -> None:
 
 
 def has_ended(pidfd: int) -> bool:
-    """Tell whether a process is gone; then what was read of its pid may be another's."""
+    """Return whether a process is gone; then what was read of its pid may be another's."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))

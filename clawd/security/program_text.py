@@ -86,7 +86,7 @@ def _awk_code(program: str) -> str | None:
 
 
 def _divides(code: str) -> bool:
-    """Tell whether a slash after this code can only be a division."""
+    """Return whether a slash after this code can only be a division."""
     found = re.search(r"([A-Za-z_]\w*|[\d.]+|[)\]$])[ \t]*$", code)
     return found is not None and found[1] not in _AWK_KEYWORDS and found[1] != "$"
 
@@ -151,7 +151,7 @@ class _SedReader:
         self._at = 0
 
     def is_reading(self) -> bool:
-        """Tell whether all of the script was understood and none of it writes or runs."""
+        """Return whether all of the script was understood and none of it writes or runs."""
         try:
             while self._at < len(self._text):
                 if not self._command():

@@ -333,7 +333,7 @@ class HeldPaths:
         return anchor, path.relative_to(anchor).parts
 
     def _is_where_it_was(self, held: _Held) -> bool:
-        """Tell whether the folder that was opened is that of the judged path."""
+        """Return whether the folder that was opened is that of the judged path."""
         descriptor = self._folders.get(held.anchor)
         if descriptor is None or real_path(descriptor) == held.anchor:
             return True

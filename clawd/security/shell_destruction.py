@@ -191,7 +191,7 @@ def _has_letter(invocation: Invocation, letters: str, name: str) -> bool:
 
 
 def _is_everything(word: Word, places: tuple[PurePath, ...]) -> bool:
-    """Tell whether a path means a whole root, home or workspace: `/`, `/*`, `*`, `.`, `~`, `..`."""
+    """Return whether a path is a whole root, home or workspace: `/`, `/*`, `*`, `.`, `~`, `..`."""
     text = word.text.rstrip("/") or ("/" if word.text else "")
     if not word.is_static:
         # `rm -rf /$x` and `rm -rf "$x"/` remove everything where $x is empty.
@@ -208,7 +208,7 @@ def _is_everything(word: Word, places: tuple[PurePath, ...]) -> bool:
 
 
 def _reads_program_from_stdin(invocation: Invocation) -> bool:
-    """Tell whether an interpreter takes its program from standard input."""
+    """Return whether an interpreter takes its program from standard input."""
     if invocation.name in _READERS_OF_SOURCE:
         return any(word.text in _STDIN_NAMES for word in invocation.arguments)
     if invocation.added_words:

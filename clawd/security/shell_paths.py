@@ -101,7 +101,7 @@ def place_of(text: str, folder: str) -> str:
 
 
 def is_own(path: str, allowed: PolicyPaths) -> bool:
-    """Tell whether a path lies in a folder of the sandbox's own, which ends with the command."""
+    """Return whether a path lies in a folder of the sandbox's own, which ends with the command."""
     return any(_is_under(path, each, has_glob=False) for each in allowed.own) and not _is_under(
         path, allowed.workspace, has_glob=False
     )

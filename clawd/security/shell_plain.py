@@ -125,7 +125,7 @@ class _Reader:
         return True
 
     def _is_substitution(self) -> bool:
-        """Tell whether a word that stands for the output of commands begins: `<(ls)`."""
+        """Return whether a word that stands for the output of commands begins: `<(ls)`."""
         return False
 
     def _keep_bare(self) -> None:

@@ -202,7 +202,7 @@ class _Values(dict[str, str]):
 def _reads_the_same(
     script: ShellScript, source: bytes, values: _Values, *, compound: bool = False
 ) -> bool:
-    """Tell whether the second reader finds the same commands as the grammar."""
+    """Return whether the second reader finds the same commands as the grammar."""
     try:
         commands = plain_commands(source.decode("utf-8", "replace"), compound=compound)
     except NotPlainError:

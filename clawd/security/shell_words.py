@@ -388,7 +388,7 @@ def _in_cluster(options: Options, text: str) -> tuple[str, bool]:
 
 
 def is_abbreviated(text: str, names: tuple[str, ...]) -> bool:
-    """Tell whether `--outp=x` may mean one of the names; GNU takes unique abbreviations."""
+    """Return whether `--outp=x` may mean one of the names; GNU takes unique abbreviations."""
     option = text.partition("=")[0]
     return len(option) > 2 and option.startswith("--") and any(n.startswith(option) for n in names)
 
@@ -427,7 +427,7 @@ def _risky_git_branch(rest: list[str]) -> str:
 
 
 def takes_any_arguments(name: str) -> bool:
-    """Tell whether no argument can make this command execute or write."""
+    """Return whether no argument can make this command execute or write."""
     return name not in RISKY_OPTIONS and name not in {"git", "find"}
 
 

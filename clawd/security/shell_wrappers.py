@@ -155,7 +155,7 @@ def basename(word: Word) -> str:
 
 
 def is_interpreter(name: str) -> bool:
-    """Tell whether the name is a shell or a language that runs what it reads."""
+    """Return whether the name is a shell or a language that runs what it reads."""
     return name in SHELLS or _INTERPRETER.match(name) is not None
 
 
@@ -209,7 +209,7 @@ def _by_table(name: str, wrapper: Wrapper, arguments: tuple[Word, ...]) -> Unwra
 
 
 def is_harmless_variable(name: str, value: Word) -> bool:
-    """Tell whether setting this variable for a command changes its language at most."""
+    """Return whether setting this variable for a command changes its language at most."""
     is_plain = re.fullmatch(r"[\w.@=-]*", value.text) is not None
     return value.is_static and is_plain and (name == "LANG" or name.startswith("LC_"))
 

@@ -246,7 +246,7 @@ class PathPatterns:
         return self._compiled is not None
 
     def match(self, path: str) -> bool:
-        """Tell whether an absolute path is meant."""
+        """Return whether an absolute path is meant."""
         return self._compiled is not None and self._compiled.search(_valid(path)) is not None
 
     def first_below(self, folder: Path, *, limit: int) -> str | None:
@@ -600,7 +600,7 @@ class TaintBook:
         return known
 
     def is_tainted(self, conversation_id: str) -> bool:
-        """Tell whether untrusted text has entered the conversation."""
+        """Return whether untrusted text has entered the conversation."""
         return bool(self.sources(conversation_id))
 
     def copy(self, from_id: str, to_id: str) -> None:

@@ -280,7 +280,7 @@ class Door:
             return False
 
     def _is_home_ours(self) -> bool:
-        """Tell whether the folder above the socket's is the one of the start.
+        """Return whether the folder above the socket's is the one of the start.
 
         A home that was removed, moved or unmounted is not begun anew for the sake of its socket.
         """

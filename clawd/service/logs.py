@@ -73,7 +73,7 @@ class LogFileHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def _is_log(descriptor: int, path: Path) -> bool:
-    """Tell whether the descriptor is the file at the path, and no link to another."""
+    """Return whether the descriptor is the file at the path, and no link to another."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:
@@ -314,7 +314,7 @@ def _stderr_handler(log_file: Path | None) -> logging.Handler:
 
 
 def _is_journal(stream: str) -> bool:
-    """Tell whether stderr is the journal's (systemd.exec: `$JOURNAL_STREAM` is device:inode)."""
+    """Return whether stderr is the journal's (systemd.exec: `$JOURNAL_STREAM` is device:inode)."""
     try:
         about = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

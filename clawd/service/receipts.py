@@ -85,7 +85,7 @@ async def _let_lapse(call: LapsedCall, lapsed: LapsedCalls, log: Path) -> None:
 
 
 def _was_let_through(intent: Intent) -> bool:
-    """Tell whether the call may have run; one that waited for an approval has not."""
+    """Return whether the call may have run; one that waited for an approval has not."""
     return intent.approval != "none"
 
 

@@ -122,7 +122,7 @@ class MemoryKeeper:
         return len(pruned.conversations)
 
     async def _is_clock_settled(self) -> bool:
-        """Tell whether the clock has not jumped ahead since the last look.
+        """Return whether the clock has not jumped ahead since the last look.
 
         A machine whose clock is wrong while it boots must not lose what is young. One that was
         switched off for days looks alike, so nothing goes until the next look finds the clock

@@ -309,7 +309,7 @@ def _slip_of(name: str, properties: Mapping[str, Any]) -> str:
 
 
 def _contradict(name: str, one: Any, other: Any) -> bool:
-    """Tell whether two values for one argument are a contradiction; nothing contradicts nothing.
+    """Return whether two values for one argument are a contradiction; nothing contradicts nothing.
 
     An empty text can be what is to be written, so there it is a value like any other.
     """
@@ -446,7 +446,7 @@ def _trimmed(name: str, value: Any) -> Any:
 
 
 def _means_nothing(value: Any, rule: Any) -> bool:
-    """Tell whether a value says that an argument was left out: null, and `"null"` for a number."""
+    """Return whether a value stands for no argument: null, and `"null"` for a number."""
     if value is None:
         return True
     kind = rule.get("type") if isinstance(rule, Mapping) else None
@@ -507,7 +507,7 @@ def _listed_text(value: list[Any], name: str) -> str:
 
 
 def _runs_a_shell(argv: list[str]) -> bool:
-    """Tell whether a list is surely one command in words, not several commands."""
+    """Return whether a list is surely one command in words, not several commands."""
     return len(argv) == 3 and argv[0] in {"bash", "sh", "/bin/sh", "/bin/bash"} and argv[1] in {
         "-c", "-lc"
     }  # fmt: skip

@@ -107,7 +107,7 @@ class CallReports:
         _log.log(level, "%s", event, extra=fields)
 
     def is_long(self, text: str) -> bool:
-        """Tell whether a text is longer than may be told."""
+        """Return whether a text is longer than may be told."""
         limit = self._settings.output_limit_bytes
         return len(text) > limit or len(text.encode(errors="replace")) > limit
 

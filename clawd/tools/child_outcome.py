@@ -61,8 +61,8 @@ def told_of(
         "timed_out": result.timed_out,
         "sandbox": result.level,
     }
-    if result.put_aside:
-        facts["put_aside"] = [*result.put_aside.held, *result.put_aside.left]
+    if result.quarantined:
+        facts["put_aside"] = [*result.quarantined.held, *result.quarantined.left]
     ended = cut_short(result, limit_s, noun=noun)
     if not ended and result.exit_code and not nonzero_is_error:
         output += f"\n[exit code {result.exit_code}]"
@@ -72,7 +72,7 @@ def told_of(
         output += f"\n{_STALE.format(_listed(stale))}"
     elif result.exit_code and any(error in result.output for error in _REFUSED):
         output += f"\n{_READ_ONLY}"
-    problem = ". ".join(part for part in (ended, put_aside_told(result.put_aside)) if part)
+    problem = ". ".join(part for part in (ended, quarantine_report(result.quarantined)) if part)
     if problem:
         return failed(f"{problem}. {advice}" if advice else problem, output=output, **facts)
     return succeeded(output or "(no output)", **facts)
@@ -96,16 +96,16 @@ def _exit(result: ChildResult, noun: str) -> str:
     return f"The {noun} exited with code {result.exit_code}{convention}"
 
 
-def put_aside_told(put_aside: QuarantinedPaths) -> str:
+def quarantine_report(quarantined: QuarantinedPaths) -> str:
     """Say what the command made that would have run outside the sandbox."""
     told = []
-    if put_aside.held:
-        told.append(f"renamed to NAME{HELD_SUFFIX}: {_listed(put_aside.held)}")
-    if put_aside.left:
-        told.append(f"not renamed, look at them first: {_listed(put_aside.left)}")
+    if quarantined.held:
+        told.append(f"renamed to NAME{HELD_SUFFIX}: {_listed(quarantined.held)}")
+    if quarantined.left:
+        told.append(f"not renamed, look at them first: {_listed(quarantined.left)}")
     if not told:
         return ""
-    parts = [name.rpartition("/")[2].casefold() in VENV_PARTS for name in put_aside.held]
+    parts = [name.rpartition("/")[2].casefold() in VENV_PARTS for name in quarantined.held]
     advice = f"{_ENVIRONMENTS}, or use" if any(parts) else "Use"
     return (
         "Files that programs outside the sandbox run later may not be made by a command; "

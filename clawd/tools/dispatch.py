@@ -684,7 +684,7 @@ class Dispatcher:
             entry.remarks += (run.remark,) if run.remark else ()
 
     def _is_stopped(self, prepared: PreparedCall) -> bool:
-        """Tell whether the stop is set, which kills processes before it cancels their calls."""
+        """Return whether the stop is set, which kills processes before it cancels their calls."""
         verdict = self._gate.may_start(prepared.action)
         return (
             prepared.tool.starts_process and isinstance(verdict, Deny) and verdict.kind == "estop"

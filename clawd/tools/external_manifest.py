@@ -96,7 +96,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _runs_text(command: Path, argv: tuple[str, ...]) -> bool:
-    """Tell whether an interpreter takes a parameter's value as its program."""
+    """Return whether an interpreter takes a parameter's value as its program."""
     if not _names_interpreter(command, argv):
         return False
     words = [word for word in argv if word != "--"]  # sh -c -- TEXT runs it as well

@@ -30,7 +30,7 @@ from clawd.security.sandbox.process import ChildResult
 from clawd.security.sandbox.run import SandboxStatus
 from clawd.tools.base import ToolResult, Touched, in_thread, succeeded
 from clawd.tools.changes import CallFacts, CommandChanges, CommandLog
-from clawd.tools.child_outcome import cut_short, put_aside_told
+from clawd.tools.child_outcome import cut_short, quarantine_report
 from clawd.tools.journal import Entry, Journal
 from clawd.tools.taint_tracking import Passage, TaintTracking
 from clawd.wire.safe_text import paragraph, shortened, single_line
@@ -444,6 +444,6 @@ def _judged(hook: Hook, result: ChildResult) -> HookRun:
     needed += ["context"] if answer.context else []
     if not problem and (lacking := [power for power in needed if power not in hook.may]):
         problem = f"gave {lacking[0]}, which its entry does not allow (may of [hooks])"
-    if aside := put_aside_told(result.put_aside):
+    if aside := quarantine_report(result.quarantined):
         problem = " ".join(filter(None, (problem, f"made files that run later. {aside}")))
     return HookRun(hook=hook, answer=HookAnswer() if problem else answer, problem=problem)

@@ -167,7 +167,7 @@ def choice_of(
 
 
 def is_one_slip(given: str, meant: str) -> bool:
-    """Tell whether one letter was left out, put in, exchanged or swapped with its neighbour."""
+    """Return whether one letter was left out, put in, exchanged or swapped with its neighbour."""
     if abs(len(given) - len(meant)) > 1 or given == meant:
         return False
     at = next((i for i, (a, b) in enumerate(zip(given, meant, strict=False)) if a != b), None)

@@ -1,4 +1,4 @@
-"""Reading what strangers wrote in a process of its own, in the sandbox; see `tools.readers`.
+"""Reading untrusted content in a process of its own, in the sandbox; see `tools.readers`.
 
 It has no network, sees none of the owner's files, may use so much memory and time, and is killed by
 an emergency stop. Where there is no sandbox and one is required, nothing is read.
@@ -37,7 +37,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What was read.
 
     Attributes:
-        answers: as the reader gave them, in order; of a stranger's making, so of any content.
+        answers: as the reader gave them, in order; untrusted, so of any content.
         problem: why it ended before it was done; empty when it did not.
     """
 

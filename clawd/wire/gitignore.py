@@ -64,7 +64,7 @@ def pattern_of(line: str, base: str = "") -> Pattern | None:
 
 
 def is_ignored(path: str, patterns: Sequence[Pattern], *, is_folder: bool) -> bool:
-    """Tell whether a path, relative to the tree, is left out; the last pattern that fits says."""
+    """Return whether a path, relative to the tree, is left out; the last pattern that fits says."""
     for pattern in reversed(patterns):
         if pattern.only_folders and not is_folder:
             continue

@@ -25,7 +25,7 @@ def reference(name: str) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a session file may have this name."""
+    """Return whether a session file may have this name."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -45,7 +45,7 @@ def check_name(name: str) -> str:
 
 
 def looks_like_reference(path: str) -> bool:
-    """Tell whether a path is a reference, or was meant as one, or could be mistaken for one.
+    """Return whether a path is a reference, or was meant as one, or could be mistaken for one.
 
     In any case of letters, percent-encoded, with other slashes, behind other folders.
     """

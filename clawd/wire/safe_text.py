@@ -104,7 +104,7 @@ def ascii_json(text: str) -> str:
 
 
 def has_invisible(text: str) -> bool:
-    """Tell whether `visible` would change the text."""
+    """Return whether `visible` would change the text."""
     return _NOT_VISIBLE.search(text) is not None
 
 

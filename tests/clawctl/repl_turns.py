@@ -17,7 +17,7 @@ from tests.support.terminal import REQUEST, STARTED, finished
 
 
 def at_prompt(screen: TerminalScreen) -> bool:
-    """Tell whether an empty prompt waits."""
+    """Return whether an empty prompt waits."""
     return screen.line == ">"
 
 

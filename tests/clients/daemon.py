@@ -114,7 +114,7 @@ def hold(refusals: dict[str, Any]) -> None:
 
 
 def is_liked(value: dict[str, Any]) -> bool:
-    """Say whether a value holds to the schema that the drivers give the model."""
+    """Return whether a value holds to the schema that the drivers give the model."""
     return (
         set(value) == {"name", "color", "likes_it"}
         and isinstance(value["name"], str)

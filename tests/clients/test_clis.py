@@ -126,7 +126,7 @@ class Desk:
         return {(route, status): int(float(n)) for route, status, n in COUNTED.findall(text)}
 
     def kept_nothing(self) -> bool:
-        """Say whether the daemon ran no tool of its own and keeps no conversation."""
+        """Return whether the daemon ran no tool of its own and keeps no conversation."""
         return not self.home.receipt_lines() and not self.home.json("conversation", "list")
 
 

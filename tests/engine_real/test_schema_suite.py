@@ -33,7 +33,7 @@ def model() -> LlamaModel:
 
 
 def is_possible(texts: Iterator[str], planned: Any) -> bool:
-    """Say whether the model may write one of these texts, and end there."""
+    """Return whether the model may write one of these texts, and end there."""
     end = next(filter(model().ends_generation, range(model().n_vocab)))
     for text in texts:
         at = planned.anew()

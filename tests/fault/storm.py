@@ -213,7 +213,7 @@ def _below(pid: int) -> list[Process]:
 
 
 def _waits(process: Process) -> bool:
-    """Tell whether a process is a sandbox, which may wait at its gate."""
+    """Return whether a process is a sandbox, which may wait at its gate."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process[0]}/comm").read_text(encoding="utf-8").strip() == "bwrap"
     return False

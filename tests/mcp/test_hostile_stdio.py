@@ -158,7 +158,7 @@ async def test_one_that_died_in_a_call_serves_the_next_call(world: World) -> Non
     assert world.state("good").connects == 2
 
 
-async def test_bad_tools_are_put_aside_and_the_others_offered(world: World) -> None:
+async def test_bad_tools_are_quarantine_and_the_others_offered(world: World) -> None:
     world.start(world.program("bad-schemas"), world.program("absurd-names"))
     schemas = await world.ready("bad-schemas")
     assert [tool.name for tool in schemas.tools] == ["none", "empty", "text", "array", "echo"]

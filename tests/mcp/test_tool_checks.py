@@ -109,7 +109,7 @@ def test_a_huge_description_is_cut_and_that_is_told() -> None:
     assert (len(tool.description) < 10_000, tool.repaired) == (True, "its description was cut")
 
 
-def test_numbers_that_nobody_can_write_are_put_aside() -> None:
+def test_numbers_that_nobody_can_write_are_quarantined() -> None:
     for number in (float("inf"), float("nan"), 1 << 70):
         bad = read_tool({"name": "a", "inputSchema": {"type": "object", "maximum": number}})
         assert isinstance(bad, Quarantined)
@@ -143,7 +143,7 @@ def test_a_list_of_very_many_pages_ends() -> None:
     assert count == MAX_PAGES
 
 
-def test_what_is_put_aside_is_bounded_and_counted() -> None:
+def test_what_is_quarantine_is_bounded_and_counted() -> None:
     listing = Listing(10)
     bad = tuple(Quarantined(name="x", reason="y") for _ in range(500))
     listing.add(ToolPage(quarantined=bad))

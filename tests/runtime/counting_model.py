@@ -97,7 +97,7 @@ def tokens_of(request: ChatRequest) -> int:
 
 
 def is_whole(messages: tuple[Message, ...]) -> bool:
-    """Tell whether every call is followed by its results, and every result has its call."""
+    """Return whether every call is followed by its results, and every result has its call."""
     waiting: set[str] = set()
     for message in messages:
         if message.role == "tool":

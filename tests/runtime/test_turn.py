@@ -78,7 +78,7 @@ class Table:
         self.known_tokens = batch.known_tokens
 
     def in_step(self) -> bool:
-        """Tell whether memory holds exactly what the context holds."""
+        """Return whether memory holds exactly what the context holds."""
         kept = [message for messages, _ in self.stored for message in messages]
         return kept == list(self.context.messages)
 

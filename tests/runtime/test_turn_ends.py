@@ -39,7 +39,7 @@ SLOW = ("slow", '{"text":"a"}')
 
 
 def whole(table: Table) -> bool:
-    """Tell whether context and memory agree, and no call is without its result."""
+    """Return whether context and memory agree, and no call is without its result."""
     stored = [message for messages, _ in table.stored for message in messages]
     return table.in_step() and not open_calls(table.context.messages) and not open_calls(stored)
 

@@ -137,7 +137,7 @@ def test_what_a_turn_leaves_is_whole_and_prompts_only_grow(
 
 
 def _is_rolled_back(messages: tuple[Message, ...], before: tuple[Message, ...]) -> bool:
-    """Tell whether a prompt begins anew after a turn that left less than it was asked with."""
+    """Return whether a prompt begins anew after a turn that left less than it was asked with."""
     shared = 0
     for one, other in zip(messages, before, strict=False):
         if one != other:

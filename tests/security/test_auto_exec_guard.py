@@ -93,7 +93,7 @@ async def test_modules_worktrees_bare_repositories_and_linked_hooks_are_found(de
     } <= set(found)
 
 
-async def test_what_is_new_is_put_aside_under_a_name_that_nothing_runs(desk: Desk) -> None:
+async def test_what_is_new_is_quarantine_under_a_name_that_nothing_runs(desk: Desk) -> None:
     visit = await desk.guard.enter(desk.workspace)
     desk.put("deep/conftest.py")
     desk.put(".husky/pre-push")
@@ -221,7 +221,7 @@ async def test_what_the_owner_edits_meanwhile_stays(desk: Desk) -> None:
     assert not await desk.guard.leave(visit)
 
 
-async def test_a_link_is_put_aside_when_it_is_exchanged(desk: Desk) -> None:
+async def test_a_link_is_quarantine_when_it_is_exchanged(desk: Desk) -> None:
     desk.put("real.sh")
     (desk.workspace / ".envrc").symlink_to("real.sh")
     visit = await desk.guard.enter(desk.workspace)
@@ -415,7 +415,7 @@ async def _git(desk: Desk, *words: str, at: str = ".") -> None:
     await asyncio.to_thread(subprocess.run, ["git", *words], cwd=desk.workspace / at, check=True)
 
 
-async def test_links_in_the_place_of_settings_are_put_aside(desk: Desk) -> None:
+async def test_links_in_the_place_of_settings_are_quarantined(desk: Desk) -> None:
     desk.put("real/x.desktop")
     desk.put("sub/.config/app.toml")
     visit = await desk.guard.enter(desk.workspace)
@@ -448,8 +448,8 @@ async def test_s10_a_path_too_long_for_the_kernel_hides_nothing(desk: Desk) -> N
         os.mkdir(".vscode", dir_fd=mine)
         os.close(os.open(".envrc", os.O_CREAT | os.O_WRONLY, dir_fd=mine))
         os.close(os.open("main.py", os.O_CREAT | os.O_WRONLY, dir_fd=mine))
-        put_aside = await desk.guard.leave(visit)
-        assert put_aside == QuarantinedPaths(held=(f"{below}/.envrc", f"{below}/.vscode"))
+        quarantined = await desk.guard.leave(visit)
+        assert quarantined == QuarantinedPaths(held=(f"{below}/.envrc", f"{below}/.vscode"))
         near = Path(f"/proc/self/fd/{mine}")
         assert sorted(path.name for path in near.iterdir()) == [
             ".envrc.clawd-held", ".vscode.clawd-held", "conftest.py", "main.py",
@@ -508,8 +508,8 @@ async def test_a_clone_keeps_what_its_repository_holds_but_no_hook_of_its_own(de
         desk.put(path)
     desk.put("app/.git/hooks/post-checkout")
     desk.put("conftest.py", "another")
-    put_aside = await desk.guard.leave(visit)
-    assert put_aside == QuarantinedPaths(held=("app/.git/hooks",))
+    quarantined = await desk.guard.leave(visit)
+    assert quarantined == QuarantinedPaths(held=("app/.git/hooks",))
     assert "conftest.py" in {os.path.relpath(path, desk.workspace) for _, path in visit.binds}
 
 
@@ -526,8 +526,8 @@ async def test_what_brings_files_of_commits_may_and_repositories_stay_as_they_ar
     desk.put("conftest.py", "another")
     for path in (".envrc", ".vscode/launch.json", "app/.git/hooks/post-merge", "v/pyvenv.cfg"):
         desk.put(path)
-    put_aside = await desk.guard.leave(visit)
-    assert put_aside == QuarantinedPaths(held=("app/.git/hooks", "v/pyvenv.cfg"))
+    quarantined = await desk.guard.leave(visit)
+    assert quarantined == QuarantinedPaths(held=("app/.git/hooks", "v/pyvenv.cfg"))
 
 
 async def test_beside_others_nothing_of_that_kind_is_brought_and_nobody_waits(desk: Desk) -> None:

@@ -343,7 +343,7 @@ async def test_the_daemons_socket_cannot_be_reached(fenced: Place) -> None:
             assert await read_all(child) == b"out\n"
 
 
-async def test_what_runs_later_outside_is_put_aside_when_it_ends(fenced: Place) -> None:
+async def test_what_runs_later_outside_is_quarantine_when_it_ends(fenced: Place) -> None:
     subprocess.run(["git", "init", "-q", str(fenced.workspace)], check=True)
     script = (
         "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"

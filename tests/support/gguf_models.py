@@ -227,7 +227,7 @@ def _head(
 
 
 def _is_printable(token: str) -> bool:
-    """Tell whether a byte-level token, which writes a space as Ġ, is printable ASCII."""
+    """Return whether a byte-level token, which writes a space as Ġ, is printable ASCII."""
     plain = token.replace("\u0120", " ")
     return plain.isascii() and plain.isprintable()
 

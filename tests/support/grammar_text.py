@@ -37,7 +37,7 @@ class GrammarText:
         self._beginning = beginning
 
     def describes(self, text: str) -> bool:
-        """Say whether the whole text is described."""
+        """Return whether the whole text is described."""
         at = self._beginning.anew()
         for byte in text.encode(errors="surrogatepass"):
             if not at.allows(byte):

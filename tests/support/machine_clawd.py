@@ -88,7 +88,7 @@ def shown(machine: Machine, name: str) -> str:
 
 
 def is_active(machine: Machine, unit: str = SERVICE) -> bool:
-    """Tell whether a unit is active."""
+    """Return whether a unit is active."""
     return machine.out("systemctl", "show", "--value", "-p", "ActiveState", unit) == "active\n"
 
 

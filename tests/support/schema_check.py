@@ -15,7 +15,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def is_valid(value: Any, schema: Any, root: Any = None) -> bool:
-    """Say whether a value validates."""
+    """Return whether a value validates."""
     root = schema if root is None else root
     if isinstance(schema, bool):
         return schema

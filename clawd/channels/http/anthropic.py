@@ -547,7 +547,7 @@ def _no_thread(body: dict[str, Any]) -> None:
 
 
 def shows_thoughts(body: dict[str, Any]) -> bool:
-    """Say whether the client wants to see what the model thinks.
+    """Return whether the client wants to see what the model thinks.
 
     Raises:
         InvalidRequestError: it says so in no way there is.

@@ -134,7 +134,7 @@ def _host_problem(asked: RequestOrigin, rules: DoorRules) -> str:
 
 
 def _is_ours(name: str, local_address: str) -> bool:
-    """Tell whether it is a loopback address, or the very one that the connection came to."""
+    """Return whether it is a loopback address, or the very one that the connection came to."""
     try:
         address = ipaddress.ip_address(name)
         mapped = getattr(address, "ipv4_mapped", None)

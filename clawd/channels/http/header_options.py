@@ -72,7 +72,7 @@ _NAMES: dict[type, str] = {
 
 
 def wants_events(request: web.Request) -> bool:
-    """Say whether the client asks to see them."""
+    """Return whether the client asks to see them."""
     return request.headers.get(_EVENTS_HEADER, "").strip().lower() == "on"
 
 

@@ -282,7 +282,7 @@ def object_of(arguments: str) -> dict[str, Any]:
 
 
 def is_whole(arguments: str) -> bool:
-    """Say whether the text is a whole JSON value."""
+    """Return whether the text is a whole JSON value."""
     try:
         msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -190,7 +190,7 @@ async def addresses_of(host: str) -> tuple[str, ...]:
 
 
 def is_loopback(addresses: Sequence[str]) -> bool:
-    """Tell whether only this machine reaches all of them."""
+    """Return whether only this machine reaches all of them."""
     return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
 
 

@@ -239,7 +239,7 @@ def _within(event: ApprovalRequested | QuestionAsked) -> str:
 
 
 def may_be_call(text: str) -> bool:
-    """Tell whether a text may be the beginning of a call that was written as plain JSON."""
+    """Return whether a text may be the beginning of a call that was written as plain JSON."""
     if _BARE_CALL.match(text):
         return True
     return len(text) <= _HELD_CHARS and _MAY_BE_CALL.fullmatch(text) is not None

@@ -130,7 +130,7 @@ def header_keywords(text: str) -> tuple[str, ...]:
 
 
 def is_plain_word(keyword: str) -> bool:
-    """Tell whether a keyword is one short word, which can say nothing more than itself."""
+    """Return whether a keyword is one short word, which can say nothing more than itself."""
     return len(keyword) <= _PLAIN_LIMIT and keyword.isascii() and keyword.isalnum()
 
 

@@ -154,7 +154,7 @@ def _whole(hit: EntryHit, share: int, offset: int) -> str:
 
 
 def _goes_on(byte: int) -> bool:
-    """Tell whether a byte goes on with a character of UTF-8."""
+    """Return whether a byte goes on with a character of UTF-8."""
     return byte & 0xC0 == 0x80
 
 

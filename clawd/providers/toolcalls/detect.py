@@ -187,7 +187,7 @@ def end_of_thought(template: str, prompt_end: str, written: str) -> str:
 
 
 def looks_like_call(text: str) -> bool:
-    """Say whether an answer's text holds a call that could not be parsed."""
+    """Return whether an answer's text holds a call that could not be parsed."""
     return any(marker in text for marker in CALL_MARKERS)
 
 

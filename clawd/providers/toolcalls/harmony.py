@@ -224,7 +224,7 @@ class HarmonyParser:
         self._section = ""
 
     def _is_plain(self) -> bool:
-        """Say whether this is no header but text, from a model that forgot its format."""
+        """Return whether this is no header but text, from a model that forgot its format."""
         if len(self._section) > _MAX_HEADER:
             return True
         rest = self._section.strip()

@@ -61,7 +61,7 @@ class Markers:
         return len(text)
 
     def may_begin(self, text: str) -> bool:
-        """Say whether a marker begins with this text."""
+        """Return whether a marker begins with this text."""
         return any(marker.startswith(text) for marker in self.texts)
 
 
@@ -209,7 +209,7 @@ class Source:
         return "".join(self._raw)
 
     def is_at_end(self) -> bool:
-        """Say whether all is consumed and nothing follows."""
+        """Return whether all is consumed and nothing follows."""
         return self._has_ended and self._at == len(self._text)
 
     def ends_within(self, count: int) -> bool:
@@ -663,7 +663,7 @@ def decode(text: str) -> Any:
 
 
 def is_name(text: str) -> bool:
-    """Say whether this can be the name of a tool."""
+    """Return whether this can be the name of a tool."""
     return _NAME.fullmatch(text) is not None
 
 

@@ -2,7 +2,7 @@
 
     visit = await guard.enter(workspace)        # what to bind read-only
     ...                                         # the command runs
-    put_aside = await guard.leave(visit)        # what it made all the same, renamed
+    quarantined = await guard.leave(visit)        # what it made all the same, renamed
 
 What exists is bound read-only. What does not cannot be: bubblewrap would leave an empty file
 behind for each. So what is new after the command is renamed to `NAME.clawd-held`, which nothing
@@ -190,7 +190,7 @@ class AutoExecGuard:
         return visit
 
     async def leave(self, visit: GuardedCommand) -> QuarantinedPaths:
-        """Look again after the command has ended, and put aside what must not stay.
+        """Look again after the command has ended, and quarantine what must not stay.
 
         A cancellation waits: what was not looked at would count as the owner's the next time.
         """
@@ -213,16 +213,16 @@ class AutoExecGuard:
                 watched = [each for key, each in found.spots.items() if key in place.contents]
                 now = await _contents(watched)
                 changed = {key for key, content in now.items() if content != place.contents[key]}
-                put_aside = self._left(place, visit, found, changed)
+                quarantined = self._left(place, visit, found, changed)
         finally:
             place.visits -= 1  # not before: who enters meanwhile must not trust what is there
             await _go(place, opens=bool(visit.opens))
-        if put_aside:
+        if quarantined:
             _log.warning(
                 "a command made files that run later outside the sandbox",
-                extra={"held": list(put_aside.held), "left": list(put_aside.left)},
+                extra={"held": list(quarantined.held), "left": list(quarantined.left)},
             )
-        return put_aside
+        return quarantined
 
     def _place(self, workspace: Path) -> _Place:
         place = self._places.pop(workspace, None)
@@ -287,7 +287,7 @@ class AutoExecGuard:
             if not _is_changed(spot, visit, is_rewritten=is_rewritten, is_alone=is_alone):
                 continue
             name = os.path.relpath(spot.path, visit.workspace)
-            is_held = _put_aside(spot, visit.workspace)
+            is_held = _quarantine(spot, visit.workspace)
             (held if is_held else left).append(name)
         return QuarantinedPaths(held=tuple(sorted(held)), left=tuple(sorted(left)))
 
@@ -482,7 +482,7 @@ def _innermost_first(found: ScanResult) -> list[Spot]:
     return sorted(found.spots.values(), key=lambda spot: spot.path, reverse=True)
 
 
-def _put_aside(spot: Spot, workspace: Path) -> bool:
+def _quarantine(spot: Spot, workspace: Path) -> bool:
     """Rename a spot in its folder, reached so that no link can lead out of the workspace."""
     relative, _, name = os.path.relpath(spot.path, workspace).rpartition("/")
     try:

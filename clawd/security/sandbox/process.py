@@ -228,7 +228,7 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
         duration_ms: from the start to the death of its last process.
         level: the isolation that was in force.
         overuse: which limit it met, where `ended_by` is `limit`.
-        put_aside: what it made that would have run later outside.
+        quarantined: what it made that would have run later outside.
         errors: the beginning of its standard error, where that was kept apart.
     """
 
@@ -241,7 +241,7 @@ class ChildResult(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     level: Level
     overuse: str = ""
-    put_aside: QuarantinedPaths = QuarantinedPaths()
+    quarantined: QuarantinedPaths = QuarantinedPaths()
     errors: str = ""
 
     @property

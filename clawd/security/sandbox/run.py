@@ -344,12 +344,12 @@ class Sandbox:
         guard = self._guard  # a reload may put another in its place meanwhile
         binds = level == "bwrap"
         visit = await guard.enter(command.workspace, binds=binds, opens=command.opens)
-        put_aside = QuarantinedPaths()
+        quarantined = QuarantinedPaths()
         try:
             result = await self._run_at(level, host, command, run, visit.binds)
         finally:
-            put_aside = await guard.leave(visit)
-        return msgspec.structs.replace(result, put_aside=put_aside)
+            quarantined = await guard.leave(visit)
+        return msgspec.structs.replace(result, quarantined=quarantined)
 
     async def _find_out(self) -> SandboxStatus:
         prlimit = shutil.which("prlimit", path=DEFAULT_PATH)

@@ -312,7 +312,7 @@ def pictured(path: str, data: bytes) -> ToolResult:
 
 
 def has_text(file: SessionFile, data: bytes) -> bool:
-    """Tell whether a session file can be shown: what was kept was text, whatever it looks like."""
+    """Return whether the text of a session file can be displayed: what was kept is text."""
     return file.is_kept or is_text(data[:_SNIFFED_BYTES])
 
 

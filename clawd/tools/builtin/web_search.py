@@ -96,7 +96,7 @@ class WebSearchTool(Tool):
         "query",
     )
     starts_process: ClassVar[bool] = True
-    # The query goes to strangers.
+    # The query goes to third parties.
     outward: ClassVar[bool | None] = True
 
     def __init__(self, deps: BuiltinDeps, fetch: Fetch | None = None) -> None:

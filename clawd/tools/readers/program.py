@@ -1,4 +1,4 @@
-"""The program that reads what strangers wrote: `python -I -S program.py PATHS`, in the sandbox.
+"""The program that reads untrusted content: `python -I -S program.py PATHS`, in the sandbox.
 
 Parsers of HTML, PDF and pictures are large and meet hostile input, so the daemon never loads them.
 Standard input holds one line of JSON, the job, and the bytes to read; each line of standard output

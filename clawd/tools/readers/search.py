@@ -2,7 +2,7 @@
 
 The parsers of ddgs run here with a client that answers from a list. When the list is at its end,
 the request is told and the process ends; the daemon sends it, under its own rules, and asks again
-with one answer more. So nothing of a stranger is parsed outside the sandbox, and nothing inside
+with one answer more. So nothing untrusted is parsed outside the sandbox, and nothing inside
 of it reaches the network.
 """
 

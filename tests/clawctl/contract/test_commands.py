@@ -140,7 +140,7 @@ def run_at(world: World, *words: str, stdin: str = "") -> Ended:
 
 
 def unknown_fields(document: object, kind: Any) -> bool:
-    """Tell whether a document has something that its type does not name."""
+    """Return whether a document has something that its type does not name."""
     for each in getattr(kind, "__args__", (kind,)) if _is_union(kind) else (kind,):
         try:
             back = json.loads(msgspec.json.encode(msgspec.convert(document, each)))

@@ -97,7 +97,7 @@ def test_the_risk_is_that_of_the_command(bench: Bench, command: str, blocked: bo
     assert bool(bench.risk("shell", command=command).blocked) is blocked
 
 
-async def test_what_would_run_outside_later_is_put_aside_and_told(bench: Bench) -> None:
+async def test_what_would_run_outside_later_is_quarantine_and_told(bench: Bench) -> None:
     result = await bench.call("shell", command="echo done; touch conftest.py")
     assert not result.success
     assert result.output == "done"

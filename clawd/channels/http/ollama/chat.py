@@ -279,7 +279,7 @@ def model_of(body: dict[str, Any]) -> str:
 
 
 def shows_thoughts(body: dict[str, Any]) -> bool:
-    """Say whether the client wants to see what the model thinks; it does unless it says no.
+    """Return whether the client wants to see what the model thinks; it does unless it says no.
 
     Raises:
         InvalidRequestError: it says so in no way there is.

@@ -319,7 +319,7 @@ class _MessageItem(_Base):
         return "".join(self._text)
 
     def has_logprobs(self) -> bool:
-        """Say whether tokens came with the text."""
+        """Return whether tokens came with the text."""
         return bool(self._logprobs)
 
     def close(self, status: str = "completed") -> list[_Told]:
