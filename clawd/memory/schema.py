@@ -33,7 +33,8 @@ from clawd.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
-Step = Callable[[sqlite3.Connection], None]
+Step = Callable[[sqlite3.Connection], None] | str
+"""SQL, or what does more than SQL can."""
 
 RESTORE = (
     "End clawd and set the file aside together with its -wal and -shm, which belong to it; then "
@@ -155,155 +156,130 @@ CREATE INDEX IF NOT EXISTS changes_by_call ON changes (call_id, number);
 """
 
 
-def _create_changes(connection: sqlite3.Connection) -> None:
-    connection.executescript(_CHANGES)
+_UNTRUSTED_FILES = """
+CREATE TABLE IF NOT EXISTS untrusted_files (
+    path BLOB NOT NULL,
+    began_at_ns INTEGER NOT NULL,
+    ended_at_ns INTEGER NOT NULL,
+    sources TEXT NOT NULL,
+    PRIMARY KEY (path, began_at_ns)
+);
+"""
 
 
-def _add_untrusted_files(connection: sqlite3.Connection) -> None:
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS untrusted_files (
-            path BLOB NOT NULL,
-            began_at_ns INTEGER NOT NULL,
-            ended_at_ns INTEGER NOT NULL,
-            sources TEXT NOT NULL,
-            PRIMARY KEY (path, began_at_ns)
-        );
-        """
-    )
+_PLANS = """
+CREATE TABLE IF NOT EXISTS plans (
+    conversation_id TEXT UNIQUE REFERENCES conversations (id) ON DELETE CASCADE,
+    owner INTEGER NOT NULL,
+    workspace TEXT NOT NULL,
+    plan TEXT NOT NULL,
+    updated_at TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS plans_by_owner ON plans (owner, workspace);
+"""
 
 
-def _add_plans(connection: sqlite3.Connection) -> None:
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS plans (
-            conversation_id TEXT UNIQUE REFERENCES conversations (id) ON DELETE CASCADE,
-            owner INTEGER NOT NULL,
-            workspace TEXT NOT NULL,
-            plan TEXT NOT NULL,
-            updated_at TEXT NOT NULL
-        );
-        CREATE INDEX IF NOT EXISTS plans_by_owner ON plans (owner, workspace);
-        """
-    )
+_CHECKPOINTS = """
+CREATE TABLE IF NOT EXISTS checkpoints (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    owner INTEGER NOT NULL,
+    timestamp TEXT NOT NULL,
+    text TEXT NOT NULL,
+    upto INTEGER NOT NULL,
+    anchor INTEGER NOT NULL,
+    seen INTEGER NOT NULL,
+    replaced INTEGER NOT NULL,
+    cuts TEXT NOT NULL,
+    is_summary INTEGER NOT NULL,
+    provider TEXT NOT NULL,
+    model TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS checkpoints_by_conversation ON checkpoints (conversation_id, id);
+"""
 
 
-def _add_checkpoints(connection: sqlite3.Connection) -> None:
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS checkpoints (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-            owner INTEGER NOT NULL,
-            timestamp TEXT NOT NULL,
-            text TEXT NOT NULL,
-            upto INTEGER NOT NULL,
-            anchor INTEGER NOT NULL,
-            seen INTEGER NOT NULL,
-            replaced INTEGER NOT NULL,
-            cuts TEXT NOT NULL,
-            is_summary INTEGER NOT NULL,
-            provider TEXT NOT NULL,
-            model TEXT NOT NULL
-        );
-        CREATE INDEX IF NOT EXISTS checkpoints_by_conversation ON checkpoints (conversation_id, id);
-        """
-    )
+# The content stands last: what lists files need not walk over its pages.
+_SESSION_FILES = """
+CREATE TABLE IF NOT EXISTS session_files (
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    owner INTEGER NOT NULL,
+    mime TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    is_kept INTEGER NOT NULL,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    content BLOB NOT NULL,
+    PRIMARY KEY (conversation_id, name)
+);
+CREATE TABLE IF NOT EXISTS session_file_numbers (
+    conversation_id TEXT PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
+    last INTEGER NOT NULL
+);
+"""
 
 
-def _add_session_files(connection: sqlite3.Connection) -> None:
-    # The content stands last: what lists files need not walk over its pages.
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS session_files (
-            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-            name TEXT NOT NULL,
-            owner INTEGER NOT NULL,
-            mime TEXT NOT NULL,
-            summary TEXT NOT NULL,
-            size INTEGER NOT NULL,
-            is_kept INTEGER NOT NULL,
-            created_at TEXT NOT NULL,
-            updated_at TEXT NOT NULL,
-            content BLOB NOT NULL,
-            PRIMARY KEY (conversation_id, name)
-        );
-        CREATE TABLE IF NOT EXISTS session_file_numbers (
-            conversation_id TEXT PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
-            last INTEGER NOT NULL
-        );
-        """
-    )
+_POINTS = """
+CREATE TABLE IF NOT EXISTS points (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    owner INTEGER NOT NULL,
+    history TEXT NOT NULL,
+    system TEXT NOT NULL,
+    message_id INTEGER NOT NULL,
+    sources TEXT NOT NULL,
+    UNIQUE (conversation_id, history, system)
+);
+CREATE INDEX IF NOT EXISTS points_by_history ON points (owner, history);
+CREATE INDEX IF NOT EXISTS points_by_owner ON points (owner, number);
+"""
 
 
-def _add_points(connection: sqlite3.Connection) -> None:
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS points (
-            number INTEGER PRIMARY KEY AUTOINCREMENT,
-            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-            owner INTEGER NOT NULL,
-            history TEXT NOT NULL,
-            system TEXT NOT NULL,
-            message_id INTEGER NOT NULL,
-            sources TEXT NOT NULL,
-            UNIQUE (conversation_id, history, system)
-        );
-        CREATE INDEX IF NOT EXISTS points_by_history ON points (owner, history);
-        CREATE INDEX IF NOT EXISTS points_by_owner ON points (owner, number);
-        """
-    )
+_API_KEYS = """
+CREATE TABLE IF NOT EXISTS api_keys (
+    id TEXT PRIMARY KEY,
+    digest TEXT NOT NULL,
+    owner INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    used_at TEXT NOT NULL
+);
+"""
 
 
-def _add_api_keys(connection: sqlite3.Connection) -> None:
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS api_keys (
-            id TEXT PRIMARY KEY,
-            digest TEXT NOT NULL,
-            owner INTEGER NOT NULL,
-            name TEXT NOT NULL,
-            scopes TEXT NOT NULL,
-            created_at TEXT NOT NULL,
-            expires_at TEXT NOT NULL,
-            used_at TEXT NOT NULL
-        );
-        """
-    )
-
-
-def _add_vectors(connection: sqlite3.Connection) -> None:
-    # A vector says much of what its text says: it goes with the text, whoever deletes that.
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS embedding_models (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            identity TEXT NOT NULL UNIQUE,
-            size INTEGER NOT NULL,
-            least REAL NOT NULL
-        );
-        CREATE TABLE IF NOT EXISTS message_vectors (
-            message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
-            owner INTEGER NOT NULL,
-            model INTEGER NOT NULL,
-            vector BLOB NOT NULL
-        );
-        CREATE TRIGGER IF NOT EXISTS message_vectors_update AFTER UPDATE OF content ON messages
-        BEGIN
-            DELETE FROM message_vectors WHERE message_id = old.id;
-        END;
-        CREATE TABLE IF NOT EXISTS note_vectors (
-            owner INTEGER NOT NULL,
-            file TEXT NOT NULL,
-            hash TEXT NOT NULL,
-            size INTEGER NOT NULL,
-            modified_ns INTEGER NOT NULL,
-            model INTEGER NOT NULL,
-            vector BLOB NOT NULL,
-            PRIMARY KEY (owner, file)
-        );
-        """
-    )
+# A vector says much of what its text says: it goes with the text, whoever deletes that.
+_VECTORS = """
+CREATE TABLE IF NOT EXISTS embedding_models (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    identity TEXT NOT NULL UNIQUE,
+    size INTEGER NOT NULL,
+    least REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS message_vectors (
+    message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+    owner INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    vector BLOB NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS message_vectors_update AFTER UPDATE OF content ON messages
+BEGIN
+    DELETE FROM message_vectors WHERE message_id = old.id;
+END;
+CREATE TABLE IF NOT EXISTS note_vectors (
+    owner INTEGER NOT NULL,
+    file TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    modified_ns INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (owner, file)
+);
+"""
 
 
 def _add_reasoning(connection: sqlite3.Connection) -> None:
@@ -312,62 +288,56 @@ def _add_reasoning(connection: sqlite3.Connection) -> None:
         messages.add_column("reasoning", str, not_null_default="")
 
 
-def _add_lapsed_calls(connection: sqlite3.Connection) -> None:
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS lapsed_calls (
-            number INTEGER PRIMARY KEY AUTOINCREMENT,
-            approval_id TEXT NOT NULL UNIQUE,
-            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-            owner INTEGER NOT NULL,
-            message_id INTEGER NOT NULL,
-            lapsed_at TEXT NOT NULL,
-            call TEXT NOT NULL
-        );
-        CREATE INDEX IF NOT EXISTS lapsed_calls_by_owner ON lapsed_calls (owner, number);
-        """
-    )
+_LAPSED_CALLS = """
+CREATE TABLE IF NOT EXISTS lapsed_calls (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    approval_id TEXT NOT NULL UNIQUE,
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    owner INTEGER NOT NULL,
+    message_id INTEGER NOT NULL,
+    lapsed_at TEXT NOT NULL,
+    call TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS lapsed_calls_by_owner ON lapsed_calls (owner, number);
+"""
 
 
-def _add_pictures(connection: sqlite3.Connection) -> None:
-    connection.executescript(
-        """
-        CREATE TABLE IF NOT EXISTS pictures (
-            sha256 TEXT PRIMARY KEY,
-            media_type TEXT NOT NULL,
-            width INTEGER NOT NULL,
-            height INTEGER NOT NULL,
-            data BLOB NOT NULL
-        );
-        CREATE TABLE IF NOT EXISTS message_pictures (
-            message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
-            place INTEGER NOT NULL,
-            sha256 TEXT NOT NULL REFERENCES pictures (sha256),
-            PRIMARY KEY (message_id, place)
-        );
-        CREATE INDEX IF NOT EXISTS message_pictures_by_picture ON message_pictures (sha256);
-        CREATE TRIGGER IF NOT EXISTS message_pictures_delete AFTER DELETE ON message_pictures
-        WHEN NOT EXISTS (SELECT 1 FROM message_pictures WHERE sha256 = old.sha256)
-        BEGIN
-            DELETE FROM pictures WHERE sha256 = old.sha256;
-        END;
-        """
-    )
+_PICTURES = """
+CREATE TABLE IF NOT EXISTS pictures (
+    sha256 TEXT PRIMARY KEY,
+    media_type TEXT NOT NULL,
+    width INTEGER NOT NULL,
+    height INTEGER NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS message_pictures (
+    message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+    place INTEGER NOT NULL,
+    sha256 TEXT NOT NULL REFERENCES pictures (sha256),
+    PRIMARY KEY (message_id, place)
+);
+CREATE INDEX IF NOT EXISTS message_pictures_by_picture ON message_pictures (sha256);
+CREATE TRIGGER IF NOT EXISTS message_pictures_delete AFTER DELETE ON message_pictures
+WHEN NOT EXISTS (SELECT 1 FROM message_pictures WHERE sha256 = old.sha256)
+BEGIN
+    DELETE FROM pictures WHERE sha256 = old.sha256;
+END;
+"""
 
 
 STEPS: tuple[Step, ...] = (
     _create,
-    _create_changes,
-    _add_untrusted_files,
-    _add_plans,
-    _add_checkpoints,
-    _add_session_files,
-    _add_points,
-    _add_api_keys,
-    _add_vectors,
+    _CHANGES,
+    _UNTRUSTED_FILES,
+    _PLANS,
+    _CHECKPOINTS,
+    _SESSION_FILES,
+    _POINTS,
+    _API_KEYS,
+    _VECTORS,
     _add_reasoning,
-    _add_lapsed_calls,
-    _add_pictures,
+    _LAPSED_CALLS,
+    _PICTURES,
 )
 
 
@@ -390,8 +360,16 @@ def prepare(connection: sqlite3.Connection, path: Path, *, steps: Sequence[Step]
     if 0 < version < len(steps):
         _keep_copy(connection, path, version)
     for number in range(version, len(steps)):
-        steps[number](connection)
+        take(steps[number], connection)
         connection.execute(f"PRAGMA user_version = {number + 1}")
+
+
+def take(step: Step, connection: sqlite3.Connection) -> None:
+    """Bring a file from one schema to the next."""
+    if isinstance(step, str):
+        connection.executescript(step)
+    else:
+        step(connection)
 
 
 def _keep_copy(connection: sqlite3.Connection, path: Path, version: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import StorageError
-from clawd.memory.schema import STEPS, prepare
+from clawd.memory.schema import STEPS, prepare, take
 from clawd.memory.store import Memory
 from tests.support.rows import each_row
 
@@ -107,7 +107,7 @@ async def test_a_migration_that_was_interrupted_is_finished_by_the_next_start(
     path, new = tmp_path / "memory.sqlite", tmp_path / "new.sqlite"
     old_memory(path, version)
     with closing(sqlite3.connect(path)) as connection:
-        STEPS[version](connection)  # done, and killed before the version was counted up
+        take(STEPS[version], connection)  # done, and killed before the version was counted up
         connection.commit()
     await (await Memory.open(path)).close()
     await (await Memory.open(new)).close()
