@@ -38,6 +38,8 @@ from clawd.runtime.turn_plan import (
 )
 from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
+from clawd.skills.store import Skills
+from clawd.skills.tools import SKILL_READ
 from clawd.tools.offer import Offer, Offers, ReadingModel, RequestTools, specs, told_of
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, Notice, TurnStarted
@@ -94,6 +96,7 @@ class _Settled(NamedTuple):
     agent: AgentProfile
     provider: Provider
     model: str
+    has_skills: bool
 
 
 class Preparation:
@@ -174,9 +177,9 @@ class Preparation:
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, incoming, source, (provider, model, workspace), settings))
         _take_think(live, incoming, provider, model, emit)
-        for missing in await self._registry.elsewhere.arrived():
-            emit(Notice(level="warning", text=missing))
-        opening = _Opening(self, live, incoming, _Settled(settings, agent, provider, model))
+        has_skills = await self._has_skills(live, workspace, emit)
+        settled = _Settled(settings, agent, provider, model, has_skills)
+        opening = _Opening(self, live, incoming, settled)
         begun = opening.begin()
         asks_on = incoming.is_attended and not incoming.max_rounds
         scope = self._person.scope(
@@ -266,7 +269,11 @@ class Preparation:
         settings = self._settings()
         chosen = settings.agent(agent or (live.record.agent if live else ""))
         folder = settings.resolve_workspace(live.record.workspace if live else workspace)
-        offer = self.offered(settings, chosen, IncomingMessage(text="", door=door))
+        incoming, found = (
+            IncomingMessage(text="", door=door),
+            bool((await self._skills(folder)).ready),
+        )
+        offer = self.offered(settings, chosen, incoming, skills=found)
         block = await self._block(live, principal, folder, offer.names)
         provider = self._providers().get(settings.default_provider)
         model = chosen.model or settings.default_model
@@ -309,7 +316,11 @@ class Preparation:
     ) -> ChatRequest:
         provider = self._providers().get(settings.default_provider)
         agent, folder = settings.agent(""), settings.resolve_workspace("")
-        offer = self.offered(settings, agent, IncomingMessage(text="", door=door))
+        incoming, found = (
+            IncomingMessage(text="", door=door),
+            bool((await self._skills(folder)).ready),
+        )
+        offer = self.offered(settings, agent, incoming, skills=found)
         reader = reader_of(provider, settings.default_model)
         inputs = _inputs(settings, agent, reader, offer)
         calls = provider is not None and provider.capabilities().tools
@@ -342,12 +353,36 @@ class Preparation:
         )
         return await self._facts.block(scope, live.shown if live else {})
 
+    async def _skills(self, workspace: Path) -> Skills:
+        return await self._facts.skills.found(workspace) if self._facts.skills else Skills()
+
+    async def _has_skills(
+        self, live: LiveConversation, workspace: Path, emit: Callable[[Event], None]
+    ) -> bool:
+        """Wait for tools that are on their way; return whether a model may read any skill.
+
+        What is missing is emitted, and which skills wait for a person's trust.
+        """
+        missing = await self._registry.elsewhere.arrived()
+        found = await self._skills(workspace)
+        if self._facts.skills is not None:
+            missing += self._facts.skills.unlooked(found, live.record.id, workspace)
+        for line in missing:
+            emit(Notice(level="warning", text=line))
+        return bool(found.ready)
+
     def offered(
-        self, settings: RuntimeSettings, agent: AgentProfile, incoming: IncomingMessage
+        self,
+        settings: RuntimeSettings,
+        agent: AgentProfile,
+        incoming: IncomingMessage,
+        *,
+        skills: bool = False,
     ) -> Offer:
-        """Return what the channel, the agent and the message all offer."""
+        """Return what the channel, the agent and the message all offer; skills if there are any."""
         channel = settings.tools_allow(incoming.door)
-        wanted = (channel, agent.tools_allow, incoming.tools_allow or ("*",))
+        told = ("*",) if skills else (f"-{SKILL_READ}",)
+        wanted = (channel, agent.tools_allow, incoming.tools_allow or ("*",), told)
         return self._offers.matching(wanted, incoming.tool_mode or settings.tools.mode)
 
 
@@ -497,7 +532,7 @@ class _Opening:
     ) -> None:
         self._preparation, self._settled = preparation, settled
         self._live, self._incoming = live, incoming
-        self.offer = preparation.offered(settled.settings, settled.agent, incoming)
+        self.offer = self._offered()
         choice, names = incoming.tool_choice, [tool.name for tool in self.offer.shown]
         if choice != "auto" and choice not in names and (choice != "required" or not names):
             told = ", ".join(names) or "none"
@@ -506,9 +541,13 @@ class _Opening:
                 hint="Name one of them, or leave tool_choice out.",
             )
 
+    def _offered(self) -> Offer:
+        settings, agent, *_, has_skills = self._settled
+        return self._preparation.offered(settings, agent, self._incoming, skills=has_skills)
+
     def begin(self) -> Beginning:
         """Return the system prompt, or the given one, and the tools."""
-        settings, agent, provider, model = self._settled
+        settings, agent, provider, model, _ = self._settled
         live, given = self._live, self._incoming.system
         reader, choice = reader_of(provider, model), self._incoming.tool_choice
         inputs = _inputs(settings, agent, reader, self.offer, choice)
@@ -524,8 +563,7 @@ class _Opening:
 
     def news(self) -> Beginning | None:
         """Return another beginning once when the tools have become others, else None."""
-        settings, agent, *_ = self._settled
-        known, self.offer = self.offer, self._preparation.offered(settings, agent, self._incoming)
+        known, self.offer = self.offer, self._offered()
         if known is self.offer:
             return None
         # Tools that are made anew and told in the same words are no news to a model.

@@ -27,7 +27,7 @@ _EVALUATED = re.compile(
     r"|(vite|vitest|jest|playwright|svelte|tailwind)\.config\.([cm]?[jt]s|json)"
 )
 # Obeyed rather than run: instructions to agents, trust of logins, settings of repositories.
-_OBEYED_FOLDERS = frozenset({".clawd", ".github"})
+_OBEYED_FOLDERS = frozenset({".agents", ".clawd", ".github"})
 _OBEYED_FILES = frozenset({
     ".clinerules", ".curlrc", ".cursorrules", ".gitattributes", ".gitmodules", ".goosehints",
     ".roorules", ".rules", ".windsurfrules", "agent.md", "agents.md", "agents.override.md",

@@ -37,6 +37,7 @@ from clawd.runtime.context_facts import (
     FactSource,
     Participants,
     SaidOf,
+    SkillsFact,
     WorkspaceMessage,
 )
 from clawd.runtime.conversation import ConversationBook
@@ -350,6 +351,7 @@ class Daemon:
                 taint,
                 self._fact_sources(taint),
                 tells_date=lambda: self.state.loaded.config.prompt.date,
+                skills=SkillsFact(self.skills, taint.files),
             ),
             long_messages=LongMessages(self.memory.session_files, models),
         )
@@ -523,7 +525,7 @@ class Daemon:
             changes=self.changes,
             knowledge=self.knowledge,
             taint=taint,
-            additions=Additions(self.sandbox, self._environ, layout, self.mcp),
+            additions=Additions(self.sandbox, self._environ, layout, self.mcp, self.skills),
             jobs=self.jobs,
         )
         await self.toolset.refresh(self.state.loaded)

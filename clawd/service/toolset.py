@@ -22,6 +22,8 @@ from clawd.security.policy import PolicySettings
 from clawd.security.sandbox.run import Sandbox
 from clawd.security.taint import TaintBook
 from clawd.service.mcp import McpTools
+from clawd.skills.store import SkillStore
+from clawd.skills.tools import SkillRead
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
@@ -54,17 +56,25 @@ class Additions:
         environ: what variables are passed on from.
         layout: says where plugins lie.
         mcp: the tools of MCP servers, which come and go between reloads.
+        skills: those of the home and of workspaces.
 
     Attributes:
         sandbox: runs the programs.
         plugins: what is installed.
         mcp: the tools of MCP servers.
+        skills: what the tool that reads them finds.
     """
 
     def __init__(
-        self, sandbox: Sandbox, environ: Mapping[str, str], layout: Layout, mcp: McpTools
+        self,
+        sandbox: Sandbox,
+        environ: Mapping[str, str],
+        layout: Layout,
+        mcp: McpTools,
+        skills: SkillStore,
     ) -> None:
         self.mcp = mcp
+        self.skills = skills
         self.sandbox = sandbox
         self._environ = environ
         self.plugins = PluginStore(layout.plugins, PluginPins(layout.plugin_pins))
@@ -256,6 +266,7 @@ class Toolset:
             *builtin_tools(deps),
             MemorySearch(self._memory.search),
             ToolLookup(),
+            SkillRead(self._additions.skills),
             *notes,
             *self._held.tools,
         ]

@@ -103,10 +103,11 @@ class SkillStore:
 
     def found(self, workspace: Path) -> Skills:
         """Return all skills of a workspace, which is resolved, whatever is wrong with them."""
-        pins, items, left_out, room = self._known_pins(), list[Skill](), 0, MAX_LISTED_BYTES
+        places = [(place, own, _folders(place)) for place, own in self._places(workspace)]
+        pins = self._known_pins() if any(names for _, _, names in places) else {}
+        items, left_out, room = list[Skill](), 0, MAX_LISTED_BYTES
         first: dict[str, Path] = {}
-        for place, is_own in self._places(workspace):
-            names = _folders(place)
+        for place, is_own, names in places:
             left_out += max(len(names) - MAX_SKILLS, 0)
             for name in names[:MAX_SKILLS]:
                 folder = place / name
@@ -137,7 +138,7 @@ class SkillStore:
             hint="clawctl skill list shows them.",
         )
 
-    def read(self, name: str, workspace: Path) -> tuple[SkillFile, PluginTree]:
+    def read(self, name: str, workspace: Path) -> tuple[Skill, PluginTree]:
         """Return a skill that a model may read, and the files that were judged.
 
         Raises:
@@ -150,7 +151,7 @@ class SkillStore:
                 f"the skill {name} is {found.skill.state}; only the user can change that",
                 hint=f"clawctl skill show {name} displays it, clawctl skill trust {name} trusts.",
             )
-        return found.skill.about, found.tree
+        return found.skill, found.tree
 
     def review(self, name: str, workspace: Path) -> SkillLook:
         """Return what a person sees of a skill of this name, and what differs since it was trusted.
@@ -261,6 +262,7 @@ class SkillStore:
     def _look(self, folder: Path, *, is_own: bool, room: int) -> tuple[Skill, int]:
         """Return a skill, as it was seen before if nothing shows a change, and the bytes read."""
         try:
+            is_own = is_own and _is_ours(folder)
             mark = (stamp(folder), is_own)
         except OSError as error:
             return _broken(folder, f"it cannot be read: {error.strerror}", is_own=is_own), 0
@@ -292,7 +294,7 @@ def _read(folder: Path, *, is_own: bool) -> tuple[Skill, PluginTree]:
     try:
         if folder.is_symlink():
             raise InvalidRequestError("it is a link; a skill is a folder")
-        is_own = is_own and folder.stat().st_uid in {0, os.geteuid()}
+        is_own = is_own and _is_ours(folder)
         tree = read_tree(folder, is_installed=True)
     except ClawError as error:
         return _broken(folder, error.message, is_own=is_own), PluginTree(files=())
@@ -303,6 +305,11 @@ def _read(folder: Path, *, is_own: bool) -> tuple[Skill, PluginTree]:
     state: SkillState = "broken" if about.problems else "ready"
     skill = Skill(name=folder.name, state=state, folder=folder, is_own=is_own, about=about)
     return msgspec.structs.replace(skill, digest=tree.digest), tree
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether a folder belongs to whom the daemon runs as, or to root."""
+    return folder.lstat().st_uid in {0, os.geteuid()}
 
 
 def _broken(folder: Path, why: str, *, is_own: bool) -> Skill:

@@ -89,6 +89,11 @@ _TRAITS: dict[str, Traits] = {
     ),
     "tool_lookup": Traits(effect="looks", other_names={"name": ("tool", "tool_name", "query")}),
     "memory_search": Traits(effect="looks", other_names={"limit": ("max_results", "count", "n")}),
+    "skill_read": Traits(
+        effect="looks",
+        example={"name": "inbox"},
+        other_names={"name": ("skill", "skill_name"), "path": ("file", "resource", "file_path")},
+    ),
     "file_list": Traits(effect="looks", example={"path": "."}),
     "file_read": Traits(
         effect="looks",

@@ -19,6 +19,8 @@ from clawd.security.risk import Assessment
 from clawd.security.sandbox.process import Level
 from clawd.security.sandbox.run import Sandbox, SandboxSettings, SandboxStatus
 from clawd.security.taint import TaintBook
+from clawd.skills.store import SkillStore
+from clawd.skills.tools import SkillRead
 from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
@@ -53,7 +55,12 @@ def by_tool(case: PolicyCase, level: Level = "bwrap") -> Assessment:
     for source in case.tainted_by:
         taint.mark("conv-1", source)
     notes = knowledge_tools(cast("Knowledge", None), taint)
-    others = [MemorySearch(cast("Search", None)), ToolLookup(), *notes]
+    others = [
+        MemorySearch(cast("Search", None)),
+        SkillRead(cast("SkillStore", None)),
+        ToolLookup(),
+        *notes,
+    ]
     registry = Registry([*builtin_tools(deps), *others])
     tool = registry.get(case.tool)
     arguments = decode_arguments(msgspec.json.encode(case.arguments).decode(), tool.parameters)

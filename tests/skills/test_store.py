@@ -73,8 +73,8 @@ def test_those_of_the_home_are_read_and_a_workspaces_are_not_until_they_are_trus
 ) -> None:
     skill(bench.home / "own")
     folder = bench.of_workspace()
-    about, tree = bench.store.read("own", bench.workspace)
-    assert about.body.startswith("# How")
+    own, tree = bench.store.read("own", bench.workspace)
+    assert own.about.body.startswith("# How")
     assert tree.file("scripts/sort.sh") is not None
     with pytest.raises(ForbiddenError, match="untrusted"):
         bench.store.read("notes", bench.workspace)
@@ -237,7 +237,7 @@ def test_what_was_inspected_is_added_and_nothing_else(bench: Bench, tmp_path: Pa
     again = bench.store.inspect(source)
     assert (again.replaces, again.changes) == (True, ("changed: SKILL.md",))
     bench.store.add(source, digest=again.skill.digest)
-    assert bench.store.read("notes", bench.workspace)[0].description == "Other."
+    assert bench.store.read("notes", bench.workspace)[0].about.description == "Other."
     assert [each.name for each in bench.home.iterdir()] == ["notes"]
 
 
