@@ -159,6 +159,27 @@ async def test_a_model_that_sees_none_is_named_in_a_400(tmp_path: Path) -> None:
             assert "model mock sees no pictures" in str(answer), name
 
 
+async def test_listings_say_who_sees_and_counts_know_of_pictures(tmp_path: Path) -> None:
+    async with seeing(tmp_path) as door:
+        (first, *_) = (await door.get("/v1/models"))[1]["data"]
+        assert first["capabilities"] == ["completion", "tools", "vision"]
+        assert first["architecture"]["input_modalities"] == ["text", "image"]
+        (tag, *_) = (await door.get("/api/tags"))[1]["models"]
+        assert "vision" in tag["details"]["capabilities"]
+        assert "vision" in (await door.post("/api/show", {"model": "mock"}))[1]["capabilities"]
+        path, body = messages()
+        large = {"type": "base64", "data": base64.b64encode(png(560, 280)).decode()}
+        counts = []
+        for sent in (body, messages(large)[1]):
+            _, told = await door.post(f"{path}/count_tokens", sent)
+            counts.append(told["input_tokens"])
+        assert counts[1] - counts[0] == 200 - 1
+    (tmp_path / "blind").mkdir()
+    async with seeing(tmp_path / "blind", 'vision = "no"') as door:
+        (first, *_) = (await door.get("/v1/models"))[1]["data"]
+        assert first["capabilities"] == ["completion", "tools"]
+
+
 async def test_what_is_no_picture_is_a_400_that_says_where(tmp_path: Path) -> None:
     text = base64.b64encode(b"<svg/>").decode()
     wrong = [
@@ -250,3 +271,15 @@ async def test_over_the_socket_a_message_takes_files(tmp_path: Path) -> None:
         first = found["messages"][0]
         assert [(each["width"], each["height"]) for each in first["pictures"]] == [(3, 2), (5, 4)]
         assert "data" not in first["pictures"][0]
+
+
+async def test_under_the_emergency_stop_nothing_is_read(tmp_path: Path) -> None:
+    async with seeing(tmp_path) as door:
+        await door.inside.daemon.estop.set_from_loop()
+        path, body = chat()
+        hello = body | {"messages": [{"role": "user", "content": "hello"}]}
+        plain = await door.post(path, hello)
+        for form in (chat(), chat("https://example.org/a.png"), ollama()):
+            status, answer = await door.post(*form)
+            assert status == plain[0], answer
+            assert "emergency stop" in str(answer)
