@@ -92,7 +92,7 @@ def test_a_message_that_is_read_stays_where_it_is_while_older_ones_come(
     held: list[Route] = []
     page.route("**/methods/show_conversation", lambda route: held.append(route))
     first = page.locator(".column > [id]").first.get_attribute("id")
-    page.locator(".messages").evaluate("list => { list.scrollTop = 300 }")
+    page.locator(".messages").evaluate("list => { list.scrollTop = 0 }")
     page.wait_for_function(WAIT_FOR_REST)
     row, top = page.evaluate(READ_ROW)
     while not held:
@@ -129,6 +129,33 @@ def test_what_a_terminal_says_at_the_end_leaves_one_who_reads_further_up_in_peac
     expect(page.locator(".message.assistant").last).to_be_in_viewport()
     texts = page.locator(".message.user .plain").all_text_contents()
     assert texts[-2:] == ["from a terminal", "and from here"]
+
+
+def test_a_turn_goes_on_at_the_end_while_older_messages_are_read(home: Home, shown: Shown) -> None:
+    write = {"name": "file_write", "arguments": {"path": "a.txt", "content": "one"}}
+    home.configure(
+        {"when": "write", "text": "I will.", "tool_calls": [write]},
+        {"when": "write", "after": "tool", "text": "It is written."},
+        tables=gateway(),
+    )
+    long = fill(home, 1, said(400))
+    home.start()
+    page = shown_at(shown, long)
+    expect(message(page, 399)).to_be_in_viewport()
+    shown.say("write")
+    page.locator(".card").wait_for()
+    expect(page.locator(".call.waiting")).to_be_in_viewport()
+    scroll(page, ".messages", "message 0.")
+    expect(page.locator(".call")).to_have_count(0)
+    with page.expect_response("**/methods/list_turns"):  # the turn's end is seen
+        page.locator(".card").get_by_role("button", name="Once").click()
+    expect(page.locator(".pill")).to_contain_text("ready")
+    expect(message(page, 0)).to_be_in_viewport()
+    scroll(page, ".messages", "It is written.", is_down=True)
+    expect(page.locator(".call.allowed")).to_have_count(1)
+    expect(page.locator(".message", has_text="It is written.")).to_have_count(1)
+    expect(page.locator(".message", has_text="I will.")).to_have_count(1)
+    expect(page.locator(".message", has_text="It is written.")).to_be_in_viewport()
 
 
 def test_a_hit_of_the_search_opens_in_the_middle(home: Home, shown: Shown) -> None:
