@@ -305,8 +305,8 @@ def _kept(error: ConfigError, folder: Path, path: Path) -> ConfigError:
     return error
 
 
-def extended(app: App, text: str) -> Edited:
-    """Put a text with more in it in the place of the usual config, if that is valid.
+def changed_to(app: App, text: str) -> Edited:
+    """Put a changed text in the place of the usual config, if that is valid.
 
     Raises:
         ConfigError: it is not; the config is as it was.

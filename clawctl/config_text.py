@@ -214,6 +214,30 @@ def with_section(text: str, name: str, values: dict[str, str]) -> str:
     return text + end + "\n".join(lines) + "\n"
 
 
+def without_section(text: str, *names: str) -> str:
+    """Return the text without a section, `"mcp", "servers", "files"`, and those within it.
+
+    Raises:
+        ConfigError: there is none, or it is written in a way that cannot be taken out.
+    """
+    kept: list[str] = []
+    is_inside = False
+    for line in text.splitlines(keepends=True):
+        if line.lstrip().startswith("["):
+            heading = _toml(line)
+            is_inside = heading is not None and _path_of(heading)[: len(names)] == names
+        if not is_inside:
+            kept.append(line)
+    old, new = _toml(text), _toml("".join(kept))
+    rest = {at: value for at, value in _flat(old or {}).items() if at[: len(names)] != names}
+    if new is None or len(kept) == len(text.splitlines()) or _flat(new) != rest:
+        raise ConfigError(
+            f"[{'.'.join(names)}] is not in the config as a section of its own",
+            hint="Take it out yourself: clawctl config edit",
+        )
+    return "".join(kept)
+
+
 def has_section(text: str, name: str) -> bool:
     """Tell whether a section is written in the text, not counting comments."""
     return re.search(rf"^\s*\[\s*{re.escape(name)}\s*\]", text, re.MULTILINE) is not None

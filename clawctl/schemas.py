@@ -303,6 +303,7 @@ TYPES: dict[str, Any] = {
     "mcp diff": McpDiff,
     "mcp disconnect": McpServerLine,
     "mcp list": McpServerList,
+    "mcp remove": Edited,
     "mcp tool": McpToolDetail | ToolOutcome,
     "mcp tools": McpToolList,
     "memory backup": Done,

@@ -15,8 +15,8 @@ import msgspec
 
 from clawctl.app import App, Exit, json_command, pass_app, schema_option
 from clawctl.client import Client, Stream
-from clawctl.config_edit import extended, read_config
-from clawctl.config_text import has_section, quoted
+from clawctl.config_edit import changed_to, read_config
+from clawctl.config_text import has_section, quoted, without_section
 from clawctl.render import emit_json, note, say, show_fields, show_table
 from clawctl.single_call import run_and_show
 from clawd.errors import ClawError, InvalidRequestError
@@ -236,6 +236,22 @@ def add(app: App, /, name: str, words: tuple[str, ...], *, as_json: bool, **give
     _write_servers(app, [server], as_json=as_json)
 
 
+@command.command()
+@click.argument("alias")
+@json_command
+def remove(app: App, alias: str, *, as_json: bool) -> None:
+    """Take server ALIAS out of the config; a daemon that runs disconnects it.
+
+    Needs no daemon. `clawctl config set mcp.servers.ALIAS.enabled false` only switches it off.
+    """
+    text = read_config(layout().config).decode("utf-8", "replace")
+    done = changed_to(app, without_section(text, "mcp", "servers", alias))
+    if as_json:
+        emit_json(done)
+    else:
+        say(visible_line(f"removed {alias}. {done.message}"))
+
+
 @command.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--network", is_flag=True, help="Let the programs reach every public host.")
@@ -267,7 +283,7 @@ def _write_servers(app: App, servers: list[_NewServer], *, as_json: bool) -> Non
             note(visible_line(f"{server.alias}: {each}"))
     if not added:
         raise InvalidRequestError("no server was added: there is none that is new")
-    done = extended(app, text)
+    done = changed_to(app, text)
     if as_json:
         emit_json(done)
         return

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.config_text import has_section, quoted, with_section, with_toml, with_value, without
+from clawctl.config_text import (
+    has_section,
+    quoted,
+    with_section,
+    with_toml,
+    with_value,
+    without,
+    without_section,
+)
 from clawd.errors import ConfigError
 from tests.clawctl.conftest import Run
 
@@ -220,3 +228,15 @@ def test_p12_config_set_writes_what_is_valid_and_nothing_else(here: Run, home: P
     assert here("config", "unset", "agent.max_tool_rounds").returncode == 0
     assert "max_tool_rounds" not in tomllib.loads(config.read_text("utf-8")).get("agent", {})
     assert not list(home.glob(".config.toml.*"))
+
+
+def test_a_section_is_taken_out_with_those_within_it_and_nothing_else() -> None:
+    text = (
+        '# mine\n[mcp.servers.a]\nurl = "x"\n[mcp.servers.a.env]\nB = "1"\n'
+        '[mcp.servers.ab]\nurl = "y"\n\n# after\n[security]\nautonomy = "full"\n'
+    )
+    wanted = '# mine\n[mcp.servers.ab]\nurl = "y"\n\n# after\n[security]\nautonomy = "full"\n'
+    assert without_section(text, "mcp", "servers", "a") == wanted
+    for left in ("", '[mcp.servers]\na = { url = "x" }\n', 'mcp.servers.a.url = "x"\n'):
+        with pytest.raises(ConfigError, match="not in the config as a section"):
+            without_section(left, "mcp", "servers", "a")

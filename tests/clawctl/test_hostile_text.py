@@ -54,6 +54,7 @@ OWN_TEXT = {
     "init",
     "mcp add",
     "mcp import",
+    "mcp remove",
     "model accept",
     "model add",
     "model import",

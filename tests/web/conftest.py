@@ -1,5 +1,6 @@
 """A browser, and a daemon with its page for it."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.support.home import Home
 # Of Debian's Chromium, as root may start it; nothing of its own goes to any network.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 LIMIT_MS = 60_000
+AXE = Path(__file__).resolve().parents[2] / "web/node_modules/axe-core/axe.min.js"
 expect.set_options(timeout=LIMIT_MS)
 
 
@@ -100,3 +102,19 @@ def conversation_of(page: Page) -> str:
     found = re.search(r"#(conv-\w+)", page.url)
     assert found, page.url
     return found[1]
+
+
+def serious(page: Page) -> list[str]:
+    """Return what axe finds serious or critical; its script runs beside the page's policy."""
+    source = AXE.read_text(encoding="utf-8")
+    session = page.context.new_cdp_session(page)
+    session.send("Runtime.evaluate", {"expression": source})
+    script = (
+        "axe.run().then(found => JSON.stringify(found.violations"
+        ".filter(each => ['serious', 'critical'].includes(each.impact))"
+        ".map(each => each.id + ': ' + each.nodes.map(node => node.html).join(' | '))))"
+    )
+    wanted = {"expression": script, "awaitPromise": True, "returnByValue": True}
+    told = session.send("Runtime.evaluate", wanted)
+    session.detach()
+    return list(json.loads(told["result"]["value"]))

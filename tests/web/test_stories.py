@@ -1,14 +1,12 @@
 """What a person does on the page, in a real browser against a real daemon."""
 
-import json
 import socket
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, expect
 
 from tests.support.home import Home
-from tests.web.conftest import Shown, conversation_of, gateway
+from tests.web.conftest import Shown, conversation_of, gateway, serious
 
 pytestmark = [pytest.mark.daemon, pytest.mark.page]
 
@@ -22,7 +20,6 @@ ANSWER = (
     "## A heading\n\nSome **bold** text, `code` and $x^2$.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
 )
 LONG = {"when": "slowly", "text": "It took a while.", "delay_s": 600}
-AXE = Path(__file__).resolve().parents[2] / "web/node_modules/axe-core/axe.min.js"
 
 
 def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown: Shown) -> None:
@@ -241,22 +238,6 @@ def test_it_fits_and_nothing_stands_in_the_way_of_anybody(
         assert page.evaluate(overflow) <= 0, tab
         found += serious(page)
     assert not found, found
-
-
-def serious(page: Page) -> list[str]:
-    """Return what axe finds serious or critical; its script runs beside the page's policy."""
-    source = AXE.read_text(encoding="utf-8")
-    session = page.context.new_cdp_session(page)
-    session.send("Runtime.evaluate", {"expression": source})
-    script = (
-        "axe.run().then(found => JSON.stringify(found.violations"
-        ".filter(each => ['serious', 'critical'].includes(each.impact))"
-        ".map(each => each.id + ': ' + each.nodes.map(node => node.html).join(' | '))))"
-    )
-    wanted = {"expression": script, "awaitPromise": True, "returnByValue": True}
-    told = session.send("Runtime.evaluate", wanted)
-    session.detach()
-    return list(json.loads(told["result"]["value"]))
 
 
 def test_the_keyboard_alone_is_enough(home: Home, shown: Shown) -> None:

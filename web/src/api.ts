@@ -40,28 +40,48 @@ async function failure(answer: Response): Promise<MethodError> {
   let code = "";
   let message = `${answer.status} ${answer.statusText}`;
   try {
-    const error = ((await answer.json()) as { error?: { code?: string; message?: string } }).error;
-    code = String(error?.code ?? "");
-    message = error?.message ?? message;
+    const { error } = (await answer.json()) as { error?: string | { code?: string; message?: string } };
+    if (typeof error === "object") code = String(error.code ?? "");
+    message = (typeof error === "string" ? error : error?.message) ?? message;
   } catch {
     // no JSON: the status says what there is to say
   }
   return new MethodError(answer.status, code, message);
 }
 
-/** Post to a route of the gateway. */
-export async function post<T>(path: string, body: object): Promise<T> {
+/** Send a body to a route of the gateway and return its answer. */
+export async function send(method: string, path: string, body: object, signal?: AbortSignal): Promise<Response> {
   const options: RequestInit = {
-    method: "POST",
+    method,
     headers: { ...headers(), "Content-Type": "application/json" },
     body: JSON.stringify(body),
     cache: "no-store",
+    ...(signal ? { signal } : {}),
   };
   const answer = await fetch(path, options).catch(() => {
     throw new MethodError(0, UNREACHABLE, t.lost);
   });
   if (!answer.ok) throw await failure(answer);
-  return (await answer.json()) as T;
+  return answer;
+}
+
+/** Post to a route of the gateway. */
+export async function post<T>(path: string, body: object): Promise<T> {
+  return (await (await send("POST", path, body)).json()) as T;
+}
+
+/** Post to a route that answers in lines of JSON, and yield them as they come. */
+export async function* postLines<T>(path: string, body: object, signal: AbortSignal): AsyncGenerator<T> {
+  const answer = await send("POST", path, body, signal);
+  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) if (line) yield JSON.parse(line) as T;
+  }
 }
 
 /** Call a method of the daemon, by the name it has on the control socket. */

@@ -90,7 +90,7 @@ export async function loadMachine(): Promise<void> {
   estop.value = Boolean(status.estop);
 }
 
-async function loadModels(): Promise<void> {
+async function loadModelNames(): Promise<void> {
   models.value = await call("list_models");
 }
 
@@ -267,7 +267,7 @@ function take(event: Event): void {
 async function refresh(): Promise<void> {
   const displayed = selected.value;
   const messages = displayed.id ? [reload(displayed)] : [];
-  await Promise.all([...messages, loadLines(), loadApprovals(), loadMachine(), loadModels()]);
+  await Promise.all([...messages, loadLines(), loadApprovals(), loadMachine(), loadModelNames()]);
 }
 
 /** Begin: follow the daemon, and show what the address names. */

@@ -157,10 +157,16 @@ async def _method(request: web.Request) -> web.Response:
         raise nothing_starts()
     if isinstance(params, SendMessage) and params.detach:
         result: Any = await _started(request, params)
+    elif getattr(params, "interactive", False):  # its approvals are answered on the page
+        result = await gateway.stream(params, principal, _see)
     else:
         result = await gateway.invoke(params, principal)
     body = msgspec.json.encode(result)
     return web.Response(body=body, content_type="application/json")
+
+
+async def _see(_event: Event) -> None:
+    """Take an event that the page follows elsewhere."""
 
 
 async def _started(request: web.Request, params: SendMessage) -> _Started:

@@ -86,6 +86,11 @@ _OWN = (
         ADMIN,
         "Run a method of the control socket: its parameters and its report as JSON.",
     ),
+    _post(
+        "/clawctl/{act}",
+        ADMIN,
+        "Let clawctl recommend models, or add, switch and remove MCP servers of the config.",
+    ),
     _get("/health", PUBLIC, "Say whether requests can be answered."),
     _get("/v1/health", PUBLIC, "Say whether requests can be answered."),
     _get("/openapi.json", ANY, "This document."),

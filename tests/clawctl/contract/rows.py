@@ -97,6 +97,7 @@ ROWS: dict[str, Row] = {
     "mcp connect": Row(words=["{server}"], says="hand is ready", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp disconnect": Row(words=["{server}"], says="hand is off", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "mcp list": Row(says="hand"),
+    "mcp remove": Row(words=["{known_server}"], says="removed", bad=["nothing"], bad_code=FAILED, why="is not in the config", needs_daemon=False),
     "mcp serve": Row(words=[], says="", bad=["x"], why=EXTRA, json_words=()),
     "mcp tool": Row(words=["{server}", "echo"], says="hand__echo", bad=["hand", "echo", "--json", "["], why="is not JSON", json_words=("--output", "json")),
     "mcp tools": Row(words=["{server}"], says="hand__echo", bad=["nothing"], bad_code=FAILED, why="nothing"),

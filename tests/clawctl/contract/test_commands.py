@@ -114,7 +114,7 @@ def test_where_no_daemon_may_be_started_only_what_needs_one_is_refused(
     wanted = 6 if row.needs_daemon else row.code
     if path in {"receipt verify", "receipt head", "doctor", "backup create"}:  # nothing is there
         assert done.code in {0, 1}
-    elif path in {"model accept", "model rm"}:  # the folder has none
+    elif path in {"model accept", "model rm", "mcp remove"}:  # the folder, or the config, has none
         assert done.code == 1
     elif path == "model add":  # it has a folder to put the file into
         assert done.code == 0

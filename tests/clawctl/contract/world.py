@@ -205,6 +205,13 @@ class World:
         return f"more-{self._count}"
 
     @property
+    def known_server(self) -> str:
+        """The alias of a server that the config has."""
+        alias = self.a_server
+        assert self.run(["mcp", "add", alias, "http://127.0.0.1:9/mcp"]).code == 0
+        return alias
+
+    @property
     def servers_file(self) -> str:
         """A file of another program that names a server."""
         path = self.new.with_suffix(".json")
