@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import FilePayload, expect
 
 from tests.support.home import Home
+from tests.support.pictures import png
 from tests.web.conftest import Shown, conversation_of, gateway, serious
 
 pytestmark = [pytest.mark.daemon, pytest.mark.page]
@@ -137,6 +138,31 @@ def test_files_are_attached_and_their_text_arrives(home: Home, shown: Shown) -> 
     expect(page.locator(".files li")).to_contain_text("a.md")
     shown.say("what is in it?")
     expect(page.locator(".message.user")).to_contain_text("a.md:\n````\n```\nfenced")
+
+
+def test_pictures_are_attached_looked_at_and_sent(home: Home, shown: Shown) -> None:
+    home.configure({"text": "{{pictures}}"}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    files: list[FilePayload] = [
+        {"name": "photo.png", "mimeType": "image/png", "buffer": png(60, 40)},
+        {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7\n"},
+    ]
+    page.set_input_files("input[type=file]", files)
+    expect(page.locator(".bar.red")).to_contain_text("a.pdf is neither text nor a picture")
+    expect(page.locator(".files li")).to_have_count(1)
+    thumbnail = page.locator(".files img")
+    expect(thumbnail).to_have_js_property("naturalWidth", 60)
+    assert (thumbnail.get_attribute("src") or "").startswith(f"blob:{shown.url}")
+    shown.say("what is it?")
+    expect(page.locator(".message.assistant")).to_contain_text("60x40")
+    expect(page.locator(".message.user .pictures")).to_contain_text("PNG 60 × 40")
+    expect(page.locator(".message.user img")).to_have_js_property("naturalWidth", 60)
+    expect(page.locator(".files li")).to_have_count(0)
+    page.reload()
+    expect(page.locator(".message.user .pictures")).to_contain_text("PNG 60 × 40")
+    expect(page.locator(".message.user img")).to_have_count(0)
+    assert not serious(page)
 
 
 def test_the_emergency_stop_is_set_and_cleared(home: Home, shown: Shown) -> None:

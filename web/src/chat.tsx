@@ -5,9 +5,9 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
-import { attempt, before, choices, extend, fork, machine, models, place, select, selected, send, stopTurn, reportError, toNewest } from "./state";
+import { attempt, before, choices, extend, fork, machine, models, place, select, selected, send, stopTurn, reportError, toNewest, type PictureToSend } from "./state";
 import { bytes, number, t, visible } from "./text";
-import type { Conversation, Item, Said, ToolCall } from "./turn";
+import type { Conversation, Item, Said, SentPicture, ToolCall } from "./turn";
 import type { FileDiff } from "./wire";
 
 const NEAR_END = 80;
@@ -230,6 +230,7 @@ function Question({ item }: { item: Said }): JSX.Element {
   }
   return (
     <article id={item.key} class="message user" aria-label={t.you}>
+      <Pictures of={item.pictures} />
       <div class="plain" dir="auto">
         {visible(item.text.value.slice(0, 200_000))}
       </div>
@@ -403,6 +404,41 @@ interface Attached {
   name: string;
   size: number;
   text: string;
+  picture: PictureToSend | null;
+}
+
+const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif"];
+/** Of all pictures of a message: in base64 they must fit a request. */
+const MAX_PICTURES = 5_900_000;
+
+async function attached(file: File): Promise<Attached> {
+  const { name, size, type } = file;
+  if (!PICTURES.includes(type)) {
+    const text = await file.text();
+    if (text.includes("\0") || text.startsWith("%PDF-")) throw new Error(`${name} ${t.notText}`);
+    return { name, size, text, picture: null };
+  }
+  const data = await new Promise<string>((done, fail) => {
+    const reader = new FileReader();
+    reader.onload = () => done(String(reader.result).split(",")[1] ?? "");
+    reader.onerror = () => fail(reader.error);
+    reader.readAsDataURL(file);
+  });
+  return { name, size, text: "", picture: { caption: name, url: URL.createObjectURL(file), data } };
+}
+
+/** Pictures of this tab's own files, by blobs alone; of others what is known of them. */
+function Pictures({ of }: { of: SentPicture[] }): JSX.Element | null {
+  if (!of.length) return null;
+  return (
+    <ul class="pictures">
+      {of.map((each) => (
+        <li>
+          {each.url ? <img src={each.url} alt="" /> : null} <span class="faint">{visible(each.caption)}</span>
+        </li>
+      ))}
+    </ul>
+  );
 }
 
 const DRAFT = "clawd-draft";
@@ -432,18 +468,27 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
   const attach = async (list: FileList | null | undefined) => {
     for (const file of list ?? []) {
       if (file.size > MAX_FILE) reportError(new Error(`${file.name} ${t.tooBig}`));
-      else files.value = [...files.value, { name: file.name, size: file.size, text: await file.text() }];
+      else files.value = [...files.value, await attached(file)];
     }
   };
   const go = () => {
     const text = field.current?.value.trim() ?? "";
     if (!text && !files.value.length) return;
-    const whole = [text, ...files.value.map((file) => fenced(file))].filter(Boolean).join("\n\n");
+    const given = files.value;
+    const pictures = given.flatMap((file) => (file.picture ? [file.picture] : []));
+    const size = given.reduce((sum, file) => sum + (file.picture ? file.size : 0), 0);
+    if (size > MAX_PICTURES) {
+      reportError(new Error(t.picturesTooBig));
+      return;
+    }
+    const texts = given.filter((file) => !file.picture).map(fenced);
+    const whole = [text, ...texts].filter(Boolean).join("\n\n") || pictures.map((each) => each.caption).join(", ");
     field.current!.value = "";
     files.value = [];
     note();
-    send(whole).catch((error: unknown) => {
+    send(whole, "", pictures).catch((error: unknown) => {
       if (field.current) field.current.value = text;
+      files.value = given;
       note();
       reportError(error);
     });
@@ -477,7 +522,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
         <ul class="files">
           {files.value.map((file) => (
             <li>
-              {visible(file.name)} <span class="faint">{bytes(file.size)}</span>
+              {file.picture ? <img src={file.picture.url} alt="" /> : null} {visible(file.name)} <span class="faint">{bytes(file.size)}</span>
               <button type="button" class="quiet" aria-label={`${t.remove} ${file.name}`} onClick={() => (files.value = files.value.filter((each) => each !== file))}>
                 ×
               </button>

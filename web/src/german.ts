@@ -143,5 +143,7 @@ export const de: Words = {
   byMeaning: "nach Bedeutung durchsucht",
   check: "Prüfen",
   isGood: "Das Gedächtnis ist in Ordnung",
+  notText: "ist weder Text noch Bild; legen Sie die Datei in den Arbeitsordner, wo der Agent sie lesen kann",
+  picturesTooBig: "Die Bilder sind zusammen zu groß: höchstens 5,9 MB mit einer Nachricht.",
   skip: "Zum Eingabefeld",
 };

@@ -2,7 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 import { call, follow, MethodError, UNREACHABLE } from "./api";
-import { Conversation } from "./turn";
+import { Conversation, type SentPicture } from "./turn";
 import type { ApprovalLine, ConversationDetail, ConversationLine, Event } from "./wire";
 
 export type Place = "chat" | "proof" | "machine";
@@ -161,8 +161,13 @@ async function goTo(target: Conversation, messageId: number): Promise<void> {
   target.hit.value = messageId;
 }
 
+/** A picture that was attached; `data` is the file in base64. */
+export interface PictureToSend extends SentPicture {
+  data: string;
+}
+
 /** Send a message; a new conversation is opened for the first one. */
-export async function send(text: string, workspace = ""): Promise<void> {
+export async function send(text: string, workspace = "", pictures: PictureToSend[] = []): Promise<void> {
   let target = selected.value;
   if (!target.id) {
     const opened = await attempt(call<ConversationLine>("open_conversation", { workspace }));
@@ -173,7 +178,7 @@ export async function send(text: string, workspace = ""): Promise<void> {
     selected.value = target;
     history.replaceState(null, "", `#${opened.id}`);
   }
-  if (target.isRunning) {
+  if (target.isRunning && !pictures.length) {
     const joined = await call<{ joined: boolean }>("steer_turn", {
       conversation_id: target.id,
       turn_id: target.turnId,
@@ -183,7 +188,7 @@ export async function send(text: string, workspace = ""): Promise<void> {
   }
   if (target.newer.value) await toNewest(target);
   target.reloads += 1; // what is under way knows nothing of this message
-  target.say(text);
+  target.say(text, pictures);
   const { model, preset, mode, temperature } = choices.value;
   const sampling = temperature === "" ? undefined : { temperature: Number(temperature) };
   try {
@@ -192,6 +197,7 @@ export async function send(text: string, workspace = ""): Promise<void> {
       conversation_id: target.id,
       interactive: true,
       detach: true,
+      ...(pictures.length ? { pictures: pictures.map((each) => each.data) } : {}),
       ...(model ? { model } : {}),
       ...(preset ? { preset } : {}),
       ...(mode ? { mode } : {}),

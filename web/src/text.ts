@@ -143,6 +143,8 @@ const en = {
   byMeaning: "searched by meaning",
   check: "Check",
   isGood: "Memory is good",
+  notText: "is neither text nor a picture; put it into the workspace, where the agent can read it",
+  picturesTooBig: "The pictures are too large together: at most 5.9 MB with a message.",
   skip: "To the message field",
 };
 

@@ -17,6 +17,13 @@ export interface Said {
   model: string;
   usage: Usage | null;
   isLive: Signal<boolean>;
+  pictures: SentPicture[];
+}
+
+/** A picture of a message: `url` is a blob of this tab's own, empty where only the facts are kept. */
+export interface SentPicture {
+  caption: string;
+  url: string;
 }
 
 export interface ToolCall {
@@ -66,6 +73,7 @@ function said(kind: "user" | "assistant", text: string, more: Partial<Said> = {}
     model: "",
     usage: null,
     isLive: signal(false),
+    pictures: [],
     ...more,
   };
 }
@@ -235,7 +243,15 @@ export class Conversation {
   // What only events report (times, receipts, diffs, speed) stays.
   private itemsOf(message: MessageLine): Item[] {
     const key = `m${message.id}`;
-    if (message.role === "user") return [said("user", message.content, { key, id: message.id })];
+    if (message.role === "user") {
+      const sent = this.unstored.find((item) => item.kind === "user" && item.pictures.length && item.text.value === message.content);
+      const urls = sent?.kind === "user" ? sent.pictures.map((each) => each.url) : [];
+      const pictures = (message.pictures ?? []).map((each, at) => ({
+        caption: `${each.media_type.replace("image/", "").toUpperCase()} ${each.width} × ${each.height}`,
+        url: urls[at] ?? "",
+      }));
+      return [said("user", message.content, { key, id: message.id, pictures })];
+    }
     if (message.role !== "assistant") return [];
     const items: Item[] = [];
     if (message.content || message.reasoning || message.unreadable.length) {
@@ -253,9 +269,9 @@ export class Conversation {
   }
 
   /** A message of the person at this page, before the daemon reports it. */
-  say(text: string): void {
+  say(text: string, pictures: SentPicture[] = []): void {
     this.toEnd.value += 1;
-    this.add(said("user", text));
+    this.add(said("user", text, { pictures }));
     this.doing.value = "starting";
     this.began = performance.now();
   }

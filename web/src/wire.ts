@@ -49,6 +49,7 @@ export interface MessageLine {
   reasoning: string;
   unreadable: string[];
   claims: Claim[];
+  pictures?: { media_type: string; width: number; height: number }[];
 }
 
 export interface ConversationDetail {

@@ -85,7 +85,7 @@ def content_security_policy(host: str, names: list[str]) -> str:
         "default-src": "'none'",
         "script-src": " ".join(scripts),
         "style-src": " ".join(styles),
-        "img-src": "'self'",
+        "img-src": "'self' blob:",  # a blob is a file that was attached in this very tab
         "connect-src": "'self'",
         "base-uri": "'none'",
         "form-action": "'none'",

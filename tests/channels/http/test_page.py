@@ -46,7 +46,7 @@ async def test_a_browser_gets_the_page_and_other_clients_the_words_they_look_for
             assert rules["default-src"] == "'none'"
             assert rules["script-src"] == f"{host}/page/page-AbC.js"
             assert rules["style-src"] == f"{host}/page/page-DeF.css"
-            assert rules["connect-src"] == rules["img-src"] == "'self'"
+            assert (rules["connect-src"], rules["img-src"]) == ("'self'", "'self' blob:")
             assert rules["require-trusted-types-for"] == "'script'"
             assert rules["trusted-types"] == rules["frame-ancestors"] == "'none'"
             assert "unsafe" not in str(rules)
