@@ -228,6 +228,14 @@ _LIST = (
         "servers",
     ),
     _slash(
+        TOOLS,
+        "/skill [list|show|trust|add|lint …]",
+        "daemon:skill",
+        "List the skills of this folder, look at one, trust, add or check one.",
+        "=list|show|trust|add|lint",
+        "skills",
+    ),
+    _slash(
         MODEL,
         "/model [NAME]",
         "model:model",

@@ -16,6 +16,7 @@ from clawd.wire.daemon import ShowConfig
 from clawd.wire.mcp import ListMcpServers
 from clawd.wire.models import ListModels, ListProviders
 from clawd.wire.policy import ListApprovals
+from clawd.wire.skills import ListSkills
 from clawd.wire.tools import ListJobs, ListTools
 
 FRESH_S = 5.0
@@ -57,6 +58,7 @@ class Values:
             "conversations": self._conversations,
             "files": self._files,
             "servers": self._servers,
+            "skills": self._skills,
             "approvals": self._approvals,
             "jobs": self._jobs,
             "themes": _themes,
@@ -117,6 +119,10 @@ class Values:
             return []
         files = self._items(ListSessionFiles(conversation_id=conversation_id))
         return [Value(text=file.name, about=file.summary) for file in files]
+
+    def _skills(self) -> Iterable[Value]:
+        skills = self._items(ListSkills())
+        return [Value(text=each.name, about=each.state) for each in skills]
 
     def _servers(self) -> Iterable[Value]:
         servers = self._items(ListMcpServers())

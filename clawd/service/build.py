@@ -513,7 +513,7 @@ class Daemon:
             layout.skills,
             user_home(self._environ) / ".agents" / "skills",
             PluginPins(layout.skill_pins),
-            roots=lambda: (self.state.runtime.workspace, *self.state.runtime.workspace_roots),
+            roots=lambda: (self.state.runtime.workspace,),
         )
         servers = self._servers or make_servers(
             self.sandbox, layout.mcp, is_stopped=self.estop.is_set, ways=self._reach()

@@ -89,7 +89,8 @@ class SkillStore:
         home: the folder of clawd's own home for them; tools never reach it.
         person: `~/.agents/skills` of whom the daemon belongs to.
         pins: what was trusted, by folder.
-        roots: returns the folders that workspaces lie in: what lies there is a workspace's.
+        roots: returns workspaces that are in use, beside the one that is asked for: what lies in
+            one is never the owner's.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ REQUIRED = (
     "exit quit clear reset compress continue system plan tools tool memory knowledge policy model "
     "preset sampling mcp files receipts cost undo help rename title fork status estop agent "
     "think reasoning theme editor provider approvals doctor copy retry save refine mode rewind "
-    "jobs resume"
+    "jobs resume skill"
 )
 LINE = ConversationLine(
     id="conv-1", title="a talk", created_at="", updated_at="", messages=2, workspace="/srv/space"
@@ -337,6 +337,7 @@ def test_small_commands_answer(daemon: FakeDaemon, look: Look) -> None:
     for line, shown in (
         ("/mcp", "No MCP servers"),
         ("/mcp nonsense", "No such command"),
+        ("/skill", "There are no skills"),
         ("/theme plaid", "is no theme"),
         ("/theme light", "The theme is light"),
         ("/reasoning folded", "shown folded"),

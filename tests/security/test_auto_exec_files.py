@@ -141,7 +141,7 @@ def test_s10_what_editors_shells_tools_and_agents_run_by_themselves_runs_later()
     assert [path for path in _KIN.split() if not is_auto_exec(tuple(path.split("/")))] == []
     # What obeys rather than runs asks in a tainted conversation as well.
     obeyed = ".clinerules .github/copilot-instructions.md .rules .windsurfrules CRUSH.md CLAUDE.md"
-    kin = [*_KIN.split(), *obeyed.split(), "a/AGENTS.md"]
+    kin = [*_KIN.split(), *obeyed.split(), "a/AGENTS.md", ".agents/skills/a/SKILL.md"]
     assert [path for path in kin if not acts_later(Path(path))] == []
 
 

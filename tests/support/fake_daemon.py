@@ -29,6 +29,7 @@ from clawd.wire.mcp import McpServerList
 from clawd.wire.method import Done, Method
 from clawd.wire.methods import METHODS
 from clawd.wire.policy import PolicyBoundary
+from clawd.wire.skills import SkillList
 from clawd.wire.tools import ToolList
 
 LIMIT_S = 60.0
@@ -84,6 +85,7 @@ class FakeDaemon:
             "list_tools": ToolList(items=()),
             "list_keys": KeyList(items=()),
             "list_mcp_servers": McpServerList(items=()),
+            "list_skills": SkillList(items=()),
             # Nobody is asked whether this folder is trusted: it is the configured one.
             "show_policy": PolicyBoundary(
                 autonomy="supervised",

@@ -107,6 +107,13 @@ def mcp(host: Host, rest: str) -> None:
     _run(host, "mcp", words or ["list"])
 
 
+def skill(host: Host, rest: str) -> None:
+    """Do what `clawctl skill` does, in the folder of the conversation."""
+    words = _words(rest) or ["list"]
+    at_place = words[0] in {"list", "show", "trust"} and host.workspace
+    _run(host, "skill", [*words, "-C", host.workspace] if at_place else words)
+
+
 def approvals(host: Host, rest: str) -> None:
     """Do what `clawctl approval` does."""
     words = _words(rest)
