@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,11 @@ def test_what_a_model_can_do_and_what_would_fit_is_displayed(home: Home, shown: 
     expect(toy.locator(".facts")).to_contain_text("file")
     toy.get_by_role("button", name="Load embedded").click()
     expect(toy).to_contain_text("loaded · ctx")
+    memory = page.locator(".chart", has_text="Models in memory")
+    expect(memory.locator("figcaption")).not_to_contain_text(" 0 B")
+    expect(memory.locator("svg")).to_have_attribute(
+        "aria-label", re.compile("Models in memory: .*B")
+    )
     page.get_by_role("button", name="What fits this machine?").click()
     page.get_by_role("button", name="Pull assistant").wait_for()
     assert not serious(page)

@@ -1,5 +1,6 @@
 """What a person does on the page, in a real browser against a real daemon."""
 
+import re
 import socket
 
 import pytest
@@ -52,6 +53,8 @@ def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown:
     assert (home.workspace / "hello.txt").read_text() == "one\ntwo\n"
     expect(page).to_have_title("clawd")
     expect(page.locator(".metrics")).to_contain_text("tok")
+    page.locator(".touched summary").click()
+    expect(page.locator(".touched li")).to_contain_text(re.compile("hello.txt.*new.*file_write"))
     page.locator(".call summary").click()
     page.locator(".call button", has_text="Receipt").click()
     expect(page.locator(".timeline > li.allowed")).to_contain_text("file_write")

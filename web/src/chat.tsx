@@ -5,7 +5,9 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
-import { attempt, before, choices, extend, fork, machine, models, place, select, selected, send, stopTurn, reportError, toNewest, type PictureToSend } from "./state";
+import { ReceiptLink } from "./receipt";
+import { attempt, before, choices, extend, fork, machine, models, select, selected, send, stopTurn, reportError, toNewest, type PictureToSend } from "./state";
+import { Files } from "./files";
 import { bytes, number, t, visible } from "./text";
 import type { Conversation, Item, Said, SentPicture, ToolCall } from "./turn";
 import type { FileDiff } from "./wire";
@@ -25,18 +27,6 @@ function Claims({ said }: { said: Said }): JSX.Element | null {
         </li>
       ))}
     </ul>
-  );
-}
-
-export function ReceiptLink({ id }: { id: string }): JSX.Element {
-  const go = () => {
-    place.value = "proof";
-    location.hash = `receipt=${encodeURIComponent(id)}`;
-  };
-  return (
-    <button type="button" class="quiet mono" onClick={go} title={id}>
-      {t.receipt} …{id.slice(-6)}
-    </button>
   );
 }
 
@@ -628,6 +618,7 @@ export function Chat(): JSX.Element {
           <Markdown text={of.plan.value} />
         </details>
       ) : null}
+      {of.id ? <Files of={of} key={`files-${of.id}`} /> : null}
       {sources.length ? (
         <p class="notice warning">
           {t.untrusted} {visible(sources.slice(0, 4).join(", "))}

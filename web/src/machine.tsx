@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { call } from "./api";
+import { Charts, loadMetrics } from "./charts";
 import { Knowledge, loadKnowledge } from "./knowledge";
 import { loadModels, Models } from "./models";
 import { loadServers, Servers } from "./servers";
@@ -32,6 +33,7 @@ async function load(): Promise<void> {
     loadMachine(),
     loadModels(),
     loadServers(),
+    loadMetrics(),
     loadRules(),
     call<{ items: typeof log.value }>("tail_log", { limit: 50 }).then((found) => (log.value = found.items)),
   ]);
@@ -137,6 +139,9 @@ export function Machine(): JSX.Element {
   return (
     <section class="page" aria-label={t.machine}>
       <Facts />
+      <Part title={t.metrics}>
+        <Charts />
+      </Part>
       <Part title={t.models}>
         <Models />
       </Part>

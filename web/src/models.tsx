@@ -12,6 +12,7 @@ export interface Loaded {
   state: string;
   running: number;
   context_size: number;
+  size_bytes: number;
   prompt_tokens: number;
   cached_tokens: number;
   completion_tokens: number;

@@ -145,6 +145,15 @@ const en = {
   isGood: "Memory is good",
   notText: "is neither text nor a picture; put it into the workspace, where the agent can read it",
   picturesTooBig: "The pictures are too large together: at most 5.9 MB with a message.",
+  metrics: "Metrics",
+  generated: "Generated",
+  prompted: "Read",
+  queue: "Waiting",
+  inMemory: "Models in memory",
+  most: "at most",
+  touched: "Changed files",
+  created: "new",
+  removed: "deleted",
   skip: "To the message field",
 };
 
