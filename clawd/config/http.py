@@ -99,6 +99,14 @@ class HttpSection(Section):
         description="Whether a browser gets the page at /. Until the first key is made, it acts as "
         "the owner without one.",
     )
+    page_title: str = Field(
+        default="clawd", min_length=1, max_length=60, description="What the page is called."
+    )
+    page_placeholder: str = Field(
+        default="",
+        max_length=120,
+        description="What the page's empty message field says; empty leaves it to the page.",
+    )
     cors_origins: Origins = Field(
         default=(),
         description='Web pages that may send requests, by origin, as "http://localhost:3000"; no '

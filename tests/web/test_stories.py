@@ -64,6 +64,15 @@ def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown:
     assert all(url.startswith((shown.url, "blob:")) for url in shown.requests)
 
 
+def test_the_config_names_the_page_and_its_field(home: Home, shown: Shown) -> None:
+    home.configure(tables=gateway('page_title = "<b>My</b> agent"', 'page_placeholder = "Ask me"'))
+    home.start()
+    page = shown.visit()
+    expect(page).to_have_title("<b>My</b> agent")
+    expect(page.locator("h1")).to_have_text("<b>My</b> agent")
+    expect(page.locator("#field")).to_have_attribute("placeholder", "Ask me")
+
+
 def test_a_denied_call_runs_nothing(home: Home, shown: Shown) -> None:
     after = {"when": "write", "after": "tool", "text": "Then not."}
     home.configure(WRITE, after, tables=gateway())

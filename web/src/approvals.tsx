@@ -4,7 +4,7 @@ import { effect, signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Arguments, Diff } from "./chat";
-import { answer, lines, select, waiting } from "./state";
+import { answer, lines, named, select, waiting } from "./state";
 import { t, visible } from "./text";
 import type { ApprovalLine } from "./wire";
 
@@ -17,7 +17,7 @@ const seen = new Set<string>();
 // for that.
 effect(() => {
   const count = waiting.value.length;
-  document.title = count ? `(${count}) clawd` : "clawd";
+  document.title = count ? `(${count}) ${visible(named.value.title)}` : visible(named.value.title);
   for (const each of waiting.value) {
     if (seen.has(each.id)) continue;
     seen.add(each.id);

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
 import { ReceiptLink } from "./receipt";
-import { attempt, before, choices, extend, fork, machine, models, select, selected, send, stopTurn, reportError, toNewest, type PictureToSend } from "./state";
+import { attempt, before, choices, extend, fork, machine, models, named, select, selected, send, stopTurn, reportError, toNewest, type PictureToSend } from "./state";
 import { Files } from "./files";
 import { bytes, number, t, visible } from "./text";
 import type { Conversation, Item, Said, SentPicture, ToolCall } from "./turn";
@@ -531,7 +531,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
           id="field"
           ref={field}
           rows={1}
-          placeholder={dropping.value ? t.dropHere : t.placeholder}
+          placeholder={dropping.value ? t.dropHere : named.value.placeholder}
           aria-label={t.placeholder}
           onInput={note}
           onKeyDown={onKey}

@@ -9,7 +9,7 @@ import { Machine } from "./machine";
 import { asked } from "./markdown";
 import { Proof } from "./proof";
 import { isSideOpen, Sidebar } from "./side";
-import { attempt, begin, estop, loadMachine, place, problem, selected, waiting, type Place } from "./state";
+import { attempt, begin, estop, loadMachine, named, place, problem, selected, waiting, type Place } from "./state";
 import { t, visible } from "./text";
 import "./style.css";
 
@@ -42,7 +42,7 @@ function Header(): JSX.Element {
         ☰
       </button>
       <img src="/page/icon.svg" alt="" width="24" height="24" />
-      <h1>{visible(selected.value.line.value?.title || "clawd")}</h1>
+      <h1>{visible(selected.value.line.value?.title || named.value.title)}</h1>
       <Pill />
       <div class="tabs">
         {tab("chat")}

@@ -2,6 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 import { call, follow, MethodError, UNREACHABLE } from "./api";
+import { t } from "./text";
 import { Conversation, type SentPicture } from "./turn";
 import type { ApprovalLine, ConversationDetail, ConversationLine, Event } from "./wire";
 
@@ -14,6 +15,8 @@ export const selected = signal<Conversation>(new Conversation(""));
 export const approvals = signal<ApprovalLine[]>([]);
 export const estop = signal(false);
 export const problem = signal("");
+/** What the config calls the page, and what its empty field says. */
+export const named = signal({ title: "clawd", placeholder: t.placeholder });
 export const machine = signal<Record<string, any>>({});
 export const models = signal<{ items: { name: string; state: string; size_bytes: number }[]; default: string }>({
   items: [],
@@ -88,6 +91,12 @@ export async function loadMachine(): Promise<void> {
   const status = await call<Record<string, any>>("status");
   machine.value = status;
   estop.value = Boolean(status.estop);
+}
+
+async function loadNames(): Promise<void> {
+  const { values } = await call<{ values: { channels?: { http?: { page_title?: string; page_placeholder?: string } } } }>("show_config");
+  const http = values.channels?.http;
+  named.value = { title: http?.page_title || "clawd", placeholder: http?.page_placeholder || t.placeholder };
 }
 
 async function loadModelNames(): Promise<void> {
@@ -273,7 +282,7 @@ function take(event: Event): void {
 async function refresh(): Promise<void> {
   const displayed = selected.value;
   const messages = displayed.id ? [reload(displayed)] : [];
-  await Promise.all([...messages, loadLines(), loadApprovals(), loadMachine(), loadModelNames()]);
+  await Promise.all([...messages, loadLines(), loadApprovals(), loadMachine(), loadModelNames(), loadNames()]);
 }
 
 /** Begin: follow the daemon, and show what the address names. */
