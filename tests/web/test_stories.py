@@ -21,6 +21,16 @@ WRITE = {
 ANSWER = (
     "## A heading\n\nSome **bold** text, `code` and $x^2$.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
 )
+# A browser that was not asked yet, in the background.
+NOTIFICATIONS = """
+    window.Notification = class {
+        static permission = "default";
+        static sent = [];
+        static async requestPermission() { return (Notification.permission = "granted"); }
+        constructor(title) { Notification.sent.push(title); }
+    };
+    Object.defineProperty(document, "hidden", { get: () => true });
+"""
 LONG = {"when": "slowly", "text": "It took a while.", "delay_s": 600}
 
 
@@ -84,6 +94,19 @@ def test_a_denied_call_runs_nothing(home: Home, shown: Shown) -> None:
     expect(page.locator(".call.denied")).to_have_count(1)
     expect(page.locator(".message.assistant")).to_contain_text("Then not.")
     assert not (home.workspace / "hello.txt").exists()
+
+
+def test_a_notification_comes_where_it_was_asked_for(home: Home, shown: Shown) -> None:
+    home.configure(WRITE, tables=gateway())
+    home.start()
+    shown.page.add_init_script(NOTIFICATIONS)
+    page = shown.visit()
+    page.get_by_role("button", name="Approvals").click()
+    page.get_by_role("button", name="Notify me").click()
+    expect(page.get_by_role("button", name="Notify me")).to_have_count(0)
+    shown.say("write it")
+    page.locator(".card").wait_for()
+    assert page.evaluate("Notification.sent") == ["Approvals: file_write"]
 
 
 def test_keys_of_the_tray_are_letters_while_somebody_writes(home: Home, shown: Shown) -> None:

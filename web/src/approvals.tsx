@@ -10,6 +10,12 @@ import type { ApprovalLine } from "./wire";
 
 export const isOpen = signal(false);
 
+const mayAsk = signal("Notification" in window && Notification.permission === "default");
+
+async function notify(): Promise<void> {
+  mayAsk.value = (await Notification.requestPermission()) === "default";
+}
+
 const KEYS = { o: "once", c: "conversation", p: "project", n: "deny" } as const;
 const seen = new Set<string>();
 
@@ -101,6 +107,11 @@ export function Tray(): JSX.Element | null {
     <div class="tray" ref={place} tabIndex={-1} onKeyDown={onKey} role="dialog" aria-label={t.approvals}>
       <header>
         <h2>{t.approvals}</h2>
+        {mayAsk.value ? (
+          <button type="button" class="quiet" onClick={() => void notify()}>
+            {t.notifications}
+          </button>
+        ) : null}
         <button type="button" class="quiet" aria-label={t.close} onClick={() => (isOpen.value = false)}>
           ×
         </button>

@@ -32,10 +32,6 @@ function Header(): JSX.Element {
   const stop = () => {
     if (confirm(t.estopConfirm)) void attempt(post("/estop", { reason: "from the page" }));
   };
-  const ask = () => {
-    isOpen.value = !isOpen.value;
-    if ("Notification" in window && Notification.permission === "default") void Notification.requestPermission();
-  };
   return (
     <header class="top">
       <button type="button" class="quiet menu" aria-label={t.chat} aria-expanded={isSideOpen.value} onClick={() => (isSideOpen.value = !isSideOpen.value)}>
@@ -49,7 +45,7 @@ function Header(): JSX.Element {
         {tab("proof")}
         {tab("machine")}
       </div>
-      <button type="button" class={waiting.value.length ? "badge some" : "badge"} aria-pressed={isOpen.value} onClick={ask}>
+      <button type="button" class={waiting.value.length ? "badge some" : "badge"} aria-pressed={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
         {t.approvals} {waiting.value.length || ""}
       </button>
       <button type="button" class="estop" onClick={stop}>
