@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from clawd.errors import ClawError
+from clawd.errors import ClawError, NotFoundError
 from clawd.plugins.files import PluginTree
 from clawd.security.risk import Assessment
 from clawd.skills.skill_file import FILE_NAME
@@ -69,6 +69,10 @@ class SkillRead(Tool):
         name, path = str(arguments["name"]).strip(), str(arguments.get("path", "")).strip()
         try:
             skill, tree = await in_thread(lambda: self._store.read(name, context.workspace))
+        except NotFoundError as error:
+            found = await in_thread(lambda: self._store.found(context.workspace))
+            named = ", ".join(each.name for each in found.ready[:_MAX_LISTED]) or "none"
+            return failed(f"{error.message}; there are: {named}")
         except ClawError as error:
             return failed(f"{error.message}. {error.hint}".removesuffix(". "))
         if path:

@@ -93,6 +93,20 @@ def test_a_trusted_skill_that_asks_for_all_rights_has_none(home: Home) -> None:
     assert not (home.workspace.parent / "out.txt").exists()
 
 
+def test_no_name_and_no_text_of_one_reaches_the_terminal_as_it_is(home: Home) -> None:
+    home.configure({"text": "done"})
+    hostile = home.workspace / ".agents" / "skills" / "a\x1b[2Jb\u202ec"
+    skill(hostile, name="x", description='"d\\u202ee"')
+    folder = of_workspace(home)
+    (folder / "SKILL.md").write_text(skill_text("notes") + "f\x1b]0;g\x07\u202eh\n")
+    done = home.ctl("agent", "-m", "hello")
+    assert "until you trust them: notes" in done.stderr
+    for words in (("list",), ("show", "notes"), ("lint", str(hostile)), ("trust", "notes")):
+        told = home.ctl("skill", *words)
+        assert not {"\x1b", "\x07", "\u202e"} & set(told.stdout + told.stderr), words
+    assert "‹U+202E›" in home.ctl("skill", "show", "notes").stdout
+
+
 def test_one_of_the_home_is_added_shown_and_offered_in_every_folder(
     home: Home, tmp_path: Path
 ) -> None:

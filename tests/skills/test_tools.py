@@ -105,6 +105,12 @@ async def test_an_untrusted_one_is_neither_told_nor_read_and_the_person_gets_one
     assert bench.fact.unlooked(found, "c1", bench.workspace)
 
 
+async def test_a_wrong_name_is_answered_with_those_that_may_be_read(bench: Bench) -> None:
+    skill(bench.home / "own")
+    bench.of_workspace("hidden")
+    assert (await bench.read("ownn")).error == "there is no skill 'ownn'; there are: own"
+
+
 async def test_the_body_comes_with_its_files_and_where_commands_find_them(bench: Bench) -> None:
     bench.of_workspace()
     bench.trust()
