@@ -14,17 +14,7 @@ from clawctl.single_call import exit_code, show_outcome
 from clawctl.turn import TurnView, ViewOptions
 from clawctl.views import show_notes
 from clawd.errors import InvalidRequestError
-from clawd.wire.memory import (
-    AppendKnowledge,
-    DeleteKnowledge,
-    KnowledgeEntry,
-    KnowledgeOutcome,
-    ListKeywords,
-    ListKnowledge,
-    LoadKnowledge,
-    SaveKnowledge,
-    SearchKnowledge,
-)
+from clawd.wire import memory
 from clawd.wire.method import Method
 from clawd.wire.safe_text import terminal_safe, visible_line
 
@@ -44,7 +34,7 @@ def command() -> None:
 @json_command
 def save(app: App, keywords: str, content: str, *, fix: bool, as_json: bool) -> int:
     """Save CONTENT (- is stdin) under KEYWORDS; a note of that name is replaced."""
-    request = SaveKnowledge(keywords=keywords, content=_content(content), fix=fix)
+    request = memory.SaveKnowledge(keywords=keywords, content=_content(content), fix=fix)
     return _show(_asked(app, request), as_json=as_json)
 
 
@@ -54,7 +44,7 @@ def save(app: App, keywords: str, content: str, *, fix: bool, as_json: bool) -> 
 @json_command
 def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
     """Add CONTENT (- is stdin) to the end of a note, or begin one."""
-    request = AppendKnowledge(keywords=keywords, content=_content(content))
+    request = memory.AppendKnowledge(keywords=keywords, content=_content(content))
     return _show(_asked(app, request), as_json=as_json)
 
 
@@ -65,7 +55,7 @@ def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
 @json_command
 def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_json: bool) -> int:
     """Find the notes with any of the KEYWORDS."""
-    request = SearchKnowledge(keywords=" ".join(keywords), page=page, max_results=limit)
+    request = memory.SearchKnowledge(keywords=" ".join(keywords), page=page, max_results=limit)
     found = _called(app, request)
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
@@ -80,7 +70,7 @@ def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_jso
 @json_command
 def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Show the notes with all of the KEYWORDS, at most four."""
-    found = _called(app, LoadKnowledge(keywords=" ".join(keywords)))
+    found = _called(app, memory.LoadKnowledge(keywords=" ".join(keywords)))
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
     for number, entry in enumerate(found.entries):
@@ -96,7 +86,7 @@ def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 @json_command
 def list_(app: App, prefix: str, limit: int, *, as_json: bool) -> int:
     """List the notes whose names begin with PREFIX, by name."""
-    found = _called(app, ListKnowledge(prefix=prefix, max=limit))
+    found = _called(app, memory.ListKnowledge(prefix=prefix, max=limit))
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
     show_notes(found)
@@ -113,7 +103,7 @@ def delete(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 
     A fixed note is named with its beginning, as in fix-backup_server, and asks first.
     """
-    return _show(_asked(app, DeleteKnowledge(keywords=" ".join(keywords))), as_json=as_json)
+    return _show(_asked(app, memory.DeleteKnowledge(keywords=" ".join(keywords))), as_json=as_json)
 
 
 @command.command()
@@ -122,7 +112,7 @@ def delete(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 @json_command
 def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
     """List the keywords, the most used first."""
-    found = _called(app, ListKeywords(min_count=min_count, max=limit))
+    found = _called(app, memory.ListKeywords(min_count=min_count, max=limit))
     if as_json or not found.keywords:
         return _show(found, as_json=as_json)
     show_table(("KEYWORD", "NOTES"), [(each.keyword, each.count) for each in found.keywords])
@@ -135,7 +125,7 @@ def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
 def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Edit the note of just these KEYWORDS in $EDITOR; a new one is begun where there is none."""
     wanted = " ".join(keywords)
-    found = _called(app, LoadKnowledge(keywords=wanted))
+    found = _called(app, memory.LoadKnowledge(keywords=wanted))
     if found.call.status == "denied":
         return _show(found, as_json=as_json)
     entry = next((each for each in found.entries if _is_meant(each, wanted)), None)
@@ -150,10 +140,10 @@ def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
         emit(found, "Nothing was changed.", as_json=as_json)
         return Exit.DONE
     name = entry.name if entry is not None else wanted
-    return _show(_asked(app, SaveKnowledge(keywords=name, content=after)), as_json=as_json)
+    return _show(_asked(app, memory.SaveKnowledge(keywords=name, content=after)), as_json=as_json)
 
 
-def _is_meant(entry: KnowledgeEntry, wanted: str) -> bool:
+def _is_meant(entry: memory.KnowledgeEntry, wanted: str) -> bool:
     """Tell whether an entry is the one of just these words, and no more."""
     words = Path(wanted).name.removesuffix(".md").removeprefix("fix-")
     for mark in ",/_":
@@ -161,12 +151,12 @@ def _is_meant(entry: KnowledgeEntry, wanted: str) -> bool:
     return set(entry.keywords) == set(words.casefold().split())
 
 
-def _called(app: App, request: Method[KnowledgeOutcome]) -> KnowledgeOutcome:
+def _called(app: App, request: Method[memory.KnowledgeOutcome]) -> memory.KnowledgeOutcome:
     """Make a call that asks nothing."""
     return app.call(request)
 
 
-def _asked(app: App, request: Method[KnowledgeOutcome]) -> KnowledgeOutcome:
+def _asked(app: App, request: Method[memory.KnowledgeOutcome]) -> memory.KnowledgeOutcome:
     """Make a call, asking at the terminal where that is needed."""
     terminal = Terminal.open()
     view = TurnView(sys.stdout, sys.stderr, ViewOptions(text=False, rows=False, calls=False))
@@ -180,7 +170,7 @@ def _asked(app: App, request: Method[KnowledgeOutcome]) -> KnowledgeOutcome:
             terminal.close()
 
 
-def _show(outcome: KnowledgeOutcome, *, as_json: bool) -> int:
+def _show(outcome: memory.KnowledgeOutcome, *, as_json: bool) -> int:
     """Print what came of a call and return the exit code."""
     if as_json:
         emit_json(outcome)
@@ -196,7 +186,7 @@ def _content(given: str) -> str:
     return sys.stdin.buffer.read().decode(errors="replace")
 
 
-def _show_entry(entry: KnowledgeEntry, *, is_first: bool) -> None:
+def _show_entry(entry: memory.KnowledgeEntry, *, is_first: bool) -> None:
     palette = Palette.of(sys.stdout)
     print("" if is_first else "\n", end="")
     print(palette.bold(visible_line(entry.name)))

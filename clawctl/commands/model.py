@@ -8,36 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clawctl import modelfile
 from clawctl.app import App, json_command
 from clawctl.client import is_nobody
-from clawctl.modelfile import (
-    RESERVED,
-    Added,
-    AddOptions,
-    add_model,
-    checked_digests,
-    files_here,
-    is_remote,
-    model_name,
-    noted_pin,
-    pin_parts,
-    remove_model,
-)
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
 from clawctl.views import warm_told
 from clawd.errors import ClawError, ConfigError, ProtocolError
 from clawd.paths import expanded, layout
-from clawd.wire.models import (
-    ListLoadedModels,
-    ListModels,
-    LoadedModel,
-    LoadModel,
-    ModelDetail,
-    ModelList,
-    ShowModel,
-    UnloadModel,
-)
+from clawd.wire import models as wire
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 if TYPE_CHECKING:
@@ -46,7 +25,7 @@ if TYPE_CHECKING:
 
 LOAD_LIMIT_S = 3_600.0
 ASSISTANT, SHARED = "assistant", Path("/usr/share/clawd/models")
-PACKAGED = (RESERVED, "auto")
+PACKAGED = (modelfile.RESERVED, "auto")
 """What is there without a file of the folder; `auto` is the better of embedded and assistant."""
 CHOOSE = "Choose another: clawctl model use NAME"
 USES = ("tools", "chat", "code", "reasoning", "images", "small", "embeddings")
@@ -65,7 +44,7 @@ def list_(app: App, *, available: bool, as_json: bool) -> None:
     if available:
         _list_catalogue(as_json=as_json)
         return
-    models = app.call(ListModels())
+    models = app.call(wire.ListModels())
     if as_json:
         emit_json(models)
         return
@@ -93,7 +72,13 @@ def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bo
 
     Of a split model (…-00001-of-00003.gguf) any part stands for all of them.
     """
-    _add(app, file, AddOptions(name=name, force=force, copy=copy), sha256="", as_json=as_json)
+    _add(
+        app,
+        file,
+        modelfile.AddOptions(name=name, force=force, copy=copy),
+        sha256="",
+        as_json=as_json,
+    )
 
 
 @command.command()
@@ -111,8 +96,8 @@ def pull(app: App, /, ref: str, **given: str | bool) -> None:
     address, or a path. Its digest is checked and kept: a file that changes is not loaded. HF_TOKEN,
     HF_ENDPOINT, PIP_INDEX_URL and HTTPS_PROXY count.
     """
-    if not is_remote(ref) and ("/" in ref or expanded(ref).exists()):
-        options = AddOptions(name=str(given["name"]), force=bool(given["force"]))
+    if not modelfile.is_remote(ref) and ("/" in ref or expanded(ref).exists()):
+        options = modelfile.AddOptions(name=str(given["name"]), force=bool(given["force"]))
         _add(
             app, expanded(ref), options, sha256=str(given["sha256"]), as_json=bool(given["as_json"])
         )
@@ -241,7 +226,7 @@ def import_(app: App, /, names: tuple[str, ...], place: Path | None, **given: bo
     found = find_models(os.environ, place)
     folder = _models_folder(app)
     chosen = found if given["wants_all"] else [named(found, name) for name in names]
-    done: dict[str, Added] = {}
+    done: dict[str, modelfile.Added] = {}
     for each in chosen:
         with _bar(app, f"checking {each.name}") as bar:
             done[each.name] = import_model(each, folder, force=given["force"], draw=bar.show)
@@ -264,7 +249,7 @@ def show(app: App, name: str, *, as_json: bool) -> None:
     """Tell what a model is: size, context, how it calls tools, its digest, where it is from."""
     with app.client() as client:
         bar = ProgressLine(f"checking {name}", quiet=app.is_quiet)
-        model = call(client, ShowModel(name=name), bar, limit_s=LOAD_LIMIT_S)
+        model = call(client, wire.ShowModel(name=name), bar, limit_s=LOAD_LIMIT_S)
     if as_json:
         emit_json(model)
         return
@@ -287,7 +272,7 @@ def show(app: App, name: str, *, as_json: bool) -> None:
     show_fields([*rows, *_of_the_package(model)])
 
 
-def _of_the_package(model: ModelDetail) -> Iterator[tuple[str, str]]:
+def _of_the_package(model: wire.ModelDetail) -> Iterator[tuple[str, str]]:
     """Yield what only models with adapters, or with a card, have to tell."""
     if model.adapters:
         digest = f" (sha256 {model.adapter_sha256})" if model.adapter_sha256 else ""
@@ -320,7 +305,7 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
 
     stem = name.lower()
     if stem not in PACKAGED and not (stem == ASSISTANT and (SHARED / f"{stem}.gguf").is_file()):
-        stem = model_name(files_here(_models_folder(app), name)[0])
+        stem = modelfile.model_name(modelfile.files_here(_models_folder(app), name)[0])
     path = config_of(file)
     before = read_config(path)
     after = changed(before.decode(), OnboardingAnswers(source="gguf"), stem).encode()
@@ -338,18 +323,18 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
     """Remove a model's files; of one that was imported the link, not the other program's file."""
     there = _listed(app)
     folder = _folder_of(there)
-    files = files_here(folder, name)
+    files = modelfile.files_here(folder, name)
     freed = sum(path.lstat().st_size for path in files)
-    answers = there is not None and there.default == model_name(files[0])
+    answers = there is not None and there.default == modelfile.model_name(files[0])
     which = ", from which answers come" if answers else ""
     _confirm(f"Remove {', '.join(path.name for path in files)} ({size(freed)}){which}?", yes=yes)
     try:
         with app.running_client() as client:
-            client.call(UnloadModel(name=model_name(files[0])))
+            client.call(wire.UnloadModel(name=modelfile.model_name(files[0])))
     except ClawError as error:
         if not is_nobody(error) and error.code not in {"not_found", "forbidden"}:
             raise
-    gone = remove_model(folder, name)
+    gone = modelfile.remove_model(folder, name)
     message = f"removed {', '.join(path.name for path in gone)}"
     emit({"ok": True, "message": message}, message, as_json=as_json)
     if answers:
@@ -363,11 +348,11 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
 @json_command
 def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> None:
     """Take a model's files as they are now for the right ones; else a changed one is not loaded."""
-    files = files_here(_models_folder(app), name)
+    files = modelfile.files_here(_models_folder(app), name)
     wanted = _digest(sha256)
     with _bar(app, f"checking {name}") as bar:
-        digests = checked_digests(files[0], wanted, bar.show)
-    before = [noted_pin(path) for path in files]
+        digests = modelfile.checked_digests(files[0], wanted, bar.show)
+    before = [modelfile.noted_pin(path) for path in files]
     if [pin.sha256 if pin else "" for pin in before] == digests:
         message = f"{name} is the one that was pinned: {digests[0]}"
     else:
@@ -376,7 +361,7 @@ def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> Non
         _confirm(f"Load {name} as it is now?", yes=yes or bool(wanted))
         message = f"{name} is pinned as it is now: {digests[0]}"
     source = next((pin.source for pin in before if pin), "")
-    pin_parts(files[0], digests, source)
+    modelfile.pin_parts(files[0], digests, source)
     emit({"ok": True, "message": message}, message, as_json=as_json)
 
 
@@ -387,7 +372,7 @@ def load(app: App, name: str, *, as_json: bool) -> None:
     """Load a model now rather than with its first request."""
     with app.client() as client:
         bar = ProgressLine(f"loading {name}", unit="bytes", quiet=app.is_quiet)
-        model = call(client, LoadModel(name=name), bar, limit_s=LOAD_LIMIT_S)
+        model = call(client, wire.LoadModel(name=name), bar, limit_s=LOAD_LIMIT_S)
     if as_json:
         emit_json(model)
         return
@@ -402,7 +387,7 @@ def load(app: App, name: str, *, as_json: bool) -> None:
 @json_command
 def unload(app: App, name: str, *, as_json: bool) -> None:
     """Unload a model and free its memory; what it is answering is cancelled."""
-    done = app.call(UnloadModel(name=name))
+    done = app.call(wire.UnloadModel(name=name))
     emit({"ok": True, "message": done.message}, done.message, as_json=as_json)
 
 
@@ -410,7 +395,7 @@ def unload(app: App, name: str, *, as_json: bool) -> None:
 @json_command
 def ps(app: App, *, as_json: bool) -> None:
     """List the models that are loaded, the one used last first."""
-    models = app.call(ListLoadedModels())
+    models = app.call(wire.ListLoadedModels())
     if as_json:
         emit_json(models.items)
         return
@@ -436,11 +421,13 @@ def ps(app: App, *, as_json: bool) -> None:
             note(visible_line(f"the chat template of {model.name}: {told}"))
 
 
-def _add(app: App, file: Path, options: AddOptions, *, sha256: str, as_json: bool) -> None:
+def _add(
+    app: App, file: Path, options: modelfile.AddOptions, *, sha256: str, as_json: bool
+) -> None:
     with _bar(app, f"checking {file.name}") as check, _bar(app, f"copying {file.name}") as bar:
-        digests = checked_digests(file, _digest(sha256), check.show)
-        added = add_model(file, _models_folder(app), options, bar.show)
-    pin_parts(added.path, digests, str(file.absolute()))
+        digests = modelfile.checked_digests(file, _digest(sha256), check.show)
+        added = modelfile.add_model(file, _models_folder(app), options, bar.show)
+    modelfile.pin_parts(added.path, digests, str(file.absolute()))
     if as_json:
         emit_json(_values(added) | {"sha256": digests[0], "source": str(file.absolute())})
     else:
@@ -455,7 +442,7 @@ def _confirm(question: str, *, yes: bool) -> None:
     click.confirm(terminal_safe(question), abort=True, err=True)
 
 
-def _import_values(found: "ForeignModel", added: Added | None) -> dict[str, object]:
+def _import_values(found: "ForeignModel", added: modelfile.Added | None) -> dict[str, object]:
     return {
         "name": found.name,
         "path": str(found.path),
@@ -466,7 +453,7 @@ def _import_values(found: "ForeignModel", added: Added | None) -> dict[str, obje
     }
 
 
-def _tool_calls(model: ModelDetail) -> str:
+def _tool_calls(model: wire.ModelDetail) -> str:
     if model.embeddings:
         return "none: it makes vectors"
     family = model.template_family or "no chat template"
@@ -489,7 +476,7 @@ def _digest(text: str) -> str:
     return digest
 
 
-def _values(added: Added) -> dict[str, object]:
+def _values(added: modelfile.Added) -> dict[str, object]:
     return {
         "name": added.name,
         "path": str(added.path),
@@ -504,15 +491,15 @@ def _models_folder(app: App) -> Path:
     return _folder_of(_listed(app))
 
 
-def _folder_of(there: ModelList | None) -> Path:
+def _folder_of(there: wire.ModelList | None) -> Path:
     return layout().models if there is None else Path(there.folder)
 
 
-def _listed(app: App) -> ModelList | None:
+def _listed(app: App) -> wire.ModelList | None:
     """Return what the daemon that answers has, None when none runs."""
     try:
         with app.running_client() as client:
-            there = client.call(ListModels())
+            there = client.call(wire.ListModels())
     except ClawError as error:
         if app.socket or not is_nobody(error):
             raise
@@ -522,14 +509,14 @@ def _listed(app: App) -> ModelList | None:
     return there
 
 
-def _say_added(added: Added) -> None:
+def _say_added(added: modelfile.Added) -> None:
     how = {"linked": "hard-linked", "symlinked": "linked by name"}.get(added.how, added.how)
     say(f"{added.name} ({size(added.size_bytes)}) is in {added.path.parent}: {how}")
     if added.replaced:
         note(f"If it is loaded, the old one stays until: clawctl model unload {added.name}")
 
 
-def _row(model: LoadedModel) -> tuple[object, ...]:
+def _row(model: wire.LoadedModel) -> tuple[object, ...]:
     return (
         model.name,
         model.pid or "-",

@@ -9,16 +9,8 @@ import msgspec
 from clawctl.app import App, Exit, json_command
 from clawctl.client import Client
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
+from clawd.wire import tools
 from clawd.wire.safe_text import visible_line
-from clawd.wire.tools import (
-    ApprovePlugin,
-    InspectPlugin,
-    InstallPlugin,
-    ListPlugins,
-    PluginReview,
-    ReloadPlugins,
-    RemovePlugin,
-)
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 secrets_option = click.option(
@@ -35,7 +27,7 @@ def command() -> None:
 @json_command
 def list_(app: App, *, as_json: bool) -> None:
     """List the installed plugins and whether they run."""
-    items = app.call(ListPlugins()).items
+    items = app.call(tools.ListPlugins()).items
     if as_json:
         emit_json(items)
         return
@@ -64,10 +56,10 @@ def install(app: App, path: Path, *, yes: bool, accept_secrets: bool, as_json: b
     """
     source = str(path.absolute())
     with app.client() as client:
-        found = client.call(InspectPlugin(path=source))
+        found = client.call(tools.InspectPlugin(path=source))
         if not _is_agreed(found, "Install it?", yes=yes, accept=accept_secrets, as_json=as_json):
             return Exit.FAILED
-        done = client.call(InstallPlugin(path=source, digest=found.digest))
+        done = client.call(tools.InstallPlugin(path=source, digest=found.digest))
         return _show_done(client, found.name, done.message, as_json=as_json)
 
 
@@ -79,11 +71,11 @@ def install(app: App, path: Path, *, yes: bool, accept_secrets: bool, as_json: b
 def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bool) -> int:
     """Show what changed in a plugin since it was approved, ask, and let it run as it is now."""
     with app.client() as client:
-        found = client.call(InspectPlugin(name=name))
+        found = client.call(tools.InspectPlugin(name=name))
         found = msgspec.structs.replace(found, replaces="")
         if not _is_agreed(found, "Approve it?", yes=yes, accept=accept_secrets, as_json=as_json):
             return Exit.FAILED
-        done = client.call(ApprovePlugin(name=name, digest=found.digest))
+        done = client.call(tools.ApprovePlugin(name=name, digest=found.digest))
         return _show_done(client, name, done.message, as_json=as_json)
 
 
@@ -95,7 +87,7 @@ def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
     """Remove a plugin and its approval."""
     if not yes and not asked(visible_line(f"Remove the plugin {name}?"), as_json=as_json):
         return Exit.FAILED
-    done = app.call(RemovePlugin(name=name))
+    done = app.call(tools.RemovePlugin(name=name))
     emit(done, done.message, as_json=as_json)
     return Exit.DONE
 
@@ -104,12 +96,12 @@ def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
 @json_command
 def reload_(app: App, *, as_json: bool) -> None:
     """Read plugins and external tools again."""
-    done = app.call(ReloadPlugins())
+    done = app.call(tools.ReloadPlugins())
     emit(done, done.message, as_json=as_json)
 
 
 def _is_agreed(
-    found: PluginReview, question: str, *, yes: bool, accept: bool, as_json: bool
+    found: tools.PluginReview, question: str, *, yes: bool, accept: bool, as_json: bool
 ) -> bool:
     """Show what a plugin may do, and find out whether that is wanted."""
     if not as_json:
@@ -131,7 +123,7 @@ def asked(question: str, *, as_json: bool) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _show(found: PluginReview) -> None:
+def _show(found: tools.PluginReview) -> None:
     programs = ", ".join(each.path for each in found.files if each.is_program)
     total = sum(each.size_bytes for each in found.files)
     replaces = [("replaces", f"version {found.replaces}")] if found.replaces else []
@@ -163,7 +155,7 @@ def _show(found: PluginReview) -> None:
 
 def _show_done(client: Client, name: str, message: str, *, as_json: bool) -> int:
     if as_json:
-        items = client.call(ListPlugins()).items
+        items = client.call(tools.ListPlugins()).items
         emit_json(next((each for each in items if each.name == name), None))
     else:
         say(message)

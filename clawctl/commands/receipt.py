@@ -21,16 +21,7 @@ from clawctl.render import Palette, emit, emit_json, note, say, show_fields, siz
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
 from clawd.paths import layout
-from clawd.wire.receipts import (
-    AcceptReceipts,
-    HeadOfReceipts,
-    ListReceipts,
-    ReceiptDetail,
-    ReceiptHead,
-    ShowReceipt,
-    Verification,
-    VerifyReceipts,
-)
+from clawd.wire import receipts as wire
 from clawd.wire.safe_text import terminal_safe, visible
 
 _APPROVED = {
@@ -78,7 +69,7 @@ def which_receipts(command: C) -> Callable[..., Any]:
     def with_wanted(
         *arguments: Any, conversation: str, since: str, until: str, **options: Any
     ) -> Any:
-        wanted = ListReceipts(conversation_id=conversation, since=since, until=until)
+        wanted = wire.ListReceipts(conversation_id=conversation, since=since, until=until)
         return command(*arguments, wanted=wanted, **options)
 
     for name, help_text in (("--until", f"Before this. {_HELP}"), ("--since", _HELP)):
@@ -92,7 +83,7 @@ def _take(_context: click.Context, _parameter: click.Parameter, value: str) -> s
     return utc_time(value)
 
 
-class CheckedLog(Verification, frozen=True, kw_only=True):
+class CheckedLog(wire.Verification, frozen=True, kw_only=True):
     """What verification found, of which file or home, and by whom."""
 
     path: str
@@ -131,7 +122,7 @@ def command() -> None:
 @which_receipts
 @json_command
 def list_(
-    app: App, limit: int, tool: str, status: str | None, *, wanted: ListReceipts, as_json: bool
+    app: App, limit: int, tool: str, status: str | None, *, wanted: wire.ListReceipts, as_json: bool
 ) -> None:
     """List receipts, newest first."""
     asked = msgspec.structs.replace(wanted, tool=tool, status=status or "")
@@ -148,7 +139,7 @@ def list_(
 @json_command
 def show(app: App, receipt: str, *, as_json: bool) -> None:
     """Show one receipt: by id, a unique end of it, or its number."""
-    detail = app.call(ShowReceipt(receipt_id=receipt))
+    detail = app.call(wire.ShowReceipt(receipt_id=receipt))
     if as_json:
         emit_json(detail)
     else:
@@ -214,7 +205,7 @@ def head(app: App, *, as_json: bool) -> None:
         found = _head_of_file()
     else:
         with client:
-            found = client.call(HeadOfReceipts())
+            found = client.call(wire.HeadOfReceipts())
     if as_json:
         emit_json(found)
         return
@@ -250,7 +241,7 @@ def _passes(verdict: CheckedLog, known: _Known) -> bool:
     return verdict.ok and (known.public_key is None or verdict.signed > 0)
 
 
-def _head_of_file() -> ReceiptHead:
+def _head_of_file() -> wire.ReceiptHead:
     from clawd.receipts.verify import read_head
 
     return read_head(_configured_path(), first_public_key_path=layout().checkpoint_public_key)
@@ -265,7 +256,7 @@ def _verify_all(app: App, known: _Known) -> list[CheckedLog]:
         return [_verify_file(log, each) for each in (*given, remembered)]
     anchor = ":".join(map(str, known.anchor)) if known.anchor is not None else ""
     with client:
-        wanted = VerifyReceipts(public_key=known.public_key or "", anchor=anchor)
+        wanted = wire.VerifyReceipts(public_key=known.public_key or "", anchor=anchor)
         bar = progress_of_command("the daemon verifies its chain")
         report = call(client, wanted, bar, limit_s=600)
         home = Path(client.welcome.home)
@@ -319,7 +310,7 @@ def _verify_file(path: Path, known: _Known) -> CheckedLog:
     return _checked(found, path, by="clawctl")
 
 
-def _checked(found: Verification, path: Path, *, by: str) -> CheckedLog:
+def _checked(found: wire.Verification, path: Path, *, by: str) -> CheckedLog:
     return CheckedLog(**msgspec.structs.asdict(found), path=str(path), checked_by=by)
 
 
@@ -357,7 +348,7 @@ def _show_verdict(verdict: CheckedLog) -> None:
 # How one receipt is shown: what was done, by whose word, and its place in the chain.
 
 
-def _show_receipt(detail: ReceiptDetail) -> None:
+def _show_receipt(detail: wire.ReceiptDetail) -> None:
     """Print a receipt with what it hashed; control and invisible characters are written out."""
     show_fields([(name, visible(str(value))) for name, value in _fields(detail)])
     for title, text, kept in (
@@ -367,7 +358,7 @@ def _show_receipt(detail: ReceiptDetail) -> None:
         _show_content(title, text, kept)
 
 
-def _fields(detail: ReceiptDetail) -> list[tuple[str, object]]:
+def _fields(detail: wire.ReceiptDetail) -> list[tuple[str, object]]:
     receipt = detail.receipt
     seq: int = receipt["seq"]
     exit_code, ran_in = receipt.get("exit_code"), receipt.get("sandbox")
@@ -438,7 +429,9 @@ def _pretty(text: str) -> str:
 @click.option("--redact", is_flag=True, help="Leave arguments and results out; keep their hashes.")
 @which_receipts
 @json_command
-def export(app: App, folder: Path, *, wanted: ListReceipts, redact: bool, as_json: bool) -> int:
+def export(
+    app: App, folder: Path, *, wanted: wire.ListReceipts, redact: bool, as_json: bool
+) -> int:
     """Export the receipts into a new folder that anybody can verify without a daemon.
 
     The log always goes whole, because a part of a chain proves nothing; --conversation, --since
@@ -482,7 +475,7 @@ def accept(app: App, *, yes: bool, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError("this forgets the old log's last receipt: say so with --yes")
         click.confirm("Forget the old log's last receipt?", abort=True, err=True)
-    done = app.call(AcceptReceipts())
+    done = app.call(wire.AcceptReceipts())
     emit(done, done.message, as_json=as_json)
 
 

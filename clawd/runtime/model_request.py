@@ -18,23 +18,9 @@ from clawd.providers.base import (
     ToolCall,
 )
 from clawd.providers.ledger import PartTokens, TokenCounter, estimated, tokens_by_kind
-from clawd.wire.events import (
-    Event,
-    HopFinished,
-    HopUsage,
-    ModelLoading,
-    Notice,
-    PromptEvaluated,
-    PromptProgress,
-    ReasoningDelta,
-    TextDelta,
-    TokenLedger,
-    TokenPart,
-    ToolDraft,
-    TurnUsage,
-)
+from clawd.wire import events
 
-Emit = Callable[[Event], None]
+Emit = Callable[[events.Event], None]
 
 _CALL_COST = 64  # bytes of an answer that a call counts for beside its name and arguments
 
@@ -59,7 +45,7 @@ class HopResult(msgspec.Struct, frozen=True, kw_only=True):
     failure: Exception | None = None
     has_begun: bool = False
     overlong: bool = False
-    evaluated: PromptEvaluated | None = None
+    evaluated: events.PromptEvaluated | None = None
     reasoning: str = ""
     is_promoted: bool = False
     unreadable: str = ""
@@ -112,7 +98,7 @@ class _Collected:
         self._calls = CallAssembler()
         self._indexes: set[int] = set()
         self._names: dict[int, str] = {}  # of calls that come in pieces
-        self._evaluated: PromptEvaluated | None = None
+        self._evaluated: events.PromptEvaluated | None = None
 
     async def drain(self, deltas: AsyncIterator[Delta]) -> HopResult:
         async for delta in deltas:
@@ -124,25 +110,30 @@ class _Collected:
 
     def _take(self, delta: Delta) -> HopResult | None:
         self._has_begun = self._has_begun or isinstance(
-            delta, TextDelta | ReasoningDelta | CallDelta
+            delta, events.TextDelta | events.ReasoningDelta | CallDelta
         )
         match delta:
-            case TextDelta():
+            case events.TextDelta():
                 text = self._within_limit(delta.text)
                 self._text.append(text)
-                self._emit(delta if text is delta.text else TextDelta(text=text))
-            case ReasoningDelta():
+                self._emit(delta if text is delta.text else events.TextDelta(text=text))
+            case events.ReasoningDelta():
                 thought = self._within_limit(delta.text)
                 self._reasoning.append(thought)
-                self._emit(delta if thought is delta.text else ReasoningDelta(text=thought))
-            case ToolDraft() | ModelLoading() | PromptProgress() | Notice():
+                self._emit(delta if thought is delta.text else events.ReasoningDelta(text=thought))
+            case (
+                events.ToolDraft()
+                | events.ModelLoading()
+                | events.PromptProgress()
+                | events.Notice()
+            ):
                 self._emit(delta)
             case CallDelta():
                 self._show_draft(delta)
                 self._calls.add(delta)
                 self._within_limit(delta.arguments)
                 self._count_call(delta)
-            case PromptEvaluated():
+            case events.PromptEvaluated():
                 new = new_tokens(delta.tokens, delta.cached, self._known_tokens)
                 old = delta.tokens - delta.cached - new
                 self._evaluated = msgspec.structs.replace(delta, new=new, reevaluated=old)
@@ -150,7 +141,7 @@ class _Collected:
             case Failed():
                 return self._result(failure=delta.error)
             case Finished():
-                self._emit(HopFinished(usage=hop_usage(delta.usage, self._known_tokens)))
+                self._emit(events.HopFinished(usage=hop_usage(delta.usage, self._known_tokens)))
                 return self._result(finished=delta)
             case _:
                 assert_never(delta)
@@ -169,7 +160,7 @@ class _Collected:
         if delta.name:
             self._names[delta.index] = delta.name
         if name := self._names.get(delta.index):
-            self._emit(ToolDraft(tool=name, text=delta.arguments, index=delta.index))
+            self._emit(events.ToolDraft(tool=name, text=delta.arguments, index=delta.index))
 
     def _count_call(self, delta: CallDelta) -> None:
         """Count a new call: calls without arguments are not for nothing either."""
@@ -209,7 +200,7 @@ def with_last_broken_off(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     return (*calls[:-1], msgspec.structs.replace(calls[-1], arguments="{"))
 
 
-def hop_usage(usage: HopUsage, known_tokens: int) -> HopUsage:
+def hop_usage(usage: events.HopUsage, known_tokens: int) -> events.HopUsage:
     """Return what a hop cost, given how many tokens the one before had left."""
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     new = new_tokens(usage.prompt_tokens, cached, known_tokens)
@@ -254,13 +245,13 @@ class TurnMeter:
 
     def __init__(self, known_tokens: int) -> None:
         self.known_tokens = known_tokens
-        self.last_hop = HopUsage()
-        self.usage = TurnUsage()
+        self.last_hop = events.HopUsage()
+        self.usage = events.TurnUsage()
 
     def note_hop(self, result: HopResult) -> None:
         """Take one hop."""
         self.known_tokens = result.sequence_tokens or self.known_tokens
-        self.last_hop = result.finished.usage if result.finished is not None else HopUsage()
+        self.last_hop = result.finished.usage if result.finished is not None else events.HopUsage()
         usage, finished, evaluated = self.usage, result.finished, result.evaluated
         changes: dict[str, float | int] = {}
         if finished is not None:
@@ -312,7 +303,7 @@ class TurnLedger:
         if isinstance(self._provider, TokenCounter):
             self._counting = asyncio.create_task(_count(self._provider, request))
 
-    async def report(self, usage: HopUsage, *, used: int, size: int) -> TokenLedger:
+    async def report(self, usage: events.HopUsage, *, used: int, size: int) -> events.TokenLedger:
         """Return the ledger of the request begun last, with the answer to it.
 
         Args:
@@ -321,7 +312,7 @@ class TurnLedger:
             size: of the context, 0 for unknown.
         """
         if self._request is None:
-            return TokenLedger()
+            return events.TokenLedger()
         done = set[asyncio.Task[PartTokens]]()
         if self._counting is not None:
             done, _ = await asyncio.wait({self._counting}, timeout=self._patience_s)
@@ -339,7 +330,9 @@ async def _count(counter: TokenCounter, request: ChatRequest) -> PartTokens:
     return await counter.count_parts(request)
 
 
-def ledger_of(tokens: PartTokens, usage: HopUsage, *, used: int, size: int) -> TokenLedger:
+def ledger_of(
+    tokens: PartTokens, usage: events.HopUsage, *, used: int, size: int
+) -> events.TokenLedger:
     """Return the ledger of a request and the answer to it.
 
     Estimates are scaled so that they add up to the prompt, where the provider says how long it is.
@@ -351,12 +344,12 @@ def ledger_of(tokens: PartTokens, usage: HopUsage, *, used: int, size: int) -> T
         counted = sum(sums.values())
     if usage.completion_tokens:
         sums["history"] = sums.get("history", 0) + usage.completion_tokens
-    parts = [TokenPart(name=kind, tokens=count) for kind, count in sums.items()]
+    parts = [events.TokenPart(name=kind, tokens=count) for kind, count in sums.items()]
     around = usage.prompt_tokens - counted
     if around > 0 and not tokens.is_estimate:
-        parts.append(TokenPart(name="template", tokens=around))
+        parts.append(events.TokenPart(name="template", tokens=around))
     used = used or counted + usage.completion_tokens
-    return TokenLedger(
+    return events.TokenLedger(
         parts=tuple(parts),
         free=max(size - used, 0),
         context_size=size,

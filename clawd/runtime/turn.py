@@ -52,17 +52,7 @@ from clawd.security.approvals import PendingApproval
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.outcome import CallOutcome, CallRequest
 from clawd.tools.registry import Registry
-from clawd.wire.events import (
-    Claim,
-    Event,
-    HopReset,
-    Notice,
-    PromptEvaluated,
-    TextDelta,
-    ToolRequested,
-    ToolStarted,
-    TurnFinished,
-)
+from clawd.wire import events as wire
 
 _Lapsed = tuple[ToolCall, PendingApproval, str]  # with the id of its receipt
 StopWord = Literal["stop", "length", "cap", "loop"]
@@ -86,7 +76,7 @@ class MessageBatch(msgspec.Struct, frozen=True, kw_only=True):
     mark: str
     known_tokens: int
     unreadable: tuple[str, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[wire.Claim, ...]
 
 
 Persist = Callable[[MessageBatch], Coroutine[Any, Any, None]]
@@ -134,7 +124,7 @@ class Turn:
         self._acts: list[Act] = []
         self._overheard: list[str] = []
         self._earlier = context.messages
-        self._claims: tuple[Claim, ...] = ()
+        self._claims: tuple[wire.Claim, ...] = ()
         self._unreadable: list[str] = []
         self._unreadable_stored = 0
 
@@ -144,7 +134,7 @@ class Turn:
             self._is_stopped = True
             self._hop.cancel()
 
-    async def run(self) -> TurnFinished:
+    async def run(self) -> wire.TurnFinished:
         """Run the turn to its end.
 
         Raises:
@@ -242,7 +232,7 @@ class Turn:
             await self._keep_partial(result)
             raise as_claw_error(result.failure)
         if result.overlong:
-            self._emit(Notice(level="warning", text=self._cut(result)))
+            self._emit(wire.Notice(level="warning", text=self._cut(result)))
         return self._with_commands(result)
 
     async def _make_room(self) -> bool:
@@ -295,11 +285,11 @@ class Turn:
             self._answered_by = result.finished.model
         return result
 
-    def _on_event(self, event: Event, request: ChatRequest) -> None:
+    def _on_event(self, event: wire.Event, request: ChatRequest) -> None:
         self._emit(event)
-        if isinstance(event, TextDelta):
+        if isinstance(event, wire.TextDelta):
             self._shown.append(event.text)
-        elif isinstance(event, PromptEvaluated):
+        elif isinstance(event, wire.PromptEvaluated):
             self._ledger.begin(request)
             known = msgspec.structs.asdict(event) | {"model": self._plan.model}
             _log.info("[prompt_eval]", extra={"turn": self._plan.turn_id, **known})
@@ -312,10 +302,10 @@ class Turn:
         self._is_late = True
         text = "".join(self._shown)
         if was_to_be_a_call(text, request):
-            self._emit(HopReset(reason=self._time_is_up))
+            self._emit(wire.HopReset(reason=self._time_is_up))
             text = ""
         if before and not text.strip():
-            self._emit(TextDelta(text=before))
+            self._emit(wire.TextDelta(text=before))
             text += before
         return HopResult(text=text, calls=())
 
@@ -329,7 +319,7 @@ class Turn:
         commands = commands_in(result.text)
         if len(commands) > MAX_COMMANDS:
             told = f"the first {MAX_COMMANDS} of {len(commands)} commands are run, no others"
-            self._emit(Notice(level="warning", text=told))
+            self._emit(wire.Notice(level="warning", text=told))
         return msgspec.structs.replace(result, calls=command_calls(commands[:MAX_COMMANDS]))
 
     async def _keep_partial(self, result: HopResult) -> None:
@@ -407,14 +397,14 @@ class Turn:
         made: dict[str, CallOutcome] = {}
 
         async def make(call: ToolCall, emit: Emit, has_begun: asyncio.Event) -> None:
-            def told(event: Event) -> None:
+            def told(event: wire.Event) -> None:
                 emit(event)
-                if isinstance(event, ToolStarted):
+                if isinstance(event, wire.ToolStarted):
                     has_begun.set()
 
             scope = msgspec.structs.replace(self._plan.scope, emit=told)
             try:
-                told(ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
+                told(wire.ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
                 made[call.id] = await self._dispatcher.call(_request_of(call), scope)
             finally:
                 events.ended(emit)
@@ -436,7 +426,7 @@ class Turn:
         return texts
 
     async def _call(self, call: ToolCall) -> CallOutcome:
-        self._emit(ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
+        self._emit(wire.ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
         request = _request_of(call)
         late, self._late_call = self._late_call, None
         if late is not None:
@@ -487,20 +477,22 @@ class Turn:
 
     # --- ends
 
-    async def _end(self, result: HopResult) -> TurnFinished:
+    async def _end(self, result: HopResult) -> wire.TurnFinished:
         """End the turn with an answer that asks for no calls."""
         if result.unreadable:
             lost = "the model's tool calls could not be read, and none of them was run"
             if result.is_cut:
                 lost = f"a tool call could not be read and was not run: {self._cut(result)}"
-            self._emit(Notice(level="warning", text=f"the model wrote: {head(result.unreadable)}"))
+            self._emit(
+                wire.Notice(level="warning", text=f"the model wrote: {head(result.unreadable)}")
+            )
             return await self._give_up("", "length" if result.is_cut else "stop", lost)
         if result.overlong and not result.text:
             return await self._give_up("", "length", self._cut(result))
         if result.is_cut and not result.overlong:
-            self._emit(Notice(level="warning", text=self._cut(result)))
+            self._emit(wire.Notice(level="warning", text=self._cut(result)))
         if pose := posing(result.text):
-            self._emit(Notice(level="warning", text=pose))
+            self._emit(wire.Notice(level="warning", text=pose))
         said = _said(result)
         return await self._answer(said, "length" if result.is_cut else "stop")
 
@@ -512,29 +504,29 @@ class Turn:
         after = f" of {tokens} tokens" if tokens else " of tokens"
         return f"the answer was cut at its limit{after} (max_tokens)"
 
-    async def _give_up(self, text: str, stop: StopWord, reason: str) -> TurnFinished:
+    async def _give_up(self, text: str, stop: StopWord, reason: str) -> wire.TurnFinished:
         """End the turn; `text` is what the last answer said, which no message holds yet.
 
         A person is told why below it. A model reads that nowhere: small ones say it again.
         """
         note = f"{STOPPED}{reason}."
-        self._emit(TextDelta(text=f"\n{note}" if text else note))
+        self._emit(wire.TextDelta(text=f"\n{note}" if text else note))
         said = Message(role="assistant", content=text or UNSAID, note=note)
         return await self._answer(said, stop)
 
-    async def _wait(self, pending: PendingApproval) -> TurnFinished:
+    async def _wait(self, pending: PendingApproval) -> wire.TurnFinished:
         """End the turn at a call that nobody answered for: a late answer goes on with its result.
 
         No message says so: an answer follows the call's own in the conversation.
         """
         waits = f"{pending.question.action.tool} waits for an approval ({pending.id})"
         note = f"{STOPPED}{waits}."
-        self._emit(Notice(level="warning", text=f"stopped: {waits}; clawctl approval list"))
-        self._emit(TextDelta(text=note))
+        self._emit(wire.Notice(level="warning", text=f"stopped: {waits}; clawctl approval list"))
+        self._emit(wire.TextDelta(text=note))
         finished = await self._finished(note, "stop")
         return msgspec.structs.replace(finished, waits_for=pending.id)
 
-    async def _answer(self, said: Message, stop: StopWord) -> TurnFinished:
+    async def _answer(self, said: Message, stop: StopWord) -> wire.TurnFinished:
         self._check_claims(said.content or "")
         self._transaction.add(said)
         await self._commit("")
@@ -564,12 +556,12 @@ class Turn:
         self._claims = checked(text, deeds)
         for problem in dict.fromkeys(claim.problem for claim in self._claims):
             if problem:
-                self._emit(Notice(level="warning", text=problem))
+                self._emit(wire.Notice(level="warning", text=problem))
 
-    async def _finished(self, text: str, stop: StopWord) -> TurnFinished:
+    async def _finished(self, text: str, stop: StopWord) -> wire.TurnFinished:
         usage = self._meter.usage
         used, size = usage.context_used, usage.context_size
-        return TurnFinished(
+        return wire.TurnFinished(
             conversation_id=self._plan.scope.conversation_id,
             turn_id=self._plan.turn_id,
             text=text,
@@ -655,10 +647,10 @@ class _Lane:
 
     def __init__(self, order: InOrder) -> None:
         self._order = order
-        self.held: deque[Event] = deque()
+        self.held: deque[wire.Event] = deque()
         self.has_ended = False
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: wire.Event) -> None:
         self.held.append(event)
         self._order.flush()
 

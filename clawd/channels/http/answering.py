@@ -31,18 +31,7 @@ from clawd.channels.http.model_api import (
 )
 from clawd.errors import ClawError, InvalidRequestError, ProviderError
 from clawd.providers.base import CallDelta, Failed, Finished
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    HopReset,
-    ModelLoading,
-    Notice,
-    PlanChanged,
-    QuestionAsked,
-    ReasoningDelta,
-    TextDelta,
-    ToolRequested,
-)
+from clawd.wire import events as wire
 
 # Keeps what a stream has shown true and whole: what was sent cannot be taken back.
 #
@@ -70,14 +59,14 @@ class WholeEmoji:
     def take(self, event: GatewayEvent) -> list[GatewayEvent]:
         """Return what can be shown with an event: of a text all but an emoji at its end."""
         held, self._held = self._held, ""
-        if type(event) is not TextDelta:  # what tokens are reported of stays as it is
-            return [TextDelta(text=held), event] if held else [event]
+        if type(event) is not wire.TextDelta:  # what tokens are reported of stays as it is
+            return [wire.TextDelta(text=held), event] if held else [event]
         text = held + event.text
         if text.isascii():  # as nearly every token of most languages: no emoji, no piece made
             return [event]
         self._held = text[_open_from(text) :]
         shown = text[: len(text) - len(self._held)]
-        return [event if shown == event.text else TextDelta(text=shown)] if shown else []
+        return [event if shown == event.text else wire.TextDelta(text=shown)] if shown else []
 
 
 def _open_from(text: str) -> int:
@@ -106,17 +95,17 @@ class ReplayGuard:
     def take(self, event: GatewayEvent) -> GatewayEvent | None:
         """Return what to send of an event, None for nothing; a `Failed` ends the stream."""
         match event:
-            case TextDelta():
+            case wire.TextDelta():
                 return self._text(event)
-            case HopReset():
+            case wire.HopReset():
                 self._again = "".join(self._sent)
                 return event
             case (
                 Finished()
-                | ToolRequested()
-                | ApprovalRequested()
-                | ApprovalResolved()
-                | QuestionAsked()
+                | wire.ToolRequested()
+                | wire.ApprovalRequested()
+                | wire.ApprovalResolved()
+                | wire.QuestionAsked()
             ):
                 if self._again:
                     return _diverged()
@@ -125,7 +114,7 @@ class ReplayGuard:
             case _:
                 return event
 
-    def _text(self, event: TextDelta) -> GatewayEvent | None:
+    def _text(self, event: wire.TextDelta) -> GatewayEvent | None:
         if not self._again:
             self._sent.append(event.text)
             return event
@@ -137,7 +126,7 @@ class ReplayGuard:
         rest = event.text[len(self._again) :]
         self._again = ""
         self._sent.append(rest)
-        return TextDelta(text=rest)
+        return wire.TextDelta(text=rest)
 
 
 def _diverged() -> Failed:
@@ -394,8 +383,8 @@ CONVERSATION_HEADER = "X-Clawd-Conversation"
 _log = logging.getLogger(__name__)
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # After these alone, an error is still one of a request that nothing came of.
-_BEFORE_ANSWER = (ModelLoading, Notice, PlanChanged, HopReset)
-_CONTENT = (TextDelta, ReasoningDelta, CallDelta)
+_BEFORE_ANSWER = (wire.ModelLoading, wire.Notice, wire.PlanChanged, wire.HopReset)
+_CONTENT = (wire.TextDelta, wire.ReasoningDelta, CallDelta)
 
 
 class StreamTimes(msgspec.Struct, frozen=True, kw_only=True):

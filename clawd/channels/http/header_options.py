@@ -20,23 +20,7 @@ from clawd.channels.http.model_api import PRESET_WORDS, GatewayEvent, ModelReque
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import CallDelta, Failed, Finished
 from clawd.providers.presets import check_preset
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    HopReset,
-    ModelLoading,
-    Notice,
-    PlanChanged,
-    PromptEvaluated,
-    PromptProgress,
-    QuestionAsked,
-    ReasoningDelta,
-    TextDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolRequested,
-    ToolStarted,
-)
+from clawd.wire import events
 from clawd.wire.safe_text import shortened
 from clawd.wire.turns import MAX_ROUNDS
 
@@ -55,19 +39,19 @@ from clawd.wire.turns import MAX_ROUNDS
 _EVENTS_HEADER = "X-Clawd-Events"
 
 _NAMES: dict[type, str] = {
-    ModelLoading: "clawd.model_loading",
-    PromptProgress: "clawd.prompt_progress",
-    PromptEvaluated: "clawd.prompt_eval",
-    ToolRequested: "clawd.tool_call",
-    ToolStarted: "clawd.tool_started",
-    ToolProgress: "clawd.tool_progress",
-    ToolFinished: "clawd.tool_result",
-    ApprovalRequested: "clawd.approval_requested",
-    ApprovalResolved: "clawd.approval_resolved",
-    QuestionAsked: "clawd.question",
-    PlanChanged: "clawd.plan",
-    HopReset: "clawd.hop_reset",
-    Notice: "clawd.notice",
+    events.ModelLoading: "clawd.model_loading",
+    events.PromptProgress: "clawd.prompt_progress",
+    events.PromptEvaluated: "clawd.prompt_eval",
+    events.ToolRequested: "clawd.tool_call",
+    events.ToolStarted: "clawd.tool_started",
+    events.ToolProgress: "clawd.tool_progress",
+    events.ToolFinished: "clawd.tool_result",
+    events.ApprovalRequested: "clawd.approval_requested",
+    events.ApprovalResolved: "clawd.approval_resolved",
+    events.QuestionAsked: "clawd.question",
+    events.PlanChanged: "clawd.plan",
+    events.HopReset: "clawd.hop_reset",
+    events.Notice: "clawd.notice",
 }
 
 
@@ -78,7 +62,7 @@ def wants_events(request: web.Request) -> bool:
 
 def shown(event: GatewayEvent) -> tuple[str, dict[str, Any]] | None:
     """Return an event's name and its fields; None for what is part of the answer itself."""
-    if isinstance(event, TextDelta | ReasoningDelta | CallDelta | Finished | Failed):
+    if isinstance(event, events.TextDelta | events.ReasoningDelta | CallDelta | Finished | Failed):
         return None
     fields = msgspec.to_builtins(event)
     fields.pop("type", None)

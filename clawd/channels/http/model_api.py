@@ -24,37 +24,19 @@ from clawd.providers.base import (
     ToolSpec,
 )
 from clawd.security.principal import Principal
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    HopReset,
-    HopUsage,
-    ModelLoading,
-    Notice,
-    PlanChanged,
-    PromptEvaluated,
-    PromptProgress,
-    QuestionAsked,
-    ReasoningDelta,
-    TextDelta,
-    ToolDraft,
-    ToolFinished,
-    ToolProgress,
-    ToolRequested,
-    ToolStarted,
-)
+from clawd.wire import events
 
 SideEvent = (
-    ToolRequested
-    | ToolStarted
-    | ToolProgress
-    | ToolFinished
-    | ApprovalRequested
-    | ApprovalResolved
-    | QuestionAsked
-    | PlanChanged
-    | HopReset
-    | Notice
+    events.ToolRequested
+    | events.ToolStarted
+    | events.ToolProgress
+    | events.ToolFinished
+    | events.ApprovalRequested
+    | events.ApprovalResolved
+    | events.QuestionAsked
+    | events.PlanChanged
+    | events.HopReset
+    | events.Notice
 )
 """What clawd's own loop does beside the answer; dialects show it only where clients bear it."""
 
@@ -173,11 +155,11 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str
     calls: tuple[ToolCall, ...]
     finished: Finished
-    evaluated: PromptEvaluated | None = None
+    evaluated: events.PromptEvaluated | None = None
     side: tuple[SideEvent, ...] = ()
 
     @property
-    def usage(self) -> HopUsage:
+    def usage(self) -> events.HopUsage:
         """Tokens."""
         return self.finished.usage
 
@@ -194,7 +176,7 @@ class Folding:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls = CallAssembler()
-        self._evaluated: PromptEvaluated | None = None
+        self._evaluated: events.PromptEvaluated | None = None
         self._side: list[SideEvent] = []
         self._hop = (0, 0)  # where text and reasoning of the running hop begin
 
@@ -205,15 +187,15 @@ class Folding:
             Exception: the error of a `Failed`.
         """
         match event:
-            case TextDelta():
+            case events.TextDelta():
                 self._text.append(event.text)
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 self._reasoning.append(event.text)
             case CallDelta():
                 self._calls.add(event)
-            case PromptEvaluated():
+            case events.PromptEvaluated():
                 self._evaluated = event
-            case ModelLoading() | PromptProgress() | ToolDraft():
+            case events.ModelLoading() | events.PromptProgress() | events.ToolDraft():
                 pass
             case Failed():
                 raise event.error
@@ -233,10 +215,10 @@ class Folding:
     def _take_side(self, event: SideEvent) -> None:
         """Take a side event; what the running hop said is void when it is asked again."""
         self._side.append(event)
-        if isinstance(event, HopReset):
+        if isinstance(event, events.HopReset):
             del self._text[self._hop[0] :]
             del self._reasoning[self._hop[1] :]
-        elif isinstance(event, ToolRequested):
+        elif isinstance(event, events.ToolRequested):
             self._hop = len(self._text), len(self._reasoning)
 
 

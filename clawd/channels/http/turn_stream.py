@@ -18,22 +18,7 @@ from clawd.providers.base import Failed, Finished
 from clawd.providers.toolcalls.detect import looks_like_call
 from clawd.providers.toolcalls.families import CALL_MARKERS
 from clawd.runtime.inbox import CANCEL_LIMIT_S, Ticket
-from clawd.wire.events import (
-    ApprovalRequested,
-    ApprovalResolved,
-    Event,
-    HopFinished,
-    HopReset,
-    HopUsage,
-    ModelLoading,
-    PromptEvaluated,
-    PromptProgress,
-    QuestionAsked,
-    ReasoningDelta,
-    TextDelta,
-    ToolRequested,
-    TurnFinished,
-)
+from clawd.wire import events
 from clawd.wire.safe_text import visible_line
 
 BETWEEN_HOPS = "\n\n"
@@ -135,42 +120,49 @@ class Telling:
         self._held = ""
         self._tail = ""  # of what was told of the hop: a marker may begin in it
         self._is_plain = False  # what the hop says is no call, by how it begins
-        self._usage = HopUsage()
+        self._usage = events.HopUsage()
 
     @property
     def text(self) -> str:
         """What was told, without what was taken back."""
         return "".join(self._text)
 
-    def take(self, event: Event) -> list[GatewayEvent]:
+    def take(self, event: events.Event) -> list[GatewayEvent]:
         """Return what an event of the turn is to those who wait for the answer."""
         told: list[GatewayEvent] = []
         match event:
-            case TextDelta():
+            case events.TextDelta():
                 told = self._say(event.text)
-            case ReasoningDelta() | ModelLoading() | PromptProgress() | PromptEvaluated():
+            case (
+                events.ReasoningDelta()
+                | events.ModelLoading()
+                | events.PromptProgress()
+                | events.PromptEvaluated()
+            ):
                 told = [event]
-            case HopFinished():
+            case events.HopFinished():
                 self._usage = _sum(self._usage, event)
-            case HopReset():
+            case events.HopReset():
                 del self._text[self._hop :]
                 self._begin_hop()
                 told = [event]
-            case ToolRequested():
+            case events.ToolRequested():
                 told = [*self._release(), event]
                 self._begin_hop()
-            case ApprovalRequested() | QuestionAsked() | ApprovalResolved():
+            case events.ApprovalRequested() | events.QuestionAsked() | events.ApprovalResolved():
                 told = [*self._release(), *self._note(event), event]
-            case TurnFinished():
+            case events.TurnFinished():
                 told = self._release()
             case _:
                 told = [event] if isinstance(event, _SIDE) else []
         return told
 
-    def _note(self, event: ApprovalRequested | QuestionAsked | ApprovalResolved) -> list[TextDelta]:
+    def _note(
+        self, event: events.ApprovalRequested | events.QuestionAsked | events.ApprovalResolved
+    ) -> list[events.TextDelta]:
         """Return what a person reads who sees nothing but the text."""
         match event:
-            case ApprovalRequested():
+            case events.ApprovalRequested():
                 self._asked[event.approval_id] = event.tool
                 name = event.approval_id
                 note = (
@@ -178,7 +170,7 @@ class Telling:
                     f"{visible_line(event.arguments, NOTED_CHARS)}. {_within(event)}: "
                     f"clawctl approval approve {name} (or deny {name})"
                 )
-            case QuestionAsked():
+            case events.QuestionAsked():
                 note = (
                     f"clawd asks: {visible_line(event.text, NOTED_CHARS)} {_within(event)}: "
                     f"POST /questions/{event.question_id}"
@@ -192,9 +184,9 @@ class Telling:
         text = f"\n\n[{note}]\n\n" if self._text else f"[{note}]\n\n"
         self._text.append(text)
         self._begin_hop()
-        return [TextDelta(text=text)]
+        return [events.TextDelta(text=text)]
 
-    def finished(self, turn: TurnFinished) -> Finished:
+    def finished(self, turn: events.TurnFinished) -> Finished:
         """Return the last event of an answer."""
         return Finished(
             reason="length" if turn.stop_reason == "length" else "stop",
@@ -225,7 +217,7 @@ class Telling:
             text = BETWEEN_HOPS + text
         self._text.append(text)
         self._tail = text[-_MARKER_CHARS:]
-        return [TextDelta(text=text)]
+        return [events.TextDelta(text=text)]
 
     def _begin_hop(self) -> None:
         self._hop = len(self._text)
@@ -233,7 +225,7 @@ class Telling:
         self._is_plain = False
 
 
-def _within(event: ApprovalRequested | QuestionAsked) -> str:
+def _within(event: events.ApprovalRequested | events.QuestionAsked) -> str:
     """Return until when an answer counts; while somebody follows, nothing ends it."""
     return f"Answer within {event.expires_in_s:.0f} s" if event.expires_in_s else "Answer"
 
@@ -255,7 +247,7 @@ def _begun_marker(text: str) -> int:
     return 0
 
 
-def _sum(usage: HopUsage, hop: HopFinished) -> HopUsage:
-    names = HopUsage.__struct_fields__
+def _sum(usage: events.HopUsage, hop: events.HopFinished) -> events.HopUsage:
+    names = events.HopUsage.__struct_fields__
     sums = {name: getattr(usage, name) + getattr(hop.usage, name) for name in names}
     return msgspec.structs.replace(usage, **sums)

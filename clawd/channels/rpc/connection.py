@@ -10,34 +10,13 @@ from typing import Any
 
 import msgspec
 
-from clawd.errors import (
-    BusyError,
-    ClawError,
-    ForbiddenError,
-    InvalidRequestError,
-    ProtocolError,
-    ReceiptError,
-    StorageError,
-)
+from clawd import errors
 from clawd.kernel.concurrency import Pace
 from clawd.runtime.incoming import Door
 from clawd.security.principal import Principal
+from clawd.wire import frames as wire
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
 from clawd.wire.events import Event
-from clawd.wire.frames import (
-    PROTOCOL_MAX,
-    PROTOCOL_MIN,
-    Answer,
-    Cancel,
-    ClientFrame,
-    EventFrame,
-    Failure,
-    Hello,
-    Request,
-    Result,
-    ServerFrame,
-    Welcome,
-)
 from clawd.wire.method import Method
 from clawd.wire.methods import METHODS
 
@@ -48,7 +27,7 @@ READ_BYTES = 64 * 1024
 
 _log = logging.getLogger(__name__)
 
-AnswerSink = Callable[[Answer], None]
+AnswerSink = Callable[[wire.Answer], None]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +56,7 @@ class Call:
         Raises:
             ConnectionError: the client is gone or took nothing for STALL_S seconds.
         """
-        await self._connection.send(EventFrame(id=self._id, event=pack(event)))
+        await self._connection.send(wire.EventFrame(id=self._id, event=pack(event)))
 
 
 class Connection:
@@ -118,14 +97,14 @@ class Connection:
                 finally:
                     for task, _ in self._calls.values():
                         task.cancel()
-        except* (ConnectionError, ProtocolError) as group:
+        except* (ConnectionError, errors.ProtocolError) as group:
             await self._say_goodbye(group.exceptions[0])
 
     def unfinished(self) -> list[asyncio.Task[None]]:
         """Return the requests that will end by themselves (following a conversation never does)."""
         return [task for task, call in self._calls.values() if call.ends]
 
-    async def send(self, frame: ServerFrame) -> None:
+    async def send(self, frame: wire.ServerFrame) -> None:
         """Write one frame.
 
         Raises:
@@ -149,43 +128,43 @@ class Connection:
         await self._greet(frames)
         async for frame in frames:
             match frame:
-                case Hello():
-                    raise ProtocolError("a second hello")
-                case Request():
+                case wire.Hello():
+                    raise errors.ProtocolError("a second hello")
+                case wire.Request():
                     await self._accept(frame, tasks)
-                case Cancel():
+                case wire.Cancel():
                     self._cancel(frame.id)
-                case Answer():
+                case wire.Answer():
                     call = self._calls.get(frame.id)
                     if call is not None and call[1].on_answer is not None:
                         call[1].on_answer(frame)
 
-    async def _incoming(self) -> AsyncIterator[ClientFrame]:
+    async def _incoming(self) -> AsyncIterator[wire.ClientFrame]:
         pace = Pace()
         while data := await self._reader.read(READ_BYTES):
             for body in self._frames.feed(data):
                 await pace.step()
                 yield decode_client_frame(body)
 
-    async def _greet(self, frames: AsyncIterator[ClientFrame]) -> None:
+    async def _greet(self, frames: AsyncIterator[wire.ClientFrame]) -> None:
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 hello = await anext(frames)
         except TimeoutError:
-            raise ProtocolError(f"no hello within {HELLO_TIMEOUT_S:g} s") from None
+            raise errors.ProtocolError(f"no hello within {HELLO_TIMEOUT_S:g} s") from None
         except StopAsyncIteration:
             raise ConnectionAbortedError("the client left before its hello") from None
-        if not isinstance(hello, Hello):
-            raise ProtocolError("the first frame must be a hello")
-        version = min(hello.max, PROTOCOL_MAX)
-        if version < max(hello.min, PROTOCOL_MIN):
-            older = "clawctl" if hello.max < PROTOCOL_MIN else "clawd"
-            raise ProtocolError(
+        if not isinstance(hello, wire.Hello):
+            raise errors.ProtocolError("the first frame must be a hello")
+        version = min(hello.max, wire.PROTOCOL_MAX)
+        if version < max(hello.min, wire.PROTOCOL_MIN):
+            older = "clawctl" if hello.max < wire.PROTOCOL_MIN else "clawd"
+            raise errors.ProtocolError(
                 f"the client speaks protocol {hello.min} to {hello.max}, this daemon "
-                f"{PROTOCOL_MIN} to {PROTOCOL_MAX}; upgrade {older}"
+                f"{wire.PROTOCOL_MIN} to {wire.PROTOCOL_MAX}; upgrade {older}"
             )
         await self.send(
-            Welcome(
+            wire.Welcome(
                 protocol=version,
                 version=self._identity.version,
                 pid=self._identity.pid,
@@ -194,10 +173,10 @@ class Connection:
             )
         )
 
-    async def _accept(self, request: Request, tasks: asyncio.TaskGroup) -> None:
+    async def _accept(self, request: wire.Request, tasks: asyncio.TaskGroup) -> None:
         try:
             params = self._checked(request)
-        except ClawError as error:
+        except errors.ClawError as error:
             await self.send(failure_of(request.id, error))
             return
         call = Call(self, request.id)
@@ -213,7 +192,7 @@ class Connection:
         if under_way is not None and not under_way[0].cancelling():
             under_way[0].cancel()
 
-    def _checked(self, request: Request) -> Method[Any]:
+    def _checked(self, request: wire.Request) -> Method[Any]:
         """Return the request's parameters.
 
         Raises:
@@ -221,27 +200,27 @@ class Connection:
         """
         kind = METHODS.get(request.method)
         if kind is None:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"unknown method {request.method[:64]!r}",
                 hint="This daemon may be older than the client: restart or upgrade it.",
                 code="unknown_method",
             )
         if request.id in self._calls:
-            raise InvalidRequestError(f"request id {request.id} is already under way")
+            raise errors.InvalidRequestError(f"request id {request.id} is already under way")
         if len(self._calls) >= MAX_REQUESTS:
-            raise BusyError(f"{MAX_REQUESTS} requests are under way here", retry_after_s=1.0)
+            raise errors.BusyError(f"{MAX_REQUESTS} requests are under way here", retry_after_s=1.0)
         if kind.admin and not self.principal.is_admin:
-            raise ForbiddenError(f"{request.method} needs an admin")
+            raise errors.ForbiddenError(f"{request.method} needs an admin")
         return unpack(request.params, kind)
 
-    async def _answer(self, request: Request, params: Method[Any], call: Call) -> None:
+    async def _answer(self, request: wire.Request, params: Method[Any], call: Call) -> None:
         """Run the handler and send what comes of it. The outermost handler of a request."""
         try:
             value = await self._invoke(request.method, params, call)
-            reply: ServerFrame = Result(id=request.id, value=pack(value))
+            reply: wire.ServerFrame = wire.Result(id=request.id, value=pack(value))
             await self.send(reply)
-        except ClawError as error:
-            if isinstance(error, ReceiptError | StorageError):
+        except errors.ClawError as error:
+            if isinstance(error, errors.ReceiptError | errors.StorageError):
                 # The disk fails: whoever keeps this machine must learn it, not the client alone.
                 _log.error("method %s failed: %s", request.method, error.message)
             await self.send(failure_of(request.id, error))
@@ -254,18 +233,18 @@ class Connection:
             _log.error("method %s failed with a defect", request.method, exc_info=error)
             text = f"{request.method} failed inside the daemon: {type(error).__name__}"
             hint = "The daemon's log has the details; please report it."
-            await self.send(Failure(id=request.id, code="internal", message=text, hint=hint))
+            await self.send(wire.Failure(id=request.id, code="internal", message=text, hint=hint))
 
     async def _tell_cancelled(self, request_id: int) -> None:
         if self._writer.is_closing():
             return
         try:
-            await self.send(Failure(id=request_id, code="cancelled", message="cancelled"))
+            await self.send(wire.Failure(id=request_id, code="cancelled", message="cancelled"))
         except ConnectionError:
             return
 
     async def _say_goodbye(self, error: BaseException) -> None:
-        if not isinstance(error, ProtocolError):
+        if not isinstance(error, errors.ProtocolError):
             return
         _log.warning(
             "a client was cut off: %s", error.message, extra={"peer_pid": self.principal.pid}
@@ -276,9 +255,9 @@ class Connection:
             return
 
 
-def failure_of(request_id: int | None, error: ClawError) -> Failure:
+def failure_of(request_id: int | None, error: errors.ClawError) -> wire.Failure:
     """Return the frame that tells an error."""
-    return Failure(
+    return wire.Failure(
         id=request_id,
         code=error.code,
         message=error.message,

@@ -8,29 +8,23 @@ from clawd.errors import InvalidRequestError
 from clawd.service.build import Daemon
 from clawd.skills.store import Skill
 from clawd.tools.base import in_thread
+from clawd.wire import skills
 from clawd.wire.method import Done
-from clawd.wire.skills import (
-    AddSkill,
-    InspectSkill,
-    ListSkills,
-    SkillLine,
-    SkillList,
-    SkillReview,
-    TrustSkill,
-)
 from clawd.wire.tools import PluginFileLine
 
 _log = logging.getLogger(__name__)
 
 
-async def list_skills(daemon: Daemon, params: ListSkills, _call: Call) -> SkillList:
+async def list_skills(daemon: Daemon, params: skills.ListSkills, _call: Call) -> skills.SkillList:
     """List the skills of the home and of a workspace."""
     workspace = daemon.calls.workspace(params.workspace)
     found = await in_thread(lambda: daemon.skills.found(workspace))
-    return SkillList(items=tuple(map(_line, found.items)), left_out=found.left_out)
+    return skills.SkillList(items=tuple(map(_line, found.items)), left_out=found.left_out)
 
 
-async def inspect_skill(daemon: Daemon, params: InspectSkill, _call: Call) -> SkillReview:
+async def inspect_skill(
+    daemon: Daemon, params: skills.InspectSkill, _call: Call
+) -> skills.SkillReview:
     """Say what a skill is."""
     if bool(params.path) == bool(params.name):
         raise InvalidRequestError("either a path or a name is wanted")
@@ -41,7 +35,7 @@ async def inspect_skill(daemon: Daemon, params: InspectSkill, _call: Call) -> Sk
         workspace = daemon.calls.workspace(params.workspace)
         look = await in_thread(lambda: daemon.skills.review(params.name, workspace))
     about = look.skill.about
-    return SkillReview(
+    return skills.SkillReview(
         skill=_line(look.skill),
         license=about.license,
         compatibility=about.compatibility,
@@ -58,7 +52,7 @@ async def inspect_skill(daemon: Daemon, params: InspectSkill, _call: Call) -> Sk
     )
 
 
-async def add_skill(daemon: Daemon, params: AddSkill, call: Call) -> Done:
+async def add_skill(daemon: Daemon, params: skills.AddSkill, call: Call) -> Done:
     """Copy a skill into the home."""
     source = _source(params.path)
     place = await in_thread(lambda: daemon.skills.add(source, digest=params.digest))
@@ -66,7 +60,7 @@ async def add_skill(daemon: Daemon, params: AddSkill, call: Call) -> Done:
     return Done(message=f"{place.name} is added; it lies in {place}")
 
 
-async def trust_skill(daemon: Daemon, params: TrustSkill, call: Call) -> Done:
+async def trust_skill(daemon: Daemon, params: skills.TrustSkill, call: Call) -> Done:
     """Trust a workspace's skill as it is, or no longer."""
     workspace, name = daemon.calls.workspace(params.workspace), params.name
     by, digest, store = call.principal.uid, params.digest, daemon.skills
@@ -79,8 +73,8 @@ async def trust_skill(daemon: Daemon, params: TrustSkill, call: Call) -> Done:
     return Done(message=f"{name} is {what}")
 
 
-def _line(skill: Skill) -> SkillLine:
-    return SkillLine(
+def _line(skill: Skill) -> skills.SkillLine:
+    return skills.SkillLine(
         name=skill.name,
         state=skill.state,
         folder=str(skill.folder),
