@@ -40,6 +40,9 @@ class ClawError(Exception):
 
     default_code: ClassVar[str] = "internal"
 
+    def __init_subclass__(cls, *, code: str = "") -> None:  # type: ignore[explicit-override]
+        cls.default_code = code or cls.default_code
+
     def __init__(
         self, message: str, *, hint: str = "", code: str = "", data: dict[str, Any] | None = None
     ) -> None:
@@ -50,114 +53,82 @@ class ClawError(Exception):
         self.data = data
 
 
-class ConfigError(ClawError):
+class ConfigError(ClawError, code="config_invalid"):
     """The configuration has at least one problem; `problems` holds a line for each."""
-
-    default_code = "config_invalid"
 
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint, data={"problems": list(problems)})
         self.problems = problems
 
 
-class UnreachableError(ClawError):
+class UnreachableError(ClawError, code="unreachable"):
     """No daemon answers on the socket."""
 
-    default_code = "unreachable"
 
-
-class ProtocolError(ClawError):
+class ProtocolError(ClawError, code="protocol"):
     """The other side sent what is no frame, or speaks no version that this side speaks."""
 
-    default_code = "protocol"
 
-
-class InvalidRequestError(ClawError):
+class InvalidRequestError(ClawError, code="invalid_request"):
     """The parameters of a request cannot be meant."""
 
-    default_code = "invalid_request"
 
-
-class NotFoundError(ClawError):
+class NotFoundError(ClawError, code="not_found"):
     """A name that is not there."""
 
-    default_code = "not_found"
 
-
-class UnauthenticatedError(ClawError):
+class UnauthenticatedError(ClawError, code="unauthenticated"):
     """No valid key came with the request, and one is needed."""
 
-    default_code = "unauthenticated"
 
-
-class ForbiddenError(ClawError):
+class ForbiddenError(ClawError, code="forbidden"):
     """The principal may not do this."""
 
-    default_code = "forbidden"
 
-
-class BusyError(ClawError):
+class BusyError(ClawError, code="busy"):
     """A bounded queue is full; try again after `retry_after_s` seconds."""
-
-    default_code = "busy"
 
     def __init__(self, message: str, *, retry_after_s: float, hint: str = "") -> None:
         super().__init__(message, hint=hint, data={"retry_after_s": retry_after_s})
         self.retry_after_s = retry_after_s
 
 
-class RateLimitError(BusyError):
+class RateLimitError(BusyError, code="rate_limited"):
     """A key asks too often."""
 
-    default_code = "rate_limited"
 
-
-class CancelledByUserError(ClawError):
+class CancelledByUserError(ClawError, code="cancelled"):
     """Somebody asked for it to stop."""
 
-    default_code = "cancelled"
 
-
-class StoppedError(ClawError):
+class StoppedError(ClawError, code="estop"):
     """The emergency stop is set."""
 
-    default_code = "estop"
 
-
-class EngineError(ClawError):
+class EngineError(ClawError, code="engine"):
     """Local inference failed."""
 
-    default_code = "engine"
 
-
-class ModelNotFoundError(EngineError):
+class ModelNotFoundError(EngineError, code="model_not_found"):
     """No such model here; the message names those that are."""
 
-    default_code = "model_not_found"
 
-
-class ModelLoadError(EngineError):
+class ModelLoadError(EngineError, code="model_load"):
     """The model's file is there but cannot be loaded."""
 
-    default_code = "model_load"
 
-
-class WorkerDiedError(EngineError):
+class WorkerDiedError(EngineError, code="worker_died"):
     """The worker process ended while it was needed; the message ends with its last lines."""
 
-    default_code = "worker_died"
 
-
-class ContextFullError(EngineError):
+class ContextFullError(EngineError, code="context_full"):
     """The prompt does not fit the context; the message gives the counts."""
-
-    default_code = "context_full"
 
 
 ProviderErrorKind = Literal["network", "auth", "timeout", "http", "invalid"]
 
 
-class ProviderError(ClawError):
+class ProviderError(ClawError, code="provider"):
     """A model provider failed.
 
     Attributes:
@@ -166,8 +137,6 @@ class ProviderError(ClawError):
         status: HTTP status, or 0.
         retry_after_s: what the other side asked for, or None.
     """
-
-    default_code = "provider"
 
     def __init__(
         self,
@@ -184,19 +153,13 @@ class ProviderError(ClawError):
         self.retry_after_s = retry_after_s
 
 
-class SandboxUnavailableError(ClawError):
+class SandboxUnavailableError(ClawError, code="sandbox_unavailable"):
     """A child process was asked for and no sandbox of the required level is to be had."""
 
-    default_code = "sandbox_unavailable"
 
-
-class ReceiptError(ClawError):
+class ReceiptError(ClawError, code="receipts"):
     """The receipt chain cannot be written or read."""
 
-    default_code = "receipts"
 
-
-class StorageError(ClawError):
+class StorageError(ClawError, code="storage"):
     """Memory cannot be written or read."""
-
-    default_code = "storage"

@@ -16,10 +16,8 @@ THINKING_BYTES = 32 * 1024
 LOOKED_AT_CHARACTERS = 100  # new ones, before loops are sought again
 
 
-class NoTextError(ClawError):
+class NoTextError(ClawError, code="provider"):
     """The model gave no text; the message says why."""
-
-    default_code = "provider"
 
 
 class EmptyTextError(NoTextError):
