@@ -1,5 +1,6 @@
 """A home, a fake daemon in it, and clawctl run as people run it."""
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from clawctl.main import main
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.here import clawd_here, environment, run_here
 from tests.support.home import run_clawctl
@@ -19,6 +21,14 @@ LIMIT_S = 60.0
 
 Look = Callable[..., TerminalScreen]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Capture = pytest.CaptureFixture[str]
+
+
+def json_of(capsys: Capture, *arguments: str, code: int = 0) -> object:
+    """Return what clawctl prints here."""
+    assert main(arguments) == code
+    document: object = json.loads(capsys.readouterr().out)
+    return document
 
 
 @pytest.fixture

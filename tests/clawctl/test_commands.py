@@ -25,7 +25,7 @@ from clawd.wire.memory import ClearMemory, MemoryHit, MemoryHits, SearchMemory
 from clawd.wire.method import Done
 from clawd.wire.models import CheckProvider, ProviderLine, ProviderList
 from clawd.wire.tools import JobList, RunTool, ToolLine, ToolList, ToolOutcome
-from tests.clawctl.conftest import Run
+from tests.clawctl.conftest import Capture, Run, json_of
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.pictures import picture
 from tests.support.rows import each_row
@@ -36,15 +36,6 @@ CONVERSATION = ConversationLine(
 
 
 pytestmark = pytest.mark.usefixtures("own_home")
-
-
-Capture = pytest.CaptureFixture[str]
-
-
-def json_of(capsys: Capture, *arguments: str, code: int = 0) -> object:
-    assert main(arguments) == code
-    document: object = json.loads(capsys.readouterr().out)
-    return document
 
 
 class TestStatus:

@@ -6,9 +6,9 @@ import pytest
 
 from clawctl.main import main
 from clawd.wire.daemon import KeyLine, NewKey
+from tests.clawctl.conftest import Capture
 from tests.support.fake_daemon import FakeDaemon
 
-Capture = pytest.CaptureFixture[str]
 KEY = "clawd_abc_word"
 LINE = KeyLine(id="abc", name="laptop", owner=0, scopes=("chat",), created_at="2026-11-21")
 

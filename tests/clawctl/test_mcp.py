@@ -23,9 +23,9 @@ from clawd.wire.mcp import (
     ShowMcpTool,
 )
 from clawd.wire.tools import RunTool, ToolOutcome
+from tests.clawctl.conftest import Capture
 from tests.support.fake_daemon import FakeDaemon
 
-Capture = pytest.CaptureFixture[str]
 READY = McpServerLine(
     alias="files", link="ready", transport="stdio", tools=3, tokens=321, is_trusted=True
 )

@@ -10,11 +10,11 @@ import pytest
 from clawctl.commands.mcp import read_foreign, with_server
 from clawctl.main import main
 from clawd.errors import InvalidRequestError
+from tests.clawctl.conftest import Capture
 from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("own_home", "clawd_inside")
 
-Capture = pytest.CaptureFixture[str]
 
 CLAUDE = {
     "mcpServers": {

@@ -1,7 +1,6 @@
 """`clawctl model`: list, load, unload and ps over a fake daemon; add on real files."""
 
 import hashlib
-import json
 import struct
 import threading
 from pathlib import Path
@@ -25,6 +24,7 @@ from clawd.wire.models import (
     ModelList,
     UnloadModel,
 )
+from tests.clawctl.conftest import Capture, json_of
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.terminal import Spawn, code_of
 
@@ -64,15 +64,6 @@ def file(tmp_path: Path) -> Path:
     made = tmp_path / "Tiny-Q8.gguf"
     made.write_bytes(GGUF)
     return made
-
-
-Capture = pytest.CaptureFixture[str]
-
-
-def json_of(capsys: Capture, *arguments: str, code: int = 0) -> object:
-    assert main(arguments) == code
-    document: object = json.loads(capsys.readouterr().out)
-    return document
 
 
 def names_in(folder: Path) -> list[str]:

@@ -19,11 +19,11 @@ from clawctl.model_catalogue import (
 )
 from clawctl.modelfile import is_remote
 from clawd.providers.toolcalls.families import FAMILIES
+from tests.clawctl.conftest import Capture
 from tests.support.model_server import hub_document, model_bytes, model_server
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
-Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
 
 

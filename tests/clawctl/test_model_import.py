@@ -11,11 +11,10 @@ from clawctl.model_import import find_models
 from clawd.engine.models import ModelFolder
 from clawd.engine.pins import pin_state
 from clawd.wire.model_pins import decode_pin, pin_of
+from tests.clawctl.conftest import Capture
 from tests.support.model_server import model_bytes
 
 pytestmark = pytest.mark.usefixtures("own_home")
-
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture

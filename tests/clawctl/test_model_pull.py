@@ -20,13 +20,13 @@ from clawctl.model_pull import find_source
 from clawctl.web import Web, check_address
 from clawd.errors import BusyError, ClawError, StorageError
 from clawd.wire.model_pins import decode_pin, pin_of
+from tests.clawctl.conftest import Capture
 from tests.support.model_server import Faults, ModelServer, hub_document, model_bytes, model_server
 from tests.support.terminal import Spawn, code_of
 from tests.support.tls import self_signed
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
-Capture = pytest.CaptureFixture[str]
 DATA = model_bytes(50_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
 # Quick, and with pieces that a test can have many of.

@@ -22,10 +22,9 @@ from clawd.wire.policy import (
     ReplaySkip,
     ShowPolicy,
 )
+from tests.clawctl.conftest import Capture
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.rows import each_row
-
-Capture = pytest.CaptureFixture[str]
 
 RIGHT = PolicyCaseLine(
     name="reading", tool="file_read", expect="allow", verdict="allow", risk="low", reason="reads"

@@ -23,11 +23,11 @@ from clawd.wire.receipts import (
     LoadContents,
     ReceiptLogChunk,
 )
+from tests.clawctl.conftest import Capture
 from tests.receipts.samples import draft, line
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.second_verifier import verify as verify_again
 
-Capture = pytest.CaptureFixture[str]
 CONTENTS = [b'{"a":1}', b"ok", b'{"a":2}', b"\xff\xfe bytes", b'{"a":3}', b"gone", b"{}", b"x" * 50]
 GONE = b"gone"
 PIECE = 20

@@ -9,10 +9,9 @@ import pytest
 from clawctl.main import main
 from clawd.receipts.verify import verify
 from clawd.wire.receipts import HeadOfReceipts, ReceiptHead, Verification, VerifyReceipts
+from tests.clawctl.conftest import Capture
 from tests.receipts.samples import FIRST_KEY, receipts, signed_chain, write
 from tests.support.fake_daemon import FakeDaemon
-
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)

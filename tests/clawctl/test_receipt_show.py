@@ -9,10 +9,9 @@ import pytest
 from clawctl.commands.receipt import utc_time
 from clawctl.main import main
 from clawd.wire.receipts import ListReceipts, ReceiptDetail, ReceiptPage
+from tests.clawctl.conftest import Capture
 from tests.receipts.samples import receipts
 from tests.support.fake_daemon import FakeDaemon
-
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)

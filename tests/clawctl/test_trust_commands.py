@@ -25,6 +25,7 @@ from clawd.wire.receipts import (
     ReceiptPage,
     Verification,
 )
+from tests.clawctl.conftest import Capture, json_of
 from tests.support.fake_daemon import Call, FakeDaemon
 
 APPROVAL = ApprovalLine(
@@ -44,15 +45,6 @@ APPROVAL = ApprovalLine(
 
 
 pytestmark = pytest.mark.usefixtures("own_home")
-
-
-Capture = pytest.CaptureFixture[str]
-
-
-def json_of(capsys: Capture, *arguments: str, code: int = 0) -> object:
-    assert main(arguments) == code
-    document: object = json.loads(capsys.readouterr().out)
-    return document
 
 
 class TestApproval:

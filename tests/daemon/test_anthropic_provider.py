@@ -1,13 +1,8 @@
 """A daemon whose model is behind Anthropic's messages: a turn with a call, a check, a wrong key."""
 
-import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
-from tests.support.chat_server import Answer, ChatServer
+from tests.support.chat_server import Answer, ChatServer, in_a_thread
 from tests.support.home import Home
 from tests.support.message_server import answered, begin, call, end, serving, text, thought
 
@@ -21,32 +16,6 @@ base_url = "{url}"
 api_key_env = "MESSAGES_KEY"
 thinking = "enabled"
 """
-LIMIT_S = 60.0
-
-
-@contextmanager
-def running(server: ChatServer) -> Iterator[str]:
-    """Serve in a thread of its own; gives the address."""
-    address: list[str] = []
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        async with serving(server) as url:
-            address.append(url)
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert ready.wait(LIMIT_S)
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(LIMIT_S)
-        loop.close()
 
 
 def test_a_turn_with_a_call_goes_there_and_back(home: Home) -> None:
@@ -63,7 +32,7 @@ def test_a_turn_with_a_call_goes_there_and_back(home: Home) -> None:
         answered(begin(), text(0, "There is notes.md."), end("end_turn")),
     )
     home.environ["MESSAGES_KEY"] = "the key of the test"
-    with running(server) as url:
+    with in_a_thread(serving(server)) as url:
         home.configure(provider="claude", tables=SECTION.format(url=url))
         assert (
             "answered with 1 models; m is one of them"
@@ -90,7 +59,7 @@ def test_a_turn_with_a_call_goes_there_and_back(home: Home) -> None:
 def test_a_wrong_key_is_told_without_it(home: Home) -> None:
     home.environ["MESSAGES_KEY"] = "the key of the test"
     refusing = Answer(status=401, pieces=(b"invalid x-api-key: the key of the test",))
-    with running(ChatServer(refusing, models=refusing)) as url:
+    with in_a_thread(serving(ChatServer(refusing, models=refusing))) as url:
         home.configure(provider="claude", tables=SECTION.format(url=url))
         done = home.ctl("agent", "-m", "hello")
         checked = home.ctl("provider", "test", "claude")

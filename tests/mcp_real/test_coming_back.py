@@ -1,14 +1,11 @@
 """A server that is dead or slow: others, turns and prompts do not notice, and it comes back."""
 
-import asyncio
 import json
 import os
 import secrets
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +13,11 @@ import pytest
 
 from tests.mcp_real.chats import chat, planned, until_link, until_problem
 from tests.mcp_real.servers import hostile, marked, table
-from tests.support.chat_server import DONE, HELLO, ChatServer, chunk, serving, streamed
+from tests.support.chat_server import DONE, HELLO, ChatServer, chunk, in_a_thread, serving, streamed
 from tests.support.home import Home
 
 pytestmark = [pytest.mark.daemon, pytest.mark.sandbox, pytest.mark.timeout(400)]
 
-LIMIT_S = 30.0
 FULL = '[security]\nautonomy = "full"\n'
 MODEL = """
 [providers.models.web]
@@ -49,31 +45,6 @@ def gated(home: Home, mark: str) -> str:
     )
 
 
-@contextmanager
-def model_at(server: ChatServer) -> Iterator[str]:
-    """Serve a model in a thread of its own; gives its address."""
-    address: list[str] = []
-    ready = threading.Event()
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        async with serving(server) as url:
-            address.append(url)
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert ready.wait(LIMIT_S)
-        yield address[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(LIMIT_S)
-        loop.close()
-
-
 def calling(name: str, arguments: str) -> Any:
     call = {"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}}
     return streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), DONE)
@@ -83,7 +54,7 @@ def test_it_comes_back_by_itself_and_prompts_stay_as_they_are(home: Home) -> Non
     mark, gate = f"clawd-mark-{secrets.token_hex(8)}", home.workspace / "gate"
     hello = streamed(*HELLO)
     server = ChatServer(hello, hello, calling("gated__echo", '{"text":"x"}'), hello)
-    with model_at(server) as url:
+    with in_a_thread(serving(server)) as url:
         tables = gated(home, mark) + hostile("beside", "good", "beside") + FULL
         home.configure(tables=tables + MODEL.format(url=url), provider="web")
         home.start()

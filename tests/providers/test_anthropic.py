@@ -39,7 +39,7 @@ from clawd.providers.router import RoutedProvider, RouterProvider
 from clawd.providers.scripted import ScriptedProvider
 from clawd.wire.events import HopUsage, ReasoningDelta, TextDelta
 from tests.support.chat_server import Answer, ChatServer
-from tests.support.collecting import collect
+from tests.support.collecting import collect, end_of, text_of
 from tests.support.message_server import (
     HELLO,
     answered,
@@ -96,21 +96,12 @@ async def error_of(server: ChatServer, **fields: Any) -> tuple[ProviderError, bo
     return last.error, last.partial
 
 
-def text_of(deltas: list[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-
-
 def calls_of(deltas: list[Delta]) -> list[tuple[str, str, str]]:
     assembler = CallAssembler()
     for delta in deltas:
         if isinstance(delta, CallDelta):
             assembler.add(delta)
     return [(one.id, one.name, one.arguments) for one in assembler.calls()]
-
-
-def end_of(deltas: list[Delta]) -> Finished:
-    assert isinstance(deltas[-1], Finished), deltas[-1]
-    return deltas[-1]
 
 
 def whole(*content: dict[str, Any], reason: str = "end_turn") -> bytes:

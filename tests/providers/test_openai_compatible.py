@@ -18,7 +18,6 @@ from clawd.providers.base import (
     ChatRequest,
     Delta,
     Failed,
-    Finished,
     Message,
     Sampling,
     ToolCall,
@@ -37,7 +36,7 @@ from tests.support.chat_server import (
     serving,
     streamed,
 )
-from tests.support.collecting import collect
+from tests.support.collecting import collect, end_of, text_of
 from tests.support.rows import each_row
 
 KEY = "sk-very-secret-key"
@@ -78,15 +77,6 @@ async def error_of(server: ChatServer, **fields: Any) -> ProviderError:
     error = (await failed(server, **fields)).error
     assert isinstance(error, ProviderError)
     return error
-
-
-def text_of(deltas: list[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-
-
-def end_of(deltas: list[Delta]) -> Finished:
-    assert isinstance(deltas[-1], Finished), deltas[-1]
-    return deltas[-1]
 
 
 async def test_a_stream_gives_text_and_usage() -> None:

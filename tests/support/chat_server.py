@@ -2,13 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+
+READY_LIMIT_S = 60.0
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +87,31 @@ async def serving(server: ChatServer) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{test_server.port}/v1"
     finally:
         await test_server.close()
+
+
+@contextmanager
+def in_a_thread(served: AbstractAsyncContextManager[str]) -> Iterator[str]:
+    """Serve what gives its address in a loop and thread of its own."""
+    address: list[str] = []
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with served as url:
+            address.append(url)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(READY_LIMIT_S)
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(READY_LIMIT_S)
+        loop.close()
 
 
 def event(value: Any) -> bytes:

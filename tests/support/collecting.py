@@ -1,6 +1,6 @@
 """A provider's deltas folded into a whole answer."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -68,3 +68,14 @@ async def collect(deltas: AsyncIterator[Delta]) -> ChatResponse:
             case _:
                 continue
     raise ProviderError("the stream ended before the answer was complete", kind="network")
+
+
+def text_of(deltas: Iterable[Delta]) -> str:
+    """Return the text of an answer."""
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+def end_of(deltas: Sequence[Delta]) -> Finished:
+    """Return how an answer ended, which did not fail."""
+    assert isinstance(deltas[-1], Finished), deltas[-1]
+    return deltas[-1]
