@@ -17,14 +17,14 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 396,
     "files of clawctl": 124,
-    "code lines of clawd": 77_610,
-    "code lines of clawctl": 20_429,
+    "code lines of clawd": 77_100,
+    "code lines of clawctl": 20_150,
     "modules with one importer": 124,
     "modules with one importer, under 60 code lines": 5,
-    "import lines, percent of code": 8.3,
+    "import lines, percent of code": 7.9,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
-    "parameters that are a Callable": 244,
+    "parameters that are a Callable": 241,
     "classes with more than 12 fields": 52,
     "public class names that stand in two files or more": 0,
 }
