@@ -194,9 +194,13 @@ def test_pictures_are_attached_looked_at_and_sent(home: Home, shown: Shown) -> N
     expect(page.locator(".message.user .pictures")).to_contain_text("PNG 60 × 40")
     expect(page.locator(".message.user img")).to_have_js_property("naturalWidth", 60)
     expect(page.locator(".files li")).to_have_count(0)
+    page.get_by_role("button", name="Answer again").click()
+    expect(page.locator("nav .line")).to_have_count(2)
+    expect(page.locator(".message.assistant")).to_contain_text("60x40")
     page.reload()
     expect(page.locator(".message.user .pictures")).to_contain_text("PNG 60 × 40")
     expect(page.locator(".message.user img")).to_have_count(0)
+    expect(page.get_by_role("button", name="Answer again")).to_have_count(0)  # it has no files
     assert not serious(page)
 
 

@@ -56,7 +56,7 @@ function Chart({ label, values, written }: { label: string; values: number[]; wr
       <figcaption>
         {label} <b class="mono">{written(now)}</b>
       </figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${label}: ${written(now)}, ${t.most} ${written(Math.max(...values, 0))}`}>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={`${label}: ${written(now)}, ${t.most} ${written(Math.max(...values, 0))}`}>
         <polyline points={line} fill="none" stroke="currentColor" stroke-width="1.5" vector-effect="non-scaling-stroke" />
       </svg>
     </figure>

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
 import { ReceiptLink } from "./receipt";
-import { attempt, before, choices, extend, fork, machine, models, named, select, selected, send, stopTurn, reportError, toNewest, type PictureToSend } from "./state";
+import { attempt, before, choices, extend, fork, machine, models, named, select, selected, send, stopTurn, reportError, toNewest } from "./state";
 import { Files } from "./files";
 import { bytes, number, t, visible } from "./text";
 import type { Conversation, Item, Said, SentPicture, ToolCall } from "./turn";
@@ -186,11 +186,11 @@ function ForkButton({ id }: { id: number }): JSX.Element {
 // A message is sent anew in a copy that ends before it: what was said stays as it was. One that is
 // not stored, as its turn was stopped, is sent again where it was.
 async function sendAnew(item: Said, text: string): Promise<void> {
-  if (!item.id) return send(text);
+  if (!item.id) return send(text, "", item.pictures);
   const at = await before(item.id);
   if (at) await fork(at);
   else await select("");
-  await send(text);
+  await send(text, "", item.pictures);
 }
 
 function Question({ item }: { item: Said }): JSX.Element {
@@ -224,7 +224,7 @@ function Question({ item }: { item: Said }): JSX.Element {
       <div class="plain" dir="auto">
         {visible(item.text.value.slice(0, 200_000))}
       </div>
-      {isIdle ? (
+      {isIdle && item.pictures.every((each) => each.data) ? (
         <footer>
           <button type="button" class="quiet" onClick={() => (editing.value = true)}>
             {t.editAgain}
@@ -394,7 +394,7 @@ interface Attached {
   name: string;
   size: number;
   text: string;
-  picture: PictureToSend | null;
+  picture: SentPicture | null;
 }
 
 const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif"];

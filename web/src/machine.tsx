@@ -66,7 +66,7 @@ function Facts(): JSX.Element {
     [t.mode, status.autonomy],
     ["sandbox", [status.sandbox, ...(status.sandbox_layers ?? [])].join(" ")],
     [t.proof, status.receipts],
-    [t.chat, status.conversations],
+    [t.conversations, status.conversations],
     ["workspace", status.workspace],
     ["home", status.home],
     ["config", status.config],

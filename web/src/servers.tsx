@@ -40,6 +40,7 @@ interface Differences {
   items: { tool: string; kind: string; was: string; now: string }[];
 }
 
+const LINKS: Record<string, string> = { off: t.off, ready: t.idle, connecting: t.connecting, waiting: t.waiting };
 const MOST = 20_000;
 const servers = signal<Server[]>([]);
 const tools = signal<{ alias: string; items: Tool[]; left: { tool: string; reason: string }[] } | null>(null);
@@ -166,7 +167,7 @@ function OneServer({ of }: { of: Server }): JSX.Element {
   };
   return (
     <li data-server={alias}>
-      <span class={`dot ${of.link}`} aria-hidden="true" /> <b class="mono">{visible(alias)}</b> {isOff ? t.off : of.link} · {of.tools} {t.tools} ·{" "}
+      <span class={`dot ${of.link}`} aria-hidden="true" /> <b class="mono">{visible(alias)}</b> {LINKS[of.link] ?? of.link} · {of.tools} {t.tools} ·{" "}
       {number.format(of.tokens)} tok · {number.format(of.calls)} {t.calls}
       {of.failures ? <span class="wrong"> ({number.format(of.failures)} ✗)</span> : null}
       <span class="acts">

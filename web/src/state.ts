@@ -170,13 +170,8 @@ async function goTo(target: Conversation, messageId: number): Promise<void> {
   target.hit.value = messageId;
 }
 
-/** A picture that was attached; `data` is the file in base64. */
-export interface PictureToSend extends SentPicture {
-  data: string;
-}
-
 /** Send a message; a new conversation is opened for the first one. */
-export async function send(text: string, workspace = "", pictures: PictureToSend[] = []): Promise<void> {
+export async function send(text: string, workspace = "", pictures: SentPicture[] = []): Promise<void> {
   let target = selected.value;
   if (!target.id) {
     const opened = await attempt(call<ConversationLine>("open_conversation", { workspace }));

@@ -20,10 +20,12 @@ export interface Said {
   pictures: SentPicture[];
 }
 
-/** A picture of a message: `url` is a blob of this tab's own, empty where only the facts are kept. */
+/** A picture of a message: a blob of this tab's own and the file in base64; both are empty where
+ * only the facts are kept. */
 export interface SentPicture {
   caption: string;
   url: string;
+  data: string;
 }
 
 export interface ToolCall {
@@ -245,10 +247,11 @@ export class Conversation {
     const key = `m${message.id}`;
     if (message.role === "user") {
       const sent = this.unstored.find((item) => item.kind === "user" && item.pictures.length && item.text.value === message.content);
-      const urls = sent?.kind === "user" ? sent.pictures.map((each) => each.url) : [];
+      const own = sent?.kind === "user" ? sent.pictures : [];
       const pictures = (message.pictures ?? []).map((each, at) => ({
         caption: `${each.media_type.replace("image/", "").toUpperCase()} ${each.width} × ${each.height}`,
-        url: urls[at] ?? "",
+        url: own[at]?.url ?? "",
+        data: own[at]?.data ?? "",
       }));
       return [said("user", message.content, { key, id: message.id, pictures })];
     }
