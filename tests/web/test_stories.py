@@ -175,6 +175,24 @@ def test_files_are_attached_and_their_text_arrives(home: Home, shown: Shown) -> 
     expect(page.locator(".message.user")).to_contain_text("a.md:\n````\n```\nfenced")
 
 
+def test_a_new_conversation_may_work_in_another_folder(home: Home, shown: Shown) -> None:
+    other = home.workspace.parent / "other"
+    other.mkdir()
+    home.configure({"text": "Hello."}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    page.get_by_label("Folder").fill(str(other))
+    shown.say("hi")
+    expect(page.locator(".message.assistant")).to_contain_text("Hello.")
+    expect(page.locator("nav .line")).to_contain_text("other")
+    expect(page.get_by_label("Folder")).to_have_count(0)
+    page.get_by_role("button", name="New conversation").click()
+    page.get_by_label("Folder").fill(str(other / "none"))
+    shown.say("lost words")
+    expect(page.locator(".bar.red")).to_contain_text("none")
+    expect(page.locator("#field")).to_have_value("lost words")
+
+
 def test_pictures_are_attached_looked_at_and_sent(home: Home, shown: Shown) -> None:
     home.configure({"text": "{{pictures}}"}, tables=gateway())
     home.start()

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
 import { ReceiptLink } from "./receipt";
-import { attempt, before, choices, extend, fork, machine, models, named, select, selected, send, stopTurn, reportError, toNewest } from "./state";
+import { attempt, before, choices, extend, folder, fork, machine, models, named, select, selected, send, stopTurn, reportError, toNewest } from "./state";
 import { Files } from "./files";
 import { bytes, number, t, visible } from "./text";
 import type { Conversation, Item, Said, SentPicture, ToolCall } from "./turn";
@@ -186,11 +186,11 @@ function ForkButton({ id }: { id: number }): JSX.Element {
 // A message is sent anew in a copy that ends before it: what was said stays as it was. One that is
 // not stored, as its turn was stopped, is sent again where it was.
 async function sendAnew(item: Said, text: string): Promise<void> {
-  if (!item.id) return send(text, "", item.pictures);
+  if (!item.id) return send(text, item.pictures);
   const at = await before(item.id);
   if (at) await fork(at);
   else await select("");
-  await send(text, "", item.pictures);
+  await send(text, item.pictures);
 }
 
 function Question({ item }: { item: Said }): JSX.Element {
@@ -476,7 +476,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     field.current!.value = "";
     files.value = [];
     note();
-    send(whole, "", pictures).catch((error: unknown) => {
+    send(whole, pictures).catch((error: unknown) => {
       if (field.current) field.current.value = text;
       files.value = given;
       note();
@@ -592,6 +592,12 @@ function Choices(): JSX.Element {
         <span>{t.temperature}</span>
         <input type="number" min="0" max="5" step="0.1" value={choices.value.temperature} placeholder="–" onChange={set("temperature")} />
       </label>
+      {selected.value.id ? null : (
+        <label>
+          <span>{t.folder}</span>
+          <input value={folder.value} placeholder={String(machine.value.workspace ?? "")} onChange={(event) => (folder.value = event.currentTarget.value)} />
+        </label>
+      )}
     </div>
   );
 }

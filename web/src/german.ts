@@ -154,5 +154,6 @@ export const de: Words = {
   touched: "Geänderte Dateien",
   created: "neu",
   removed: "gelöscht",
+  folder: "Ordner",
   skip: "Zum Eingabefeld",
 };

@@ -25,6 +25,8 @@ export const models = signal<{ items: { name: string; state: string; size_bytes:
 
 /** What the next message is sent with; empty leaves it as it is configured. */
 export const choices = signal({ model: "", preset: "", mode: "", temperature: "" });
+/** The folder that the next new conversation works in; empty for the configured one. */
+export const folder = signal("");
 
 export const waiting = computed(() => approvals.value.filter((each) => !each.timed_out));
 
@@ -171,10 +173,10 @@ async function goTo(target: Conversation, messageId: number): Promise<void> {
 }
 
 /** Send a message; a new conversation is opened for the first one. */
-export async function send(text: string, workspace = "", pictures: SentPicture[] = []): Promise<void> {
+export async function send(text: string, pictures: SentPicture[] = []): Promise<void> {
   let target = selected.value;
   if (!target.id) {
-    const opened = await attempt(call<ConversationLine>("open_conversation", { workspace }));
+    const opened = await attempt(call<ConversationLine>("open_conversation", { workspace: folder.value.trim() }));
     if (!opened) throw new Error(problem.value);
     target = conversation(opened.id);
     target.line.value = opened;

@@ -154,6 +154,7 @@ const en = {
   touched: "Changed files",
   created: "new",
   removed: "deleted",
+  folder: "Folder",
   skip: "To the message field",
 };
 
