@@ -83,6 +83,29 @@ def test_the_config_names_the_page_and_its_field(home: Home, shown: Shown) -> No
     expect(page.locator("#field")).to_have_attribute("placeholder", "Ask me")
 
 
+def test_the_chain_must_go_through_a_head_that_was_kept_elsewhere(home: Home, shown: Shown) -> None:
+    home.configure(tables=gateway())
+    home.start()
+    for name in ("one", "two"):
+        assert home.ctl("tool", "run", "file_read", "--json", f'{{"path": "{name}"}}').returncode
+    page = shown.visit()
+    page.locator(".tab", has_text="Receipts").click()
+    verify, kept = page.get_by_text("Verify in this browser"), page.get_by_label("Head kept")
+    verify.click()
+    expect(page.locator(".chain .good")).to_contain_text("2 · signed")
+    head = page.locator(".chain .mono.break").inner_text().split()[-1]
+    kept.fill(head)
+    verify.click()
+    expect(page.locator(".chain .good")).to_contain_text("The chain is whole")
+    kept.fill(f"2:{'0' * 64}")
+    verify.click()
+    expect(page.locator(".chain .wrong")).to_contain_text("The chain is broken")
+    kept.fill("a head")
+    verify.click()
+    expect(page.locator(".bar.red")).to_contain_text("SEQ:HASH")
+    assert not serious(page)
+
+
 def test_a_denied_call_runs_nothing(home: Home, shown: Shown) -> None:
     after = {"when": "write", "after": "tool", "text": "Then not."}
     home.configure(WRITE, after, tables=gateway())

@@ -155,5 +155,8 @@ export const de: Words = {
   created: "neu",
   removed: "gelöscht",
   folder: "Ordner",
+  anchor: "Anderswo aufbewahrtes Ende",
+  noAnchor: "Ein Ende schreibt sich als SEQ:HASH.",
+  checkpoints: "Prüfpunkte",
   skip: "Zum Eingabefeld",
 };

@@ -20,8 +20,10 @@ const filters = signal({ tool: "", status: "", risk: "" });
 const items = signal<ReceiptLine[]>([]);
 const cursor = signal("");
 const opened = signal<{ id: string; detail: Detail } | null>(null);
-const verdict = signal<(Verdict & { daemon: string }) | null>(null);
+const verdict = signal<(Verdict & { daemon: string; checkpoints: number }) | null>(null);
 const progress = signal("");
+/** A head that was kept elsewhere, as `SEQ:HASH`: the chain must go through it. */
+const anchor = signal("");
 const log = signal<Uint8Array<ArrayBuffer> | null>(null);
 
 async function load(more = false): Promise<void> {
@@ -64,13 +66,16 @@ async function readLog(): Promise<Uint8Array<ArrayBuffer>> {
 
 async function check(): Promise<void> {
   verdict.value = null;
+  const kept = anchor.value.trim();
+  const [, seq, hash] = /^(\d+):([0-9a-f]{64})$/.exec(kept) ?? [];
+  if (kept && !hash) throw new Error(t.noAnchor);
   progress.value = "…";
   try {
     log.value = await readLog();
     const lines = linesOf(log.value);
-    const found = await verify(lines, {}, (done) => (progress.value = `${number.format(done)} / ${number.format(lines.length)}`));
-    const daemon = await call<{ message: string }>("verify_receipts");
-    verdict.value = { ...found, daemon: daemon.message };
+    const found = await verify(lines, hash ? { head: [Number(seq), hash] } : {}, (done) => (progress.value = `${number.format(done)} / ${number.format(lines.length)}`));
+    const daemon = await call<{ message: string; checkpoints: number }>("verify_receipts", { anchor: kept });
+    verdict.value = { ...found, daemon: daemon.message, checkpoints: daemon.checkpoints };
   } finally {
     progress.value = "";
   }
@@ -92,11 +97,14 @@ function Chain(): JSX.Element {
       <button type="button" disabled={progress.value !== ""} onClick={() => void attempt(check())}>
         {progress.value ? `${t.verifying} ${progress.value}` : t.verify}
       </button>
+      <label class="faint">
+        {t.anchor} <input class="mono" value={anchor.value} placeholder="SEQ:HASH" onInput={(event) => (anchor.value = event.currentTarget.value)} />
+      </label>
       {found ? (
         <div role="status" class={found.ok ? "good" : "wrong"}>
           <p>
             <b>{found.ok ? t.verified : `${t.broken}: ${t.receipt} ${found.firstBad}`}</b> · {number.format(found.receipts)} · signed{" "}
-            {number.format(found.signed)}
+            {number.format(found.signed)} · {number.format(found.checkpoints)} {t.checkpoints}
           </p>
           <p class="mono break">
             {t.head} {found.receipts}:{found.head}

@@ -155,6 +155,9 @@ const en = {
   created: "new",
   removed: "deleted",
   folder: "Folder",
+  anchor: "Head kept elsewhere",
+  noAnchor: "A head is written as SEQ:HASH.",
+  checkpoints: "checkpoints",
   skip: "To the message field",
 };
 
