@@ -219,8 +219,17 @@ def test_nothing_that_an_mcp_server_says_runs_or_leaves(home: Home, shown: Shown
     shown.page.add_init_script(WATCH)
     page = shown.visit()
     page.locator(".tab", has_text="Machine").click()
-    server = page.locator("li", has=page.get_by_text("hand", exact=True))
+    server = page.locator("[data-server=hand]")
     expect(server).to_contain_text("ready")
+    server.get_by_role("button", name="Tools hand").click()
+    tools = server.locator(".inner > li > button")
+    tools.first.wait_for()
+    for at in range(0, tools.count(), 7):  # each part of the corpus, in its own words
+        tools.nth(at).click()
+        expect(tools.nth(at)).to_have_attribute("aria-expanded", "true")
+        expect(server.locator("pre")).to_have_count(2)
+    inside = ", ".join(f".part {name}" for name in ("script", "iframe", "img", "style", "object"))
+    assert page.locator(inside).count() == 0
     page.locator(".tab", has_text="Chat").click()
     shown.say("call it")
     page.locator(".card").wait_for()
