@@ -54,6 +54,16 @@ settings.load_profile("patient")
 
 
 @functools.cache
+def _no_libmtmd() -> str:
+    """Say why llama.cpp reads no pictures here; it is not loaded for that."""
+    found = importlib.util.find_spec("llama_cpp")
+    folders = found.submodule_search_locations if found else None
+    if any((Path(folder) / "lib" / "libmtmd.so").is_file() for folder in folders or ()):
+        return ""
+    return "llama-cpp-python has no libmtmd; `make setup` builds it"
+
+
+@functools.cache
 def _no_sandbox() -> str:
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed"
@@ -117,6 +127,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "sandbox": _no_sandbox,
     "landlock": _no_landlock,
     "real_model": _no_real_model,
+    "vision": _no_libmtmd,
     "smollm2": lacking_smollm2,
     "minilm": lacking_minilm,
     "browser": _no_browser,

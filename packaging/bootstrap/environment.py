@@ -32,8 +32,9 @@ SETUP = ROOT / ".setup"
 ENGINE = "llama-cpp-python"
 GUIDANCE = "llguidance"
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"  # torch alone, 190 MB
-CPU_BUILD = "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF"  # for this CPU, without pictures
-LEAN_BUILD = ROOT / "packaging" / "engine.cmake"  # llama and ggml alone
+# For this CPU; with libmtmd, which reads pictures, but films, for which it starts ffmpeg.
+CPU_BUILD = "-DGGML_NATIVE=ON -DLLAVA_BUILD=ON -DMTMD_VIDEO=OFF"
+LEAN_BUILD = ROOT / "packaging" / "engine.cmake"  # the libraries alone
 BUILD_JOB_BYTES = 1 << 30  # what one compiler takes at its worst on llama.cpp, rounded up
 
 
@@ -232,9 +233,13 @@ def engine_version(python: Path) -> str:
 
 
 def has_engine(python: Path) -> bool:
-    """Tells whether an environment has a llama-cpp-python that satisfies the requirement."""
+    """Tells whether an environment has a llama-cpp-python that satisfies the requirement.
+
+    One without libmtmd does not: earlier versions of these scripts built it so.
+    """
     found = engine_version(python)
-    return bool(found) and satisfies(found, engine_requirement())
+    library = python.parents[1].glob("lib/python*/site-packages/llama_cpp/lib/libmtmd.so")
+    return bool(found) and any(library) and satisfies(found, engine_requirement())
 
 
 def satisfies(version: str, requirement: str) -> bool:

@@ -78,6 +78,10 @@ COMPILED_IN = {
         percent-encoding, pyo3, rand, rayon, regex, serde, serde_json, smallvec, spm_precompiled,
         tokenizers, unicode-normalization-alignments, unicode-segmentation, each by its authors.
         Compiled into it, in the public domain by the Unlicense: aho-corasick, memchr.""",
+    "llama_cpp_python": """\
+        Compiled into it, under the BSD 2-Clause License: xxHash (Copyright (C) 2012-2023 Yann
+        Collet). Compiled into it, in the public domain: stb_image by Sean Barrett and others,
+        miniaudio by David Reid, SHA-1 by Steve Reid, SHA-256 by Igor Pavlov.""",
 }
 # What metadata calls a licence, where it does not use SPDX's name.
 SPDX_NAMES = {

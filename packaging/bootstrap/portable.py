@@ -5,7 +5,7 @@ as one module for each generation, of which the fastest that runs is chosen at s
 cmake directly, because the package's own build makes more than is used.
 
     .setup/portable/<key>/source/     the sdist, unpacked
-    .setup/portable/<key>/build/bin/  libllama, libggml and its modules
+    .setup/portable/<key>/build/bin/  libllama, libmtmd, libggml and its modules
     ~/.cache/clawd/build/portable-<key>/*.whl   both together, as a wheel
     .setup/portable.log               what tar, cmake and the compiler said
 
@@ -32,6 +32,8 @@ MACHINE_OPTIONS = {
     "GGML_BACKEND_DL": "ON",
     "GGML_CPU_ALL_VARIANTS": "ON",
     "BUILD_SHARED_LIBS": "ON",
+    "LLAMA_BUILD_MTMD": "ON",
+    "MTMD_VIDEO": "OFF",
     "CMAKE_BUILD_TYPE": "Release",
     "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
     "CMAKE_INSTALL_RPATH": "$ORIGIN",
@@ -42,7 +44,7 @@ LEFT_OUT = (
     "LLAMA_BUILD_APP",
 )  # fmt: skip
 # The name that the binding or the loader asks for, of those that a library has on disk.
-LIBRARIES = ("libllama.so", "libggml.so.0", "libggml-base.so.0")
+LIBRARIES = ("libllama.so", "libmtmd.so", "libggml.so.0", "libggml-base.so.0")
 MODULES = "libggml-cpu-*.so"
 NOT_BINDING = ("llama_cpp/server/",)
 WHEEL_DATE = (2020, 1, 1, 0, 0, 0)  # zip knows no time zones, so no date of today
@@ -96,7 +98,7 @@ def pinned_lines(name: str) -> str:
 
 
 def compile_library(source: Path, build: Path) -> None:
-    """Configures and compiles libllama and all modules, at a low priority."""
+    """Configures and compiles libllama, libmtmd and all modules, at a low priority."""
     options = {**MACHINE_OPTIONS, **dict.fromkeys(LEFT_OUT, "OFF")}
     # No path of this machine in what is shipped, whatever folder it was built in.
     flags = f'"-ffile-prefix-map={source}=." "-ffile-prefix-map={build}=."'
@@ -104,7 +106,8 @@ def compile_library(source: Path, build: Path) -> None:
     words = [f"-D{name}={value}" for name, value in options.items()]
     configure = ["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", *words]
     run_step("configuring the portable llama.cpp", configure, log=LOG)
-    make = ["cmake", "--build", str(build), "--parallel", str(build_jobs()), "--target", "llama"]
+    make = ["cmake", "--build", str(build), "--parallel", str(build_jobs())]
+    make += ["--target", "llama", "mtmd"]
     title = "building llama.cpp for every processor (once, about ten minutes)"
     run_step(title, ["nice", "-n", "10", *make], log=LOG)
 
