@@ -95,6 +95,12 @@ class EngineSection(Section):
         description='LoRA adapters: GGUF files, each with ":0.5" behind it to let it count half. '
         'They fit one model, so they belong below its [model."pattern"].',
     )
+    mmproj: str = Field(
+        default="",
+        description="The projector with which a model reads pictures, a GGUF file; empty is "
+        "mmproj-NAME.gguf beside the model, where there is one. off: it reads none. It fits one "
+        'model, so it belongs below its [model."pattern"].',
+    )
     rpc_servers: Texts = Field(
         default=(),
         description="host:port of llama.cpp's rpc-servers, which take a share of the layers; "
@@ -204,7 +210,7 @@ _OF_A_MODEL = (
     "dry_breakers", "seed", "max_tokens", "stop_loops", "template_kwargs", "ctx_size",
     "n_batch", "n_ubatch", "n_threads", "n_parallel", "n_gpu_layers", "split_mode",
     "cache_type_k", "cache_type_v", "flash_attn", "kv_unified", "mlock", "mmap", "rope_scaling",
-    "rope_freq_scale", "yarn_orig_ctx", "lora", "rpc_servers", "speculation",
+    "rope_freq_scale", "yarn_orig_ctx", "lora", "mmproj", "rpc_servers", "speculation",
 )  # fmt: skip
 """The keys of [engine] that may differ from model to model."""
 

@@ -323,6 +323,9 @@ def _expand_paths(
     for section in _engine_sections(tree):
         expand = partial(_adapter, base=folder, environ=environ)
         yield from _expand_at(tree, (*section, "lora"), expand)
+        projector = (*section, "mmproj")
+        if value_at(tree, projector) not in ("", "off"):
+            yield from _expand_at(tree, projector, partial(_path, base=folder, environ=environ))
 
 
 def _engine_sections(tree: Tree) -> list[Key]:

@@ -46,6 +46,7 @@ class GgufHead(msgspec.Struct, frozen=True, kw_only=True):
         context_size: what the model was trained for.
         parameters: of this file alone.
         is_embedding: made for vectors, not for texts.
+        projector: of a projector its type.
     """
 
     architecture: str = ""
@@ -56,6 +57,7 @@ class GgufHead(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int = 0
     chat_template: str = ""
     is_embedding: bool = False
+    projector: str = ""
 
 
 def read_head(path: Path) -> GgufHead:
@@ -104,6 +106,9 @@ class _Reader:
             parameters=sum(self._tensor() for _ in range(tensors)),
             chat_template=_text(values.get("tokenizer.chat_template")),
             is_embedding=_whole(values.get(f"{of}.pooling_type")) > 0,
+            projector=_text(
+                values.get("clip.projector_type") or values.get("clip.vision.projector_type")
+            ),
         )
 
     def _values(self, count: int) -> dict[str, Any]:

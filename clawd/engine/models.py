@@ -140,6 +140,12 @@ class ModelFolder:
         return found
 
 
+def projector_of(path: Path, name: str) -> Path | None:
+    """Return the file beside a model of this name with which it reads pictures; None of none."""
+    projector = path.with_name(f"{PROJECTOR}{name}.gguf")
+    return projector if projector.is_file() else None
+
+
 def size_bytes(path: Path) -> int:
     """Return the size of all files of a model; one that has just gone counts as nothing."""
     total = 0

@@ -25,6 +25,7 @@ import msgspec
 
 from clawd.errors import ProtocolError
 from clawd.wire.events import PromptProgress
+from clawd.wire.pictures import Picture
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 HEADER = struct.Struct(">I")
@@ -100,6 +101,7 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message as a chat template wants it.
 
     `reasoning` is what the assistant thought before it; the template decides whether it is shown.
+    `pictures` stand before the text.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -108,6 +110,7 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_id: str = ""
     name: str = ""
     reasoning: str = ""
+    pictures: tuple[Picture, ...] = ()
 
 
 # How models write tool calls, as data: what the daemon's parsers read and a grammar is made of.
@@ -333,7 +336,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     `n_ctx` is the context of one sequence; with `kv_unified` on, all sequences share so many cells,
     otherwise each has as many of its own (auto: where they fit into memory several times).
     `rpc_servers` are `host:port` pairs whose devices take a share of the layers. Where
-    `template_file` names one, the chat template in it stands in for the model file's own.
+    `template_file` names one, the chat template in it stands in for the model file's own. `mmproj`
+    is the file of the projector with which it reads pictures.
 
     The four about the prefix cache are no library's: sequences kept in RAM (0 keeps none, on
     disk neither), on disk (0 or no folder: none), where, and whether conversations are kept there
@@ -362,6 +366,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     yarn_orig_ctx: int = 0
     lora: tuple[LoraAdapter, ...] = ()
     template_file: str = ""
+    mmproj: str = ""
     rpc_servers: tuple[str, ...] = ()
     max_queue: int = 64
     prefill_chunk: int = 128
@@ -531,6 +536,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         ranks: it tells how well a text answers a query.
         reads_tools: its chat template writes the tools of a request into the prompt.
         reads_schemas: it writes more of them than the names of tools and arguments.
+        vision: it reads pictures.
     """
 
     alias: str
@@ -555,6 +561,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     ranks: bool = False
     reads_tools: bool = True
     reads_schemas: bool = True
+    vision: bool = False
 
 
 class ModelReady(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):

@@ -63,7 +63,8 @@ WORKER_BYTES = 64 << 20  # what a worker takes before it has a model (measured)
 def total_bytes(config: ModelConfig) -> int:
     """Return the size of a model's files, 0 where they cannot be seen."""
     try:
-        return sum(path.stat().st_size for path in files_of(Path(config.path)))
+        files = [*files_of(Path(config.path)), *([Path(config.mmproj)] if config.mmproj else [])]
+        return sum(path.stat().st_size for path in files)
     except OSError:
         return 0
 

@@ -356,9 +356,14 @@ class LocalProvider(_LocalAbilities):
         info = self._engine.info(config)
         return info.reads_schemas if info else not config.template_file
 
-    def sees(self, _model: str) -> bool:
-        """Return whether a model sees pictures: none does yet."""
-        return False
+    def sees(self, model: str) -> bool:
+        """Return whether a model reads pictures; by whether it has a projector, unless loaded."""
+        try:
+            config = self._find(model or self._default_model).config
+        except ClawError:
+            return False
+        info = self._engine.info(config)
+        return info.vision if info else bool(config.mmproj)
 
     def thinking_variables(self, model: str) -> frozenset[str] | None:
         """Return which variables about thinking a chat template reads; None if it is not loaded."""

@@ -81,11 +81,6 @@ def generate_for(request: ChatRequest, defaults: Sampling, options: LocalOptions
         InvalidRequestError: the request names a preset that is not there, or its prompt or
             messages cannot be meant.
     """
-    if any(message.pictures for message in request.messages):
-        raise InvalidRequestError(
-            "the model sees no pictures, only text",
-            hint="Leave the pictures out, or ask a model that sees.",
-        )
     sampling = resolve_sampling(defaults, request, allow_penalties=options.allow_request_penalties)
     if request.prompt is not None:
         return Generate(id=0, prompt=_raw(request), sampling=sampling)
@@ -203,6 +198,7 @@ def _chat_message(message: Message) -> ChatMessage:
         tool_call_id=message.tool_call_id,
         name=message.name,
         reasoning=message.reasoning,
+        pictures=message.pictures,
     )
 
 

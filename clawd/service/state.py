@@ -16,7 +16,7 @@ from clawd.config.secrets import provider_key
 from clawd.config.sections import HookEntry
 from clawd.engine.assistant import ASSISTANT, Assistant
 from clawd.engine.client import EngineSettings
-from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, size_bytes
+from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, projector_of, size_bytes
 from clawd.engine.protocol import LOOP_TOKENS, LoraAdapter, ModelConfig, Sampling
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ModelNotFoundError
@@ -419,14 +419,16 @@ def engine_of(loaded: Loaded) -> EngineSettings:
 def _model_config(
     name: str, path: Path, settings: EngineSection, prefix_folder: Path
 ) -> ModelConfig:
+    projector = settings.mmproj or str(projector_of(path, name) or "")
     return ModelConfig(
         path=str(path),
         alias=name,
         n_ctx=settings.ctx_size,
         lora=tuple(map(_adapter, settings.lora)),
         prefix_cache_folder=str(prefix_folder),
+        mmproj="" if projector == "off" else projector,
         # The seed is the requests', as the default of all samplings.
-        **_of_one_name(settings, ModelConfig, but=("lora", "seed")),
+        **_of_one_name(settings, ModelConfig, but=("lora", "mmproj", "seed")),
     )
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from clawd.config.schema import ProviderSection
 from clawd.engine.protocol import Sampling
-from clawd.errors import InvalidRequestError
 from clawd.providers import anthropic, openai
 from clawd.providers.base import ChatRequest, Message, ToolCall, ToolSpec, without_tool_role
 from clawd.providers.local_request import LocalOptions, generate_for
@@ -98,6 +97,6 @@ async def test_a_script_tells_which_pictures_it_was_shown() -> None:
     ]
 
 
-def test_a_model_of_this_machine_without_eyes_refuses_them() -> None:
-    with pytest.raises(InvalidRequestError, match="no pictures"):
-        generate_for(ChatRequest(messages=ASKED), Sampling(), LocalOptions())
+def test_a_model_of_this_machine_gets_them_as_they_are() -> None:
+    sent = generate_for(ChatRequest(messages=ASKED), Sampling(), LocalOptions())
+    assert [message.pictures for message in sent.messages] == [(ONE,), (), (TWO,)]

@@ -42,6 +42,7 @@ OF_LOADING: list[tuple[str, Any, str, Any]] = [
         "lora",
         (LoraAdapter(path="/adapters/a.gguf"), LoraAdapter(path="/adapters/b.gguf", scale=0.5)),
     ),
+    ("mmproj", "/eyes/mmproj-b.gguf", "mmproj", "/eyes/mmproj-b.gguf"),
     ("rpc_servers", ["gpu1:50052"], "rpc_servers", ("gpu1:50052",)),
     ("speculation", "off", "speculation", "off"),
 ]
@@ -165,6 +166,19 @@ def test_without_a_config_the_engine_gets_its_own_built_in_values(tmp_path: Path
         prefix_cache_folder=folder,
         prefix_cache_conversations=False,
     )
+
+
+def test_the_projector_is_the_one_beside_the_model_unless_another_or_none_is_named(
+    tmp_path: Path,
+) -> None:
+    assert found(tmp_path, "").config.mmproj == ""
+    beside = tmp_path / "models" / f"mmproj-{MODEL}.gguf"
+    beside.touch()
+    assert found(tmp_path, "").config.mmproj == str(beside)
+    assert found(tmp_path, "", EMBEDDED).config.mmproj == ""
+    named = f'[model."{MODEL}"]\nmmproj = '
+    assert found(tmp_path, named + '"off"').config.mmproj == ""
+    assert found(tmp_path, named + '"eyes.gguf"').config.mmproj == str(tmp_path / "eyes.gguf")
 
 
 def test_conversations_are_kept_on_disk_only_where_the_config_says_how_many(

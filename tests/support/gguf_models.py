@@ -33,8 +33,10 @@ def write_random_gguf(
     seed: int = 1,
     tensors_per_file: int = 0,
     vocabulary: int = 0,
+    architecture: str = "llama",
+    rope_sections: Sequence[int] = (),
 ) -> Path:
-    """Write a llama-architecture model and return its path.
+    """Write a model of llama's shape and return its path.
 
     Args:
         path: where to write it.
@@ -57,9 +59,13 @@ def write_random_gguf(
         seed: of all weights.
         vocabulary: fill the vocabulary up to so many tokens, which no text has.
         tensors_per_file: split the model, `name-00001-of-00003.gguf`; the first is returned.
+        architecture: another one with the same tensors.
+        rope_sections: of an architecture with M-RoPE.
     """
     reader = gguf.GGUFReader(tokenizer_from)
-    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_per_file)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_per_file)
+    if rope_sections:
+        writer.add_rope_dimension_sections([*rope_sections])
     kinds = copy_tokenizer(reader, writer, fill_to=vocabulary)
     template = chat_template
     if template is None:

@@ -21,6 +21,7 @@ from clawd.engine.protocol import (
     TokenText,
 )
 from clawd.engine.worker.backend import Vocabulary
+from clawd.engine.worker.pictures import PictureError
 from clawd.engine.worker.prompt import (
     NoInfillError,
     Part,
@@ -68,6 +69,7 @@ class Answers:
             PromptTooLongError: it cannot fit.
             UnknownTokenError: a number is no token.
             NoInfillError: a gap is to be filled in, and the model cannot.
+            PictureError: the model sees no pictures, or not these.
         """
         if isinstance(request.prompt, Infill):
             return self._prompts.build_infill(request.prompt)
@@ -132,8 +134,10 @@ class Answers:
                     return Rendered(id=question.id, text=text_of(parts), tokens=tokens)
                 case _:
                     assert_never(question)
-        except (UnknownTokenError, PromptTooLongError, NoInfillError) as error:
-            return QuestionFailed(id=question.id, code="invalid_request", message=str(error))
+        except (UnknownTokenError, PromptTooLongError, NoInfillError, PictureError) as error:
+            hint = error.hint if isinstance(error, PictureError) else ""
+            told = str(error)
+            return QuestionFailed(id=question.id, code="invalid_request", message=told, hint=hint)
 
     def _count(self, question: CountTokens) -> TokenCounts:
         tokenize = self._vocabulary.tokenize

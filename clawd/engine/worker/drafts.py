@@ -113,6 +113,8 @@ class Drafter:
             return []
         limit = min(limit, MAX_DRAFT)
         found = self._tokens[self._place : self._place + limit]
+        if min(found) < 0:
+            return []  # a picture follows there
         # What repeats at the end of the sequence goes on repeating.
         repeats = -(-limit // len(found))
         return (found * repeats)[:limit]

@@ -98,8 +98,7 @@ def rules_of(config: ModelConfig) -> list[landlock.Rule]:
         rules.append(("/dev/shm", READ | WRITE))  # noqa: S108 - AMD's driver shares memory there
     for path in (*files_of(Path(config.path)), *(Path(each.path) for each in config.lora)):
         rules.append((str(path), READ))
-    if config.template_file:
-        rules.append((config.template_file, READ))
+    rules += [(name, READ) for name in (config.template_file, config.mmproj) if name]
     if config.rpc_servers:
         rules += [(name, READ) for name in _FILES_OF_NAMES]
     for folder in _written(config):

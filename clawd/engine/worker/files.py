@@ -60,8 +60,8 @@ def read_text(name: str) -> str:
 _SAMPLE_BYTES = 1024 * 1024
 # What changes speed, place or policy, but not what a token's keys and values are.
 _IRRELEVANT = frozenset({
-    "path", "alias", "template_file", "n_ctx", "n_batch", "n_ubatch", "n_threads", "n_parallel",
-    "mlock", "mmap", "max_queue", "prefill_chunk", "speculation", "seed",
+    "path", "alias", "template_file", "mmproj", "n_ctx", "n_batch", "n_ubatch", "n_threads",
+    "n_parallel", "mlock", "mmap", "max_queue", "prefill_chunk", "speculation", "seed",
     "prefix_cache_ram_mb", "prefix_cache_disk_mb", "prefix_cache_folder",
     "prefix_cache_conversations", "fence", "kv_unified",
 })  # fmt: skip

@@ -2,6 +2,8 @@
 
 import codecs
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 from clawd.engine.protocol import (
     LOOP_TOKENS,
@@ -16,9 +18,11 @@ from clawd.engine.protocol import (
 )
 from clawd.engine.worker.backend import Sampler
 from clawd.engine.worker.drafts import Drafter
+from clawd.engine.worker.pictures import Encoding, PictureSpan, spans_of
 from clawd.engine.worker.prompt import Part, tokens_of
 from clawd.engine.worker.slots import Slot
 from clawd.wire.events import PromptProgress
+from clawd.wire.pictures import Picture
 
 # Bytes of tokens to text that may be shown: whole characters, nothing of a stop string.
 #
@@ -182,6 +186,38 @@ class GenerationState:
         self.drafter: Drafter | None = None
         self.drafted_tokens = 0
         self.accepted_tokens = 0
+        self._spans = spans_of(self.tokens)
+        # By number: which picture's piece it is, and its index there.
+        self.pieces: dict[int, tuple[Picture, int]] = {}
+        self.encoding: Encoding | None = None
+        # Of the piece with this number.
+        self.embeddings: tuple[int, Any] | None = None
+
+    @property
+    def span(self) -> PictureSpan | None:
+        """Return the piece of a picture that is to be decoded next, wholly or its rest."""
+        at = len(self.slot.tokens) if self.slot else 0
+        return next((span for span in self._spans if span.start <= at < span.end), None)
+
+    def lag(self, length: int, lags: Mapping[int, int]) -> int:
+        """Return by how many the first `length` tokens are more than their positions."""
+        return sum(lags.get(span.number, 0) for span in self._spans if span.end <= length)
+
+    @property
+    def stretch(self) -> int:
+        """Return how many of the pending tokens can be decoded in one batch, by what they are.
+
+        Of a piece of a picture none before it is encoded.
+        """
+        at = len(self.slot.tokens) if self.slot else 0
+        span = self.span
+        if span is not None:
+            is_encoded = self.embeddings is not None and self.embeddings[0] == span.number
+            return span.end - at if is_encoded else 0
+        return (
+            min((span.start for span in self._spans if span.start > at), default=len(self.tokens))
+            - at
+        )
 
     @property
     def pending(self) -> int:
@@ -286,10 +322,17 @@ class GenerationState:
         return self.take_tokens(), done
 
     def close(self) -> None:
-        """Free the sampler; harmless when done twice."""
+        """Free the sampler, and give up what is encoded; harmless when done twice."""
+        self.stop_encoding()
         sampler, self.sampler = self.sampler, None
         if sampler is not None:
             sampler.close()
+
+    def stop_encoding(self) -> None:
+        """Give up the piece of a picture that is being encoded, and forget one that was."""
+        encoding, self.encoding, self.embeddings = self.encoding, None, None
+        if encoding is not None:
+            encoding.stop()
 
     def history(self) -> tuple[Part, ...]:
         """Return the parts of the prompt and of what was generated."""

@@ -32,8 +32,11 @@ __all__ = [
     "cells_fit_apart",
     "context_of",
     "context_params",
+    "find_mtmd",
+    "flash_attention",
     "lib",
     "load_file",
+    "log_callback",
     "log_reasons",
     "model_params",
     "new_context",
@@ -143,8 +146,8 @@ def load_file(config: ModelConfig) -> Any:
         reasons = log_reasons()
         if _VISION_PART in reasons:
             raise LoadError(
-                f"{path} is the vision part of a model (mmproj), and images are not supported; "
-                "load the file of the model itself"
+                f"{path} is the vision part of a model (mmproj); load the file of the model "
+                "itself, which takes it along"
             )
         raise LoadError(f"llama.cpp could not load {path}{reasons}", code=_code())
     if (
@@ -270,7 +273,7 @@ def context_params(
     params.n_threads = params.n_threads_batch = config.n_threads or default_threads
     params.type_k = _cache_type(config.cache_type_k)
     params.type_v = _cache_type(config.cache_type_v)
-    params.flash_attn_type = _FLASH_ATTENTION[config.flash_attn]
+    params.flash_attn_type = flash_attention(config)
     params.rope_scaling_type = _ROPE_SCALING[config.rope_scaling]
     params.rope_freq_scale = config.rope_freq_scale
     params.yarn_orig_ctx = config.yarn_orig_ctx
@@ -321,6 +324,25 @@ def log_reasons() -> str:
 def _code() -> str:
     """Return the code of a failure by what llama.cpp wrote about it."""
     return "out_of_memory" if _OUT_OF_MEMORY.search(log_reasons()) else "model_load"
+
+
+def find_mtmd() -> Any:
+    """Return the binding of libmtmd, which reads pictures; None for a build without it."""
+    try:
+        from llama_cpp import mtmd_cpp
+    except (ImportError, OSError, RuntimeError):
+        return None
+    return mtmd_cpp
+
+
+def log_callback() -> Any:
+    """Return what llama.cpp's libraries write their log with."""
+    return _log.callback
+
+
+def flash_attention(config: ModelConfig) -> int:
+    """Return whether to use flash attention, in llama.cpp's terms."""
+    return int(_FLASH_ATTENTION[config.flash_attn])
 
 
 def pointer(array: Any, element: Any) -> Any:

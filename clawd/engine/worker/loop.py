@@ -53,6 +53,7 @@ from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.guidance import MissingError
 from clawd.engine.worker.llama import TINY_MODEL_PARAMS, LoadError
 from clawd.engine.worker.model import LlamaModel
+from clawd.engine.worker.pictures import PictureError
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import (
     NoInfillError,
@@ -184,7 +185,7 @@ class LoadedEngine:
         except PromptTooLongError as error:
             size, n_ctx = f"{error.length} characters", self.info.n_ctx
             return [context_full(request.id, size, n_ctx, error.estimate)]
-        except (UnknownTokenError, NoInfillError) as error:
+        except (UnknownTokenError, NoInfillError, PictureError) as error:
             return [_unusable_prompt(request.id, error)]
         try:
             grammar = self._grammars.plan(request.grammar)
@@ -198,7 +199,14 @@ class LoadedEngine:
         is_free = request.grammar.kind == "none" or request.grammar.lazy
         if is_free and self.info.n_params < TINY_MODEL_PARAMS:
             sampling = msgspec.structs.replace(sampling, loop_tokens=TINY_LOOP_TOKENS)
-        failed = self.scheduler.submit(request.id, parts, sampling, grammar, fallback=fallback)
+        failed = self.scheduler.submit(
+            request.id,
+            parts,
+            sampling,
+            grammar,
+            fallback=fallback,
+            pictures=(each for message in request.messages for each in message.pictures),
+        )
         return [*notes, *([failed] if failed is not None else [])]
 
     def answer(self, question: Question) -> list[FromWorker]:
@@ -238,13 +246,21 @@ def load_model(load: Load) -> LoadedEngine:
     started = time.monotonic()
     model = LlamaModel(config)
     template = ChatTemplate(model.chat_template, bos=model.bos_text, eos=model.eos_text)
-    prompts = PromptBuilder(model, template, max_characters=model.n_ctx * _MAX_CHARACTERS_PER_TOKEN)
+    eye = model.eye
+    prompts = PromptBuilder(
+        model,
+        template,
+        max_characters=model.n_ctx * _MAX_CHARACTERS_PER_TOKEN,
+        album=eye.album if eye is not None else None,
+        blindness=model.blindness,
+    )
     scheduler = Scheduler(
         model,
         Planner(
             model,
             prefill_chunk=config.prefill_chunk,
             speculates=config.speculation == "auto",
+            eye=eye,
         ),
         n_parallel=config.n_parallel,
         max_queue=config.max_queue,
@@ -469,9 +485,11 @@ def _generates_nothing(number: int) -> GenerationFailed:
     )
 
 
-def _unusable_prompt(number: int, error: UnknownTokenError | NoInfillError) -> GenerationFailed:
-    hint = error.hint if isinstance(error, NoInfillError) else ""
-    told = f"prompt: {error}"
+def _unusable_prompt(
+    number: int, error: UnknownTokenError | NoInfillError | PictureError
+) -> GenerationFailed:
+    hint = "" if isinstance(error, UnknownTokenError) else error.hint
+    told = str(error) if isinstance(error, PictureError) else f"prompt: {error}"
     return GenerationFailed(id=number, code="invalid_request", message=told, hint=hint)
 
 

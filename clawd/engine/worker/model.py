@@ -6,6 +6,7 @@ builds batches; what it answers with an error becomes an exception or a DecodeRe
 """
 
 import ctypes
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from clawd.engine.worker.llama import (
     Batch,
     LoadError,
     cells_fit_apart,
+    find_mtmd,
     lib,
     load_file,
     log_reasons,
@@ -34,6 +36,7 @@ from clawd.engine.worker.llama import (
     pointer,
     start,
 )
+from clawd.engine.worker.projector import Projector
 from clawd.engine.worker.sampler import (
     Candidates,
     LlamaSampler,
@@ -107,6 +110,7 @@ _GUESSED_FLOPS = 1e11
 # Memory for copies of sequences that stays, because new memory costs more than the copy.
 _KEPT_COPY_BYTES = 64 * 1024 * 1024
 ON, OFF = True, False
+logger = logging.getLogger(__name__)
 
 
 class Special(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +178,8 @@ class LlamaModel:
             ends_generation=self.ends_generation,
             tokenize=partial(self.tokenize, parse_special=True),
         )
+        self.blindness = self._blindness()
+        self.eye = None if self.blindness else Projector(self._model, self._context, config)
         if self.generates:
             self._warm_up()
         self.guidance.wait()
@@ -229,7 +235,18 @@ class LlamaModel:
             generates=self.generates,
             infills=self.generates and self.infill_tokens is not None,
             ranks=self.embedder.ranks,
+            vision=self.eye is not None,
         )
+
+    def _blindness(self) -> str:
+        """Return why the model sees no pictures, "" for one that does."""
+        if not self._config.mmproj or not self.generates:
+            return "it has no projector (mmproj)"
+        if find_mtmd() is not None:
+            return ""
+        missing = "llama-cpp-python was built without libmtmd (LLAVA_BUILD)"
+        logger.warning("the model sees no pictures: %s", missing)
+        return missing
 
     # Vocabulary
 
@@ -363,6 +380,8 @@ class LlamaModel:
 
     def new_sampler(self, config: Sampling, prompt: Sequence[int]) -> LlamaSampler:
         """Return a sampler; the prompt's last tokens count for penalties."""
+        # What is below 0 is of a picture.
+        prompt = [token for token in prompt if token >= 0]
         return new_sampler(self._handle, self._candidates, config, prompt, self._config.seed)
 
     def logprob(self, row: int, token: int, top: int) -> TokenLogprob:
@@ -372,6 +391,8 @@ class LlamaModel:
     def close(self) -> None:
         """Free the contexts and the model; nothing else may be called after it."""
         self.embedder.close()
+        if self.eye is not None:
+            self.eye.close()
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
 

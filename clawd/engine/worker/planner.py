@@ -9,6 +9,7 @@ from itertools import pairwise
 from clawd.engine.worker.backend import Backend
 from clawd.engine.worker.drafts import MAX_DRAFT
 from clawd.engine.worker.generation import GenerationState
+from clawd.engine.worker.pictures import Eye
 from clawd.engine.worker.slots import Slot
 
 # What a step takes by the number of its tokens, measured, and what follows from it. Pure.
@@ -263,10 +264,11 @@ _ALIGNMENT = 32
 class Planned:
     """What one generation has in a step: its next `count` tokens, then guesses."""
 
-    __slots__ = ("accepted", "count", "draft", "generation", "row", "slot", "was_decoding")
+    __slots__ = ("accepted", "count", "draft", "generation", "row", "slot", "span", "was_decoding")
 
     def __init__(self, generation: GenerationState, slot: Slot, count: int) -> None:
         self.generation = generation
+        self.span = generation.span  # where the tokens are cells of a picture
         self.slot = slot
         self.count = count
         self.draft: list[int] = []
@@ -289,10 +291,19 @@ class Planner:
         backend: the model.
         prefill_chunk: prompt tokens of a step while others decode, at most.
         speculates: decode on guesses where that pays.
+        eye: what reads pictures, None where the model sees none.
     """
 
-    def __init__(self, backend: Backend, *, prefill_chunk: int, speculates: bool) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        prefill_chunk: int,
+        speculates: bool,
+        eye: Eye | None = None,
+    ) -> None:
         self._backend = backend
+        self.eye = eye
         self._prefill_chunk = prefill_chunk
         self._pace = PromptRate(backend.expected_prefill_rate)
         self._costs = StepCosts()
@@ -328,6 +339,14 @@ class Planner:
     def batches(self, plan: list[Planned], free_cells: int) -> list[list[Planned]]:
         """Return the plan as batches, with guesses where they pay and have cells."""
         self._answers_s, self._one_by_one = 0.0, 0
+        pictures = [[planned] for planned in plan if planned.span is not None]
+        if pictures:
+            free_cells -= sum(planned.count for (planned,) in pictures)
+            plan = [planned for planned in plan if planned.span is None]
+            return [*(self._of_text(plan, free_cells) if plan else ()), *pictures]
+        return self._of_text(plan, free_cells)
+
+    def _of_text(self, plan: list[Planned], free_cells: int) -> list[list[Planned]]:
         decoding = [planned for planned in plan if planned.was_decoding]
         prompts = plan[len(decoding) :]
         if not prompts:
@@ -370,6 +389,8 @@ class Planner:
         """Take how long the decoding of a batch and the sampling of its rows took."""
         prompt = sum(planned.count for planned in batch if not planned.was_decoding)
         self._pace.measured(prompt, elapsed_s)
+        if batch[0].span is not None:
+            return
         if not prompt:
             self._answers_s += elapsed_s
         elif self._answers_s:
@@ -405,7 +426,9 @@ class Planner:
             left = min(self._pace.chunk(self._backend.n_batch), room)
         chunks: list[Planned] = []
         for planned in prefilling:
-            planned.count = _share(planned.generation.pending, left)
+            planned.count = _share(planned.generation.stretch, left)
+            if planned.span is not None and self.eye is not None and self.eye.at_once:
+                planned.count = planned.generation.stretch
             if planned.count > 0:
                 chunks.append(planned)
                 left -= planned.count

@@ -19,7 +19,16 @@ import msgspec
 
 from clawd.engine.protocol import CallFrame, ChatMessage, Infill, RawPrompt
 from clawd.engine.worker.backend import InfillTokens, SpecialToken, Vocabulary
+from clawd.engine.worker.pictures import (
+    SIGN,
+    Album,
+    PictureError,
+    sign_of,
+    split_at_signs,
+    without_signs,
+)
 from clawd.engine.worker.template import ChatTemplate, RenderInput
+from clawd.wire.pictures import Picture
 
 # Keeps the text of messages from becoming control tokens.
 #
@@ -84,7 +93,7 @@ def _pattern(texts: set[str]) -> re.Pattern[str] | None:
 
 
 def _mark(text: str, pattern: re.Pattern[str] | None) -> str:
-    text = text.replace(MARKER, _REPLACEMENT)
+    text = _plain_text(text)
     if pattern is None:
         return text
     # Marking one may leave another that began inside it; each round marks shorter ones.
@@ -98,8 +107,16 @@ def _with_marker(match: re.Match[str]) -> str:
     return f"{found[0]}{MARKER}{found[1:]}" if len(found) > 1 else _REPLACEMENT
 
 
+def _plain_text(text: str) -> str:
+    """Return text without the characters that have a meaning of their own here."""
+    return text.replace(MARKER, _REPLACEMENT).replace(SIGN, _REPLACEMENT)
+
+
 _REPLACEMENT = "\ufffd"
 _CHARACTERS_PER_TOKEN = 4
+_SEEING = (
+    "leave the pictures out, or ask a model that sees: `clawctl model show NAME` names its vision"
+)
 # What stands in for names that the request does not have, as models know it from their training.
 _PROJECT, _THIS_FILE, _SNIPPET = "project\n", "filename\n", "\n\n--- snippet ---\n\n"
 # Reasoning without a word in it, as templates write it, with the blanks around it.
@@ -121,7 +138,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 def text_of(parts: Iterable[Part]) -> str:
     """Return the text of all parts, as a tokeniser reads it."""
-    return "".join(part.text for part in parts).replace(MARKER, "")
+    return without_signs("".join(part.text for part in parts).replace(MARKER, ""))
 
 
 def tokens_of(parts: Iterable[Part]) -> list[int]:
@@ -170,11 +187,28 @@ def check_tokens(tokens: Iterable[int], vocabulary: Vocabulary) -> None:
 
 
 class PromptBuilder:
-    """Builds prompts for one model."""
+    """Builds prompts for one model.
+
+    Args:
+        vocabulary: the model's.
+        template: the model's.
+        max_characters: of a prompt.
+        album: what the model knows pictures by, None for one that sees none.
+        blindness: why it sees none.
+    """
 
     def __init__(
-        self, vocabulary: Vocabulary, template: ChatTemplate, *, max_characters: int
+        self,
+        vocabulary: Vocabulary,
+        template: ChatTemplate,
+        *,
+        max_characters: int,
+        album: Album | None = None,
+        blindness: str = "",
     ) -> None:
+        self._album = album
+        self._blindness = blindness
+        self._pictures: dict[str, Picture] = {}
         self._vocabulary = vocabulary
         self._template = template
         self._guard = TokenGuard(vocabulary.special_tokens, template.source)
@@ -211,7 +245,13 @@ class PromptBuilder:
 
         Raises:
             PromptTooLongError: the text cannot fit.
+            PictureError: the model sees no pictures, or not these.
         """
+        self._pictures = {
+            picture.sha256: picture for message in messages for picture in message.pictures
+        }
+        if self._pictures and self._album is None:
+            raise PictureError(f"the model sees no pictures: {self._blindness}", _SEEING)
         *before, last = messages or (ChatMessage(role="user"),)
         is_begun = bool(messages) and last.role == "assistant" and not last.tool_calls
         rendered = self._template.render(
@@ -224,6 +264,8 @@ class PromptBuilder:
         )
         if is_begun:
             rendered += self._guard.mark_own(last.content) + appended
+        if not self._pictures.keys() <= set(split_at_signs(rendered)[1::2]):
+            raise PictureError("the chat template of the model leaves pictures out", _SEEING)
         return self._parts(rendered, histories)
 
     def build_raw(
@@ -236,7 +278,7 @@ class PromptBuilder:
             UnknownTokenError: a number is no token.
         """
         if isinstance(prompt, str):
-            return self._parts(prompt.replace(MARKER, _REPLACEMENT), histories)
+            return self._parts(_plain_text(prompt), histories)
         if not prompt:
             return ()
         check_tokens(prompt, self._vocabulary)
@@ -319,7 +361,7 @@ class PromptBuilder:
         )
         return msgspec.structs.replace(
             message,
-            content=mark(message.content),
+            content="".join(map(sign_of, message.pictures)) + mark(message.content),
             reasoning=self._guard.mark_own(message.reasoning),
             tool_calls=calls,
             name=self._guard.mark(message.name),
@@ -345,9 +387,13 @@ class PromptBuilder:
 
     def _tokenize(self, text: str) -> list[int]:
         tokens: list[int] = []
-        for fragment in text.split(MARKER):
-            if fragment:
-                tokens += self._vocabulary.tokenize(fragment, parse_special=True)
+        for place, text_or_digest in enumerate(split_at_signs(text)):
+            if place % 2 and self._album is not None:
+                tokens += self._album.tokens(self._pictures[text_or_digest])
+                continue
+            for fragment in text_or_digest.split(MARKER):
+                if fragment:
+                    tokens += self._vocabulary.tokenize(fragment, parse_special=True)
         return tokens
 
 

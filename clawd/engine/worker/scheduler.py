@@ -10,7 +10,7 @@ cells back and waits at the head of the queue; the oldest always goes on.
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from clawd.engine.protocol import (
@@ -23,11 +23,13 @@ from clawd.engine.worker.backend import Backend, DecodeResult
 from clawd.engine.worker.constraint import NOTHING_FITS
 from clawd.engine.worker.generation import GenerationState
 from clawd.engine.worker.grammar import GrammarPlan
-from clawd.engine.worker.planner import Planned, Planner
+from clawd.engine.worker.pictures import PictureError, PictureSpan
+from clawd.engine.worker.planner import SHARED_STEP_LIMIT_S, STEP_LIMIT_S, Planned, Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.slots import Slot, SlotCache
 from clawd.engine.worker.states import StateStore
 from clawd.engine.worker.warm import Warmer
+from clawd.wire.pictures import Picture
 
 # Cells that must be free beyond a prompt before it is admitted beside others, so that it is not
 # at once the one that has to give its cells back.
@@ -59,7 +61,9 @@ class Scheduler:
         self._n_parallel = n_parallel
         self._max_queue = max_queue
         self._clock = clock
-        self._cache = SlotCache(backend, store)
+        self._eye = planner.eye
+        lags = self._eye.album.lags if self._eye is not None else None
+        self._cache = SlotCache(backend, store, lags)
         self.warmer = Warmer(backend, self._cache, clock)
         self._planner = planner
         self._queue: deque[GenerationState] = deque()
@@ -132,10 +136,13 @@ class Scheduler:
         grammar: GrammarPlan | None = None,
         *,
         fallback: str = "",
+        pictures: Iterable[Picture] = (),
     ) -> GenerationFailed | None:
         """Queue a generation; return why not when its prompt can never fit."""
         generation = GenerationState(number, parts, sampling)
         generation.fallback = fallback
+        if self._eye is not None:
+            generation.pieces = self._eye.album.pieces(pictures)
         count = generation.prompt_tokens
         if not count:
             return GenerationFailed(
@@ -143,6 +150,9 @@ class Scheduler:
             )
         if count >= self._backend.n_ctx:
             return context_full(number, f"{count} tokens", self._backend.n_ctx, count)
+        if generation.tokens[-1] < 0:
+            told = "the prompt ends with a picture; expected text behind it"
+            return GenerationFailed(id=number, code="invalid_request", message=told)
         try:
             generation.sampler = self._backend.new_sampler(sampling, generation.tokens)
         except ValueError as error:
@@ -164,9 +174,7 @@ class Scheduler:
         """Let every running generation go on, and return the events of all of them."""
         events = self._admit()
         plan = self._plan_within_cells(events)
-        if not plan:
-            return events
-        for batch in self._planner.batches(plan, self._cache.free_cells):
+        for batch in self._planner.batches(plan, self._cache.free_cells) if plan else ():
             result = self._decode(batch, events)
             if result is DecodeResult.NO_CELLS:
                 events += self._give_way()
@@ -174,7 +182,26 @@ class Scheduler:
                 events += self._fail_all()
             if result is not DecodeResult.OK:
                 break
-        return events
+        return events + self._encode(SHARED_STEP_LIMIT_S if plan else STEP_LIMIT_S)
+
+    def _encode(self, limit_s: float) -> list[FromWorker]:
+        """Go on for about so long with the picture that was begun first; return what fails."""
+        waiting = [each for each in self._running if each.span is not None and not each.stretch]
+        begun = [each for each in waiting if each.encoding is not None]
+        for generation in (begun or waiting)[:1]:
+            span = generation.span
+            assert self._eye is not None, "there are pictures, and nothing encodes them"
+            assert span is not None, "it waits for no picture"
+            if generation.encoding is None:
+                generation.encoding = self._eye.begin(*generation.pieces[span.number])
+            try:
+                embeddings = generation.encoding.go_on(limit_s)
+            except PictureError as error:
+                return self._fail(generation, str(error))
+            if embeddings is not None:
+                generation.encoding = None
+                generation.embeddings = (span.number, embeddings)
+        return []
 
     def rest(self) -> bool:
         """Use a quiet moment, while there is no work; return whether there was something to do."""
@@ -244,9 +271,12 @@ class Scheduler:
 
     def _decode(self, batch: list[Planned], events: list[FromWorker]) -> DecodeResult:
         started = self._clock()
-        for planned in batch:
-            self._add_to_batch(planned)
-        result = self._backend.decode()
+        if batch[0].span is not None:
+            result = self._decode_cells(batch[0], batch[0].span)
+        else:
+            for planned in batch:
+                self._add_to_batch(planned)
+            result = self._backend.decode()
         if result is not DecodeResult.OK:
             return result
         for planned in batch:
@@ -260,22 +290,36 @@ class Scheduler:
             events += self._told(planned, ending, now)
         return result
 
+    def _decode_cells(self, planned: Planned, span: PictureSpan) -> DecodeResult:
+        """Have the model read the planned cells of a picture."""
+        generation, slot = planned.generation, planned.slot
+        assert self._eye is not None, "there are pictures, and nothing reads them"
+        assert generation.embeddings is not None, "the picture is not encoded"
+        first = len(slot.tokens) - span.start
+        return self._eye.decode(
+            generation.embeddings[1],
+            range(first, first + planned.count),
+            self._position(generation, span.start),
+            slot.number,
+        )
+
+    def _position(self, generation: GenerationState, length: int) -> int:
+        """Return the position behind so many tokens of a generation."""
+        lags = self._eye.album.lags if self._eye is not None else {}
+        return length - generation.lag(length, lags)
+
     def _add_to_batch(self, planned: Planned) -> None:
         generation, slot = planned.generation, planned.slot
-        position = len(slot.tokens)
+        at = len(slot.tokens)
+        position = self._position(generation, at)
         if generation.pending == 1:
-            planned.row = self._backend.add_token(
-                generation.tokens[position], position, slot.number
-            )
+            planned.row = self._backend.add_token(generation.tokens[at], position, slot.number)
             if planned.draft:
                 self._backend.add_draft(planned.draft, position + 1, slot.number)
             return
         is_last = planned.count == generation.pending
         row = self._backend.add_prompt(
-            generation.tokens[position : position + planned.count],
-            position,
-            slot.number,
-            last_output=is_last,
+            generation.tokens[at : at + planned.count], position, slot.number, last_output=is_last
         )
         if is_last:
             planned.row = row
@@ -362,6 +406,7 @@ class Scheduler:
             self._running.remove(generation)
         else:
             self._queue.remove(generation)
+        generation.stop_encoding()
         slot, generation.slot = generation.slot, None
         if slot is not None:
             self._cache.release(slot, generation.history())

@@ -7,10 +7,11 @@ Otherwise, and without a store for copies, they stay until their place is needed
 used goes first.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from clawd.engine.worker.backend import Backend
 from clawd.engine.worker.buffers import Buffer
+from clawd.engine.worker.pictures import positions_of, whole_length
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.states import MIN_KEPT_TOKENS, Kept, StateStore, shared_length
 
@@ -123,8 +124,15 @@ class Slot:
 class SlotCache:
     """All slots of a backend; the only caller of its memory operations."""
 
-    def __init__(self, backend: Backend, store: StateStore | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        store: StateStore | None = None,
+        lags: Mapping[int, int] | None = None,
+    ) -> None:
         self._backend = backend
+        # By how many cells a piece of a picture has more than positions.
+        self._lags = lags if lags is not None else {}
         self._store = store or StateStore()
         self._slots = [Slot(number) for number in range(backend.n_sequences)]
         sharers = 1 if backend.shares_cells else backend.n_sequences
@@ -209,6 +217,9 @@ class SlotCache:
     def release(self, slot: Slot, parts: tuple[Part, ...]) -> None:
         """Make the slot idle, keeping its tokens and the text they came from."""
         self._clock += 1
+        whole = whole_length(slot.tokens, len(slot.tokens))
+        if whole < len(slot.tokens) and not self._cut(slot, whole):
+            self.evict(slot)
         slot.in_use = False
         slot.last_used = self._clock
         slot.parts = parts if slot.tokens else ()
@@ -361,7 +372,8 @@ class SlotCache:
         best: Slot | None = None
         rank = (0, False)
         for slot in self._slots:
-            length = min(shared_length(slot.tokens, tokens), len(tokens) - 1)
+            shared = whole_length(slot.tokens, shared_length(slot.tokens, tokens))
+            length = min(shared, len(tokens) - 1)
             if self._backend.reuses_whole_only and (slot.in_use or length < len(slot.tokens)):
                 continue
             if length and (length, not slot.in_use) > rank:
@@ -425,7 +437,8 @@ class SlotCache:
         return length >= least * len(source.tokens)
 
     def _share(self, source: Slot, target: Slot, length: int) -> None:
-        if not self._backend.share_prefix(source.number, target.number, length):
+        positions = positions_of(source.tokens, length, self._lags)
+        if not self._backend.share_prefix(source.number, target.number, positions):
             self.evict(target)
             return
         if self._backend.shares_cells:
@@ -435,8 +448,10 @@ class SlotCache:
         target.tokens = source.tokens[:length]
 
     def _cut(self, slot: Slot, length: int) -> bool:
-        if length < len(slot.tokens) and not self._backend.cut(slot.number, length):
-            return False
+        if length < len(slot.tokens):
+            positions = positions_of(slot.tokens, length, self._lags)
+            if not self._backend.cut(slot.number, positions):
+                return False
         self._cells.cut(slot.number, length)
         del slot.tokens[length:]
         return True

@@ -300,7 +300,9 @@ class StateStore:
             self._writing = self._new_writing(self._folder, unwritten[0])
 
     def _may_be_written(self, kept: Kept) -> bool:
-        return kept.is_beginning or self._keeps_conversations
+        # Pictures are known by numbers of this process.
+        is_text = min(kept.tokens, default=0) >= 0
+        return is_text and (kept.is_beginning or self._keeps_conversations)
 
     @staticmethod
     def _new_writing(folder: StateFolder, kept: Kept) -> _Writing | None:

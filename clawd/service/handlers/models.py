@@ -10,7 +10,7 @@ import msgspec
 from clawd.channels.rpc.connection import Call
 from clawd.engine.assistant import ASSISTANT, fact, packaged_assistant
 from clawd.engine.gguf import files_of, read_head
-from clawd.engine.models import EMBEDDED, PROJECTOR, TOY_LIMIT, size_bytes
+from clawd.engine.models import EMBEDDED, TOY_LIMIT, size_bytes
 from clawd.engine.pins import pin_state
 from clawd.engine.protocol import ModelConfig
 from clawd.engine.slot import ModelStatus
@@ -139,7 +139,7 @@ def _detail(config: ModelConfig) -> ModelDetail:
     path = Path(config.path)
     heads = [read_head(part) for part in files_of(path)]
     head = heads[0]
-    template, eyes = head.chat_template, path.with_name(f"{PROJECTOR}{config.alias}.gguf")
+    template = head.chat_template
     if config.template_file:
         template = Path(config.template_file).read_text("utf-8")
     state, pin = pin_state(path)
@@ -161,7 +161,7 @@ def _detail(config: ModelConfig) -> ModelDetail:
         tools="tools" in template,
         reasoning=any(mark in template for mark in _THINKING),
         embeddings=head.is_embedding,
-        vision=str(eyes) if eyes.is_file() else "",
+        vision=config.mmproj,
         pin=state,
         sha256=pin.sha256 if pin else fact(card, "base", "sha256"),
         source=pin.source if pin else "",
