@@ -132,6 +132,8 @@ def _is_agreed(found: SkillReview, question: str, *, yes: bool, as_json: bool) -
     if not as_json:
         _show(found)
     if found.skill.problems:
+        if as_json:
+            emit_json(found)
         note("Nothing was done: this is no skill by the standard.")
         return False
     return yes or asked(question, as_json=as_json)

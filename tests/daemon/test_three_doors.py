@@ -31,6 +31,7 @@ from clawd.wire.tools import RunTool, ToolOutcome
 from clawd.wire.turns import SendMessage
 from tests.channels.rpc.rig import request
 from tests.runtime.models import PlannedModel, calls, says
+from tests.skills.skill_files import skill
 from tests.support.inprocess import OWNER, Aside, Inside
 from tests.support.rows import each_row
 
@@ -80,6 +81,8 @@ class Doors:
     def __init__(self, folder: Path) -> None:
         self.aside = Aside(folder)
         self.inside = self.aside.inside
+        # A model is offered what reads skills where there is one; people may always call it.
+        skill(self.inside.daemon.loaded.layout.skills / "notes")
         self.model = PlannedModel(says(""), name="mock")
 
     def prepare(self, case: Case) -> None:
