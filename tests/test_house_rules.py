@@ -17,15 +17,15 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 398,
     "files of clawctl": 124,
-    "code lines of clawd": 77361,
-    "code lines of clawctl": 20_150,
+    "code lines of clawd": 77_361,
+    "code lines of clawctl": 20_016,
     "modules with one importer": 125,
     "modules with one importer, under 60 code lines": 5,
-    "import lines, percent of code": 7.9,
+    "import lines, percent of code": 7.8,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
     "parameters that are a Callable": 241,
-    "classes with more than 12 fields": 52,
+    "classes with more than 12 fields": 51,
     "public class names that stand in two files or more": 0,
 }
 # Written so that this file does not contain what it looks for.
