@@ -54,6 +54,7 @@ from clawd.wire.policy import (
     RuleLine,
 )
 from clawd.wire.receipts import ReceiptDetail, ReceiptHead, ReceiptLine
+from clawd.wire.skills import SkillLine, SkillList, SkillReview
 from clawd.wire.tools import (
     ChangeLine,
     JobLine,
@@ -357,6 +358,11 @@ TYPES: dict[str, Any] = {
     "service status": ServiceState,
     "service stop": ServiceReport,
     "service uninstall": ServiceReport,
+    "skill add": SkillLine | SkillReview,
+    "skill lint": SkillReview,
+    "skill list": SkillList,
+    "skill show": SkillReview,
+    "skill trust": SkillLine | SkillReview,
     "status": StatusReport,
     "stop": StopReport,
     "tool list": list[ToolLine],
