@@ -140,9 +140,9 @@ class ModelFolder:
         return found
 
 
-def projector_of(path: Path, name: str) -> Path | None:
-    """Return the file beside a model of this name with which it reads pictures; None of none."""
-    projector = path.with_name(f"{PROJECTOR}{name}.gguf")
+def projector_of(path: Path) -> Path | None:
+    """Return the file beside a model with which it reads pictures, None without one."""
+    projector = path.with_name(f"{PROJECTOR}{SHARD.sub('', path.stem)}.gguf")
     return projector if projector.is_file() else None
 
 

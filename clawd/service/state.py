@@ -419,7 +419,7 @@ def engine_of(loaded: Loaded) -> EngineSettings:
 def _model_config(
     name: str, path: Path, settings: EngineSection, prefix_folder: Path
 ) -> ModelConfig:
-    projector = settings.mmproj or str(projector_of(path, name) or "")
+    projector = settings.mmproj or str(projector_of(path) or "")
     return ModelConfig(
         path=str(path),
         alias=name,

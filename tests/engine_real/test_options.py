@@ -166,7 +166,7 @@ def test_the_vision_part_of_a_model_is_refused_for_what_it_is(tmp_path: Path) ->
         failed = worker.load(ModelConfig(path=str(path)))
         assert isinstance(failed, LoadFailed)
         assert f"{path} is the vision part of a model (mmproj)" in failed.message
-        assert "images are not supported" in failed.message
+        assert "load the file of the model itself" in failed.message
 
 
 def test_rpc_servers_are_refused_by_a_build_without_rpc() -> None:

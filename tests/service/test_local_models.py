@@ -175,6 +175,8 @@ def test_the_projector_is_the_one_beside_the_model_unless_another_or_none_is_nam
     beside = tmp_path / "models" / f"mmproj-{MODEL}.gguf"
     beside.touch()
     assert found(tmp_path, "").config.mmproj == str(beside)
+    by_path = str(tmp_path / "models" / f"{MODEL}.gguf")
+    assert found(tmp_path, "", by_path).config.mmproj == str(beside)
     assert found(tmp_path, "", EMBEDDED).config.mmproj == ""
     named = f'[model."{MODEL}"]\nmmproj = '
     assert found(tmp_path, named + '"off"').config.mmproj == ""

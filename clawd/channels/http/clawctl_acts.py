@@ -144,7 +144,7 @@ async def _run(words: tuple[str, ...]) -> bytes:
         async with asyncio.timeout(_LIMIT_S):
             printed, told = await process.communicate()
     except TimeoutError as error:
-        raise ClawError(f"clawctl took more than {_LIMIT_S:g} s") from error
+        raise ClawError(f"the command took more than {_LIMIT_S:g} s") from error
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
