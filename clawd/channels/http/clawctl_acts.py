@@ -158,7 +158,7 @@ def _failure(printed: bytes, told: str) -> ClawError:
         error = msgspec.json.decode(printed)["error"]
         return ClawError(error["message"], code=error["code"], hint=error["hint"])
     except (msgspec.DecodeError, LookupError, TypeError):
-        return InvalidRequestError(told.strip()[-500:] or "clawctl failed")
+        return InvalidRequestError(told.strip()[-500:] or "the command failed")
 
 
 ROUTES = [web.post("/clawctl/{act}", _post)]
