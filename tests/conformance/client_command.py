@@ -148,7 +148,7 @@ async def _take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def main() -> None:
     """Serve relays until standard input ends."""
-    for part in ("link", "http", "oauth"):  # else the first scenarios would wait for the SDK
+    for part in ("connection", "http", "oauth"):  # else the first scenarios would wait for the SDK
         importlib.import_module(f"clawd.mcp.{part}")
     server = await asyncio.start_unix_server(_take, sys.argv[1], limit=1 << 20)
     async with server:
