@@ -156,7 +156,7 @@ def _show(found: SkillReview) -> None:
     skill = found.skill
     programs = ", ".join(each.path for each in found.files if each.is_program)
     total = sum(each.size_bytes for each in found.files)
-    told = (
+    fields = (
         ("skill", skill.name),
         ("state", skill.state),
         ("description", skill.description),
@@ -172,7 +172,7 @@ def _show(found: SkillReview) -> None:
         ("hash", skill.digest),
         ("files", f"{len(found.files)}, {size(total)}; programs: {programs or 'none'}"),
     )
-    show_fields([(key, value) for key, value in told if value])
+    show_fields([(key, value) for key, value in fields if value])
     _tell_problems(skill)
     if found.changes:
         print("What is different:")

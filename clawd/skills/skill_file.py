@@ -258,18 +258,18 @@ def _value(
     """Return the value of a field from the text behind its colon and the lines below it."""
     if _BLOCK.fullmatch(inline):
         return _block(inline[0] == ">", rest)
-    told = [line for line in rest if not line.is_empty]
+    filled = [line for line in rest if not line.is_empty]
     is_nested = not inline or inline.startswith("#")
-    if is_nested and told and told[0].text.lstrip().startswith("- "):
-        return tuple(_listed(told))
-    if is_nested and told and (key == "metadata" or _is_entry(told[0])):
-        return _mapped(told)
+    if is_nested and filled and filled[0].text.lstrip().startswith("- "):
+        return tuple(_listed(filled))
+    if is_nested and filled and (key == "metadata" or _is_entry(filled[0])):
+        return _mapped(filled)
     if inline.startswith("[") and key == "allowed-tools":
         return _flow(number, inline)
-    for line in told:
+    for line in filled:
         if line.text.startswith(("\t", "- ")):
             raise _InvalidError(line.number, "cannot be read here; set it in with blanks")
-    return _scalar(number, "" if is_nested else inline, told)
+    return _scalar(number, "" if is_nested else inline, filled)
 
 
 def _scalar(number: int, inline: str, rest: Sequence[_Line] = ()) -> str:

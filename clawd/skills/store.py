@@ -335,9 +335,9 @@ def _judged(skill: Skill, pin: Pin | None) -> Skill:
 def _check(found: SkillLook, digest: str) -> None:
     skill = found.skill
     if skill.about.problems:
-        told = "; ".join(f"line {each.line}: {each.text}" for each in skill.about.problems[:3])
+        problems = "; ".join(f"line {each.line}: {each.text}" for each in skill.about.problems[:3])
         raise InvalidRequestError(
-            f"{visible_line(str(skill.folder))} is no skill: {told}",
+            f"{visible_line(str(skill.folder))} is no skill: {problems}",
             hint="clawctl skill lint PATH tells all that is wrong with it.",
         )
     if skill.digest != digest:

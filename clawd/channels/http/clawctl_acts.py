@@ -116,10 +116,10 @@ async def _check_config(gateway: Gateway, request: web.Request) -> None:
     Raises:
         InvalidRequestError: the daemon was started with another one than clawctl would find.
     """
-    told = await gateway.invoke(ShowConfig(), caller_of(request).principal)
-    if told.path != str(layout().config):
+    in_force = await gateway.invoke(ShowConfig(), caller_of(request).principal)
+    if in_force.path != str(layout().config):
         raise InvalidRequestError(
-            f"the config in force is {told.path}, which clawctl would not find",
+            f"the config in force is {in_force.path}, which clawctl would not find",
             hint="Change it with an editor, then: kill -HUP the daemon.",
         )
 
@@ -142,7 +142,7 @@ async def _run(words: tuple[str, ...]) -> bytes:
     )
     try:
         async with asyncio.timeout(_LIMIT_S):
-            printed, told = await process.communicate()
+            printed, errors = await process.communicate()
     except TimeoutError as error:
         raise ClawError(f"the command took more than {_LIMIT_S:g} s") from error
     finally:
@@ -150,15 +150,15 @@ async def _run(words: tuple[str, ...]) -> bytes:
             process.kill()
     if process.returncode == 0:
         return printed
-    raise _failure(printed, told.decode("utf-8", "replace"))
+    raise _failure(printed, errors.decode("utf-8", "replace"))
 
 
-def _failure(printed: bytes, told: str) -> ClawError:
+def _failure(printed: bytes, errors: str) -> ClawError:
     try:
         error = msgspec.json.decode(printed)["error"]
         return ClawError(error["message"], code=error["code"], hint=error["hint"])
     except (msgspec.DecodeError, LookupError, TypeError):
-        return InvalidRequestError(told.strip()[-500:] or "the command failed")
+        return InvalidRequestError(errors.strip()[-500:] or "the command failed")
 
 
 ROUTES = [web.post("/clawctl/{act}", _post)]
