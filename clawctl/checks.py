@@ -22,7 +22,7 @@ import msgspec
 
 from clawctl.daemon import run_clawd
 from clawctl.model_servers import answers as is_answered
-from clawctl.receipt_anchor import remembered_head
+from clawctl.receipt_bundle import remembered_head
 from clawctl.render import duration, size
 from clawctl.systemctl import answer_of, is_booted_with_systemd
 from clawd import __version__

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from clawd import __version__
 from clawd.errors import ClawError, ProtocolError, UnreachableError
-from clawd.wire import frames
+from clawd.wire import codec
 from clawd.wire.codec import (
     FrameReader,
     decode_server_frame,
@@ -66,10 +66,10 @@ class Client:
         self.path = path
         self._socket = connection
         self._reader = FrameReader()
-        self._frames: deque[frames.ServerFrame] = deque()
+        self._frames: deque[codec.ServerFrame] = deque()
         self._last_id = 0
         self._is_sending = False
-        self._unsent: deque[frames.ClientFrame] = deque()
+        self._unsent: deque[codec.ClientFrame] = deque()
         self.welcome = self._greet(limit_s)
 
     def __enter__(self) -> "Client":
@@ -107,10 +107,10 @@ class Client:
         """Call a method that streams events before its result."""
         self._last_id += 1
         name = method_name(type(params))
-        self.send(frames.Request(id=self._last_id, method=name, params=pack(params)))
+        self.send(codec.Request(id=self._last_id, method=name, params=pack(params)))
         return Stream(self, self._last_id, result_type(type(params)))
 
-    def send(self, frame: frames.ClientFrame) -> None:
+    def send(self, frame: codec.ClientFrame) -> None:
         """Send a frame whole; one from a signal handler waits for the frame it interrupted."""
         self._unsent.append(frame)
         while self._unsent and not self._is_sending:
@@ -124,7 +124,7 @@ class Client:
             finally:
                 self._is_sending = False
 
-    def receive(self, limit_s: float | None) -> frames.ServerFrame | None:
+    def receive(self, limit_s: float | None) -> codec.ServerFrame | None:
         """Return the next frame, or None when none came in time."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
         while not self._frames:
@@ -159,10 +159,10 @@ class Client:
         """Whether frames were read that nobody took yet."""
         return bool(self._frames)
 
-    def _greet(self, limit_s: float | None) -> frames.Welcome:
-        hello = frames.Hello(
-            min=frames.PROTOCOL_MIN,
-            max=frames.PROTOCOL_MAX,
+    def _greet(self, limit_s: float | None) -> codec.Welcome:
+        hello = codec.Hello(
+            min=codec.PROTOCOL_MIN,
+            max=codec.PROTOCOL_MAX,
             client=CLIENT_NAME,
             version=__version__,
         )
@@ -170,9 +170,9 @@ class Client:
             self.send(hello)
         limit_s = limit_s or _greeting_limit_s(self._socket)
         match self.receive(limit_s):
-            case frames.Welcome() as welcome:
+            case codec.Welcome() as welcome:
                 return welcome
-            case frames.Failure() as failure:
+            case codec.Failure() as failure:
                 raise _failed(failure)
             case None:
                 raise _unreachable(
@@ -274,7 +274,7 @@ class Stream(Generic[R]):
         """Answer an approval (its digest; arguments go with the word `edit`) or a question."""
         self.answered.add(question)
         fields = {"question": question, "value": value, "digest": digest, "arguments": arguments}
-        self._client.send(frames.Answer(id=self._id, **fields))
+        self._client.send(codec.Answer(id=self._id, **fields))
 
     def cancel(self) -> None:
         """Ask the daemon to stop; the stream then ends with a failure `cancelled`."""
@@ -283,15 +283,15 @@ class Stream(Generic[R]):
         self.is_cancelled = True
         self._cancelled_at = time.monotonic()
         with contextlib.suppress(UnreachableError):
-            self._client.send(frames.Cancel(id=self._id))
+            self._client.send(codec.Cancel(id=self._id))
 
-    def _take(self, frame: frames.ServerFrame) -> None:
+    def _take(self, frame: codec.ServerFrame) -> None:
         match frame:
-            case frames.EventFrame() if frame.id == self._id:
+            case codec.EventFrame() if frame.id == self._id:
                 self._events.append(unpack_event(frame.event))
-            case frames.Result() if frame.id == self._id:
+            case codec.Result() if frame.id == self._id:
                 self._results.append(unpack(frame.value, self._kind))
-            case frames.Failure() if frame.id in {self._id, None}:
+            case codec.Failure() if frame.id in {self._id, None}:
                 self._failure = _failed(frame)
             case _:
                 # Late frames of a request that was given up are nobody's any more.
@@ -393,7 +393,7 @@ def _unreachable(message: str, *, hint: str, reason: str) -> UnreachableError:
     return UnreachableError(message, hint=hint, data={"reason": reason})
 
 
-def _failed(failure: frames.Failure) -> ClawError:
+def _failed(failure: codec.Failure) -> ClawError:
     data: dict[str, Any] | None = failure.data
     return ClawError(failure.message, hint=failure.hint, code=failure.code, data=data)
 

@@ -17,7 +17,7 @@ from clawctl import modelfile
 from clawctl.modelfile import Progress as Draw
 from clawd.errors import NotFoundError
 from clawd.paths import expanded
-from clawd.wire.model_pins import ModelPin
+from clawd.wire.models import ModelPin
 
 MAX_MANIFEST_BYTES = 1 << 20
 MAX_MODELS = 2_000

@@ -28,7 +28,7 @@ from clawctl.model_catalogue import entry_of
 from clawctl.web import CODE, Web, check_address, is_loopback, shown
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.paths import expanded
-from clawd.wire.model_pins import ModelPin
+from clawd.wire.models import ModelPin
 
 # What the name of a model means: which files of which server, how large, with which digest.
 #

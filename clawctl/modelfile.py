@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError, StorageError
-from clawd.wire.model_pins import ModelPin, decode_pin, encode_pin, pin_of, seen
+from clawd.wire.models import ModelPin, decode_pin, encode_pin, pin_of, seen
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

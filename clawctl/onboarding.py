@@ -6,7 +6,7 @@ from typing import Literal
 import click
 import msgspec
 
-from clawctl.config_text import has_section, with_section, with_value
+from clawctl.config_edit import has_section, with_section, with_value
 from clawctl.model_servers import FoundServer
 from clawctl.model_servers import answers as is_answered
 from clawctl.modelfile import is_remote

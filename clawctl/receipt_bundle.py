@@ -6,6 +6,8 @@
 
 A line of contents.jsonl is `{"seq":3,"arguments":{"text":"…"},"result":{"base64":"…"}}`: bytes that
 are no UTF-8 are in Base64, and null stands for what the daemon no longer keeps.
+
+Here, too, is read which head of the log the daemon's memory remembers, while no daemon runs.
 """
 
 import base64
@@ -302,3 +304,21 @@ def _has_hash(content: EncodedBytes, wanted: str) -> bool:
         return hashlib.sha256(content.data()).hexdigest() == wanted
     except ValueError:
         return False
+
+
+def remembered_head(memory: Path) -> tuple[int, str] | None:
+    """Return the head (seq, hash) of a memory file; None where there is none to be read."""
+    # Imported here: only verifying without a daemon needs it.
+    import sqlite3
+
+    try:
+        connection = sqlite3.connect(memory.absolute().as_uri() + "?mode=ro", uri=True)
+    except sqlite3.Error:
+        return None
+    try:
+        row = connection.execute("SELECT seq, receipt_hash FROM head").fetchone()
+    except sqlite3.Error:
+        return None
+    finally:
+        connection.close()
+    return None if row is None else (int(row[0]), str(row[1]))

@@ -141,8 +141,7 @@ def _widen(app: App, folder: Path) -> None:
     Raises:
         ClawError: the config cannot be changed.
     """
-    from clawctl.config_edit import config_of, put, read_config, trial
-    from clawctl.config_text import with_toml
+    from clawctl.config_edit import config_of, put, read_config, trial, with_toml
 
     path = config_of(None)
     before = read_config(path)

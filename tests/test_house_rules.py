@@ -15,12 +15,12 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 398,
-    "files of clawctl": 124,
-    "code lines of clawd": 77_361,
-    "code lines of clawctl": 20_022,
-    "modules with one importer": 125,
-    "modules with one importer, under 60 code lines": 5,
+    "files of clawd": 388,
+    "files of clawctl": 119,
+    "code lines of clawd": 77_344,
+    "code lines of clawctl": 19_998,
+    "modules with one importer": 119,
+    "modules with one importer, under 60 code lines": 4,
     "import lines, percent of code": 7.8,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,

@@ -15,8 +15,7 @@ import msgspec
 
 from clawctl.app import App, Exit, json_command, pass_app, schema_option
 from clawctl.client import Client, Stream
-from clawctl.config_edit import changed_to, read_config
-from clawctl.config_text import has_section, quoted, without_section
+from clawctl.config_edit import changed_to, has_section, quoted, read_config, without_section
 from clawctl.render import emit_json, note, say, show_fields, show_table
 from clawctl.single_call import run_and_show
 from clawd.errors import ClawError, InvalidRequestError

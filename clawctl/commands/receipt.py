@@ -16,7 +16,7 @@ import msgspec
 from clawctl.app import App, Exit, json_command
 from clawctl.client import Client
 from clawctl.progress import ProgressLine, call, progress_of_command
-from clawctl.receipt_anchor import remembered_head
+from clawctl.receipt_bundle import remembered_head
 from clawctl.render import Palette, emit, emit_json, note, say, show_fields, size
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError

@@ -31,7 +31,7 @@ def command(app: App, /, shell: str, **options: object) -> int:
     resume, keeps_file = bool(options["resume"]), not options["no_file"]
     if resume and not keeps_file:
         raise click.UsageError("--continue reads what --no-local-session leaves alone: choose one")
-    from clawctl.shell.session import run_shell
+    from clawctl.shell.pseudo_terminal import run_shell
 
     choice = Choice(
         resume=resume,

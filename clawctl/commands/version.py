@@ -9,7 +9,7 @@ from clawctl.app import App, json_command
 from clawctl.render import emit_json, show_fields
 from clawd import __version__
 from clawd.errors import ClawError
-from clawd.wire.frames import PROTOCOL_MAX, PROTOCOL_MIN
+from clawd.wire.codec import PROTOCOL_MAX, PROTOCOL_MIN
 
 
 @click.command()

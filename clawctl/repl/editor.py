@@ -30,12 +30,11 @@ from prompt_toolkit.styles import Style
 from typing_extensions import override
 
 from clawctl.agent_options import Mode
-from clawctl.repl.bar_state import BarState, SessionStanding, fragments
+from clawctl.repl.bar_state import BarState, Pulse, SessionStanding, fragments
 from clawctl.repl.daemon_link import prepare_drawing
 from clawctl.repl.host import Host
 from clawctl.repl.lines import CONTINUATION, PROMPT, HistoryFile, is_kept
 from clawctl.repl.message_text import MAX_TEXT_BYTES
-from clawctl.repl.status_poll import Pulse
 from clawctl.repl.suggestions import MENTION, Known, offers
 from clawctl.repl.values import known_to
 from clawctl.safe_stream import plain

@@ -17,16 +17,14 @@ from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.render import note, show_error
 from clawctl.repl.acts.talk import show_end
-from clawctl.repl.bar_state import SessionStanding
-from clawctl.repl.daemon_link import DaemonLink, Opening
+from clawctl.repl.bar_state import Pulse, SessionStanding
+from clawctl.repl.daemon_link import DaemonLink, Opening, wait_long
 from clawctl.repl.host import Host, Spent
 from clawctl.repl.lines import Lines, PipedLines, PlainLines
 from clawctl.repl.message_text import message_of
 from clawctl.repl.slash import is_command, run_command
-from clawctl.repl.status_poll import Pulse
 from clawctl.repl.typeahead import AttentiveView, Steering, TypeAhead
 from clawctl.repl.values import known_to
-from clawctl.repl.waiting import wait_long
 from clawctl.request_follower import View, follow, listening
 from clawctl.settings import is_plain
 from clawctl.single_call import show_outcome

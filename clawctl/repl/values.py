@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from clawctl.repl.bar_state import SessionStanding
+from clawctl.repl.bar_state import Pulse, SessionStanding
 from clawctl.repl.host import Host
 from clawctl.repl.slash import COMMANDS
-from clawctl.repl.status_poll import Pulse
 from clawctl.repl.suggestions import FileIndex, Known, Value
 from clawctl.repl.theme import THEMES
 from clawd.wire.conversations import ListConversations, ListSessionFiles

@@ -27,7 +27,7 @@ import msgspec
 from clawd.engine import embedded
 from clawd.engine.pins import read_pin
 from clawd.errors import ModelLoadError
-from clawd.wire.model_pins import Seen, seen
+from clawd.wire.models import Seen, seen
 
 ASSISTANT = "assistant"
 BASE_FILE = f"{ASSISTANT}.gguf"

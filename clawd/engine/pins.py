@@ -1,6 +1,6 @@
 """A model's file is the one whose digest was noted when it was put there, or it is not loaded.
 
-What is noted, and where, is `clawd.wire.model_pins`. A file that looks as when it was last found
+What is noted, and where, is `clawd.wire.models`. A file that looks as when it was last found
 right is not read again; one that looks otherwise is, and what is found is noted. This finds what
 was exchanged, damaged or rewritten by the program that it is shared with; whoever may write the
 folder may write the pin as well.
@@ -17,7 +17,7 @@ import msgspec
 
 from clawd.engine.gguf import files_of
 from clawd.errors import CancelledByUserError, ModelLoadError
-from clawd.wire.model_pins import MAX_BYTES, ModelPin, decode_pin, encode_pin, pin_of, seen
+from clawd.wire.models import MAX_BYTES, ModelPin, decode_pin, encode_pin, pin_of, seen
 
 _PIECE_BYTES = 4 << 20
 PinState = Literal["none", "right", "changed"]

@@ -75,7 +75,7 @@ _MAX_SESSIONS = 1_000
 _PROGRESS = b'"progressToken"'
 _STREAM = b"text/event-stream"
 _MANAGERS = "mcp.server.streamable_http_manager"
-_SERVING = (_MANAGERS, "clawd.mcp.server", "clawd.mcp.stdio_server")
+_SERVING = (_MANAGERS, "clawd.mcp.server", "clawd.mcp.server")
 _ANYTHING = b"application/json, text/event-stream"
 
 _MAX_BATCH = 50

@@ -5,18 +5,22 @@ Importing this loads the SDK; whoever serves imports it when the first client co
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import anyio
 import mcp_types as types
 import msgspec
-from mcp.server import Server, ServerRequestContext
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
+from mcp.shared.message import SessionMessage
 
 from clawd.errors import ClawError
 from clawd.mcp.mount import ToolDoor
 from clawd.tools.offer import WRITE_RULE, ListedTool
 from clawd.tools.outcome import CallOutcome
+from clawd.wire.safe_text import single_line
 
 NAME = "clawd"
 RECEIPT = "clawd/receipt"
@@ -140,3 +144,185 @@ async def _reporting(ctx: Context) -> AsyncIterator[Callable[[str], None]]:
         await telling
     finally:
         telling.cancel()
+
+
+MAX_WAITING = 64
+MAX_OPEN = 128
+"""So many requests of a client may be without an answer; more are refused."""
+
+END_GRACE_S = 1.0
+_ID_LIMIT = 64
+
+_TOOLS_CHANGED = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed")
+
+
+async def serve_lines(
+    server: Server[Any],
+    lines: AsyncIterator[str],
+    send: Callable[[str], Awaitable[None]],
+    on_change: Callable[[Callable[[], None]], Callable[[], None]],
+) -> None:
+    """Serve until the lines end; what runs then is cancelled.
+
+    Args:
+        server: answers.
+        lines: JSON texts of the client.
+        send: takes a JSON text for the client.
+        on_change: tells when there are other tools. Clients of the older revisions are told of it
+            once they have shaken hands; those of the newest ask for it.
+    """
+    to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](MAX_WAITING)
+    outgoing, to_client = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
+    options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+    client = _Client(send, on_change)
+    async with asyncio.TaskGroup() as tasks:
+        running = [
+            tasks.create_task(client.read(lines, to_server)),
+            tasks.create_task(client.write(to_client)),
+            tasks.create_task(client.tell_changes(outgoing)),
+        ]
+        try:
+            await server.run(incoming, outgoing, options)
+        finally:
+            client.close()
+            for task in running:
+                task.cancel()
+
+
+class _Client:
+    """A client on lines: what it says, what it is told, and what it waits for."""
+
+    def __init__(
+        self,
+        send: Callable[[str], Awaitable[None]],
+        on_change: Callable[[Callable[[], None]], Callable[[], None]],
+    ) -> None:
+        self._send = send
+        self._on_change = on_change
+        self._sending = asyncio.Lock()
+        self._open_requests = _OpenRequests()
+        self._has_changed = asyncio.Event()
+        self._tells = contextlib.ExitStack()
+
+    async def read(
+        self,
+        lines: AsyncIterator[str],
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        """Give the server what the client says, until it says no more."""
+        async with to_server:
+            async for line in lines:
+                if line.strip():
+                    await self._hear(_message(line), to_server)
+            await self._open_requests.wait(END_GRACE_S)
+
+    async def write(self, to_client: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Tell the client what the server says."""
+        async with to_client:
+            async for message in to_client:
+                await self._tell(message)
+                self._open_requests.answered(message)
+
+    async def tell_changes(self, outgoing: MemoryObjectSendStream[SessionMessage]) -> None:
+        """Say that there are other tools, whenever there are."""
+        while True:
+            await self._has_changed.wait()
+            self._has_changed.clear()  # many changes that nobody has read of are one
+            await outgoing.send(SessionMessage(_TOOLS_CHANGED))
+
+    def close(self) -> None:
+        """Be told of no more changes."""
+        self._tells.close()
+
+    async def _hear(
+        self,
+        message: SessionMessage | Exception,
+        to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        if refused := self._open_requests.refusal(message):
+            await self._tell(refused)
+            return
+        self._open_requests.asked(message)
+        if _is_initialized(message):
+            self._tells.callback(self._on_change(self._has_changed.set))
+        await to_server.send(message)
+
+    async def _tell(self, message: SessionMessage) -> None:
+        async with self._sending:
+            await self._send(message.message.model_dump_json(by_alias=True, exclude_unset=True))
+
+
+class _OpenRequests:
+    """The requests of a client that have no answer yet.
+
+    A client that says all it has to say and closes is answered all the same, where that is quick.
+    """
+
+    def __init__(self) -> None:
+        self._ids: set[object] = set()
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def refusal(self, message: SessionMessage | Exception) -> SessionMessage | None:
+        """Return the answer to a request that is one too many, or that nobody could tell apart."""
+        if not isinstance(message, SessionMessage):
+            return None
+        asked = message.message
+        if not isinstance(asked, types.JSONRPCRequest):
+            return None
+        if asked.id in self._ids:
+            told = f"request {single_line(str(asked.id), _ID_LIMIT)} is under way already"
+        elif len(self._ids) >= MAX_OPEN:
+            told = f"{MAX_OPEN} requests are under way; wait for the answer of one"
+        else:
+            return None
+        error = types.ErrorData(code=types.INVALID_REQUEST, message=told)
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=asked.id, error=error))
+
+    def asked(self, message: SessionMessage | Exception) -> None:
+        """Note a message of the client."""
+        if not isinstance(message, SessionMessage):
+            return
+        if isinstance(message.message, types.JSONRPCRequest):
+            self._ids.add(message.message.id)
+            self._none.clear()
+        elif isinstance(message.message, types.JSONRPCNotification):
+            self._taken_back(message.message)
+
+    def answered(self, message: SessionMessage) -> None:
+        """Note a message for the client that was sent."""
+        if isinstance(message.message, types.JSONRPCResponse | types.JSONRPCError):
+            self._over(message.message.id)
+
+    def _taken_back(self, notification: types.JSONRPCNotification) -> None:
+        """Forget a request that the client cancelled: it gets no answer."""
+        if notification.method == "notifications/cancelled":
+            number = (notification.params or {}).get("requestId")
+            if type(number) in {int, str}:  # a bool is no id, but would be found as one
+                self._over(number)
+
+    def _over(self, number: object) -> None:
+        self._ids.discard(number)
+        if not self._ids:
+            self._none.set()
+
+    async def wait(self, limit_s: float) -> None:
+        """Wait until all are answered, or that long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._none.wait()
+
+
+def _is_initialized(message: SessionMessage | Exception) -> bool:
+    return (
+        isinstance(message, SessionMessage)
+        and isinstance(message.message, types.JSONRPCNotification)
+        and message.message.method == "notifications/initialized"
+    )
+
+
+def _message(line: str) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line))
+    except ValueError as error:
+        return error

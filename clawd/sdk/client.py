@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from clawd import __version__, errors
-from clawd.wire import frames
+from clawd.wire import codec
 from clawd.wire.codec import (
     FrameReader,
     decode_server_frame,
@@ -86,7 +86,7 @@ class Exchange(Generic[R]):
         self._connect = connect
         self._connections = connections
         self._params = params
-        self._frames: deque[frames.ServerFrame] = deque()
+        self._frames: deque[codec.ServerFrame] = deque()
         self._reading = asyncio.Lock()
         self._bytes = FrameReader()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -104,7 +104,7 @@ class Exchange(Generic[R]):
         try:
             await self._greet()
             name = method_name(type(self._params))
-            await self._send(frames.Request(id=_REQUEST_ID, method=name, params=pack(self._params)))
+            await self._send(codec.Request(id=_REQUEST_ID, method=name, params=pack(self._params)))
         except BaseException:
             self._has_ended = True
             await self._close()
@@ -132,12 +132,12 @@ class Exchange(Generic[R]):
         while not self._has_ended:
             frame = await self._receive()
             match frame:
-                case frames.EventFrame() if frame.id == _REQUEST_ID:
+                case codec.EventFrame() if frame.id == _REQUEST_ID:
                     return unpack_event(frame.event)
-                case frames.Result() if frame.id == _REQUEST_ID:
+                case codec.Result() if frame.id == _REQUEST_ID:
                     self._results.append(unpack(frame.value, result_type(type(self._params))))
                     self._has_ended = True
-                case frames.Failure() if frame.id in {_REQUEST_ID, None}:
+                case codec.Failure() if frame.id in {_REQUEST_ID, None}:
                     self._has_ended = True
                     raise error_of(frame)
                 case _:
@@ -147,13 +147,13 @@ class Exchange(Generic[R]):
     async def answer(self, question: str, value: str, digest: str = "") -> None:
         """Answer an approval (with the digest that was shown) or a question."""
         await self._send(
-            frames.Answer(id=_REQUEST_ID, question=question, value=value, digest=digest)
+            codec.Answer(id=_REQUEST_ID, question=question, value=value, digest=digest)
         )
 
     async def _cancel(self) -> None:
         with contextlib.suppress(errors.ClawError, TimeoutError):
             async with asyncio.timeout(CANCEL_LIMIT_S):
-                await self._send(frames.Cancel(id=_REQUEST_ID))
+                await self._send(codec.Cancel(id=_REQUEST_ID))
                 while await self.next() is not None:
                     pass
 
@@ -166,9 +166,9 @@ class Exchange(Generic[R]):
         await _close(writer)
 
     async def _greet(self) -> None:
-        hello = frames.Hello(
-            min=frames.PROTOCOL_MIN,
-            max=frames.PROTOCOL_MAX,
+        hello = codec.Hello(
+            min=codec.PROTOCOL_MIN,
+            max=codec.PROTOCOL_MAX,
             client="clawd.sdk",
             version=__version__,
         )
@@ -182,12 +182,12 @@ class Exchange(Generic[R]):
                 f"the daemon accepts connections, but does not greet within {CONNECT_LIMIT_S:g} s",
                 hint="It may hang: see its log.",
             ) from error
-        if isinstance(frame, frames.Failure):
+        if isinstance(frame, codec.Failure):
             raise error_of(frame)
-        if not isinstance(frame, frames.Welcome):
+        if not isinstance(frame, codec.Welcome):
             raise errors.ProtocolError("expected a welcome; is this a clawd?")
 
-    async def _send(self, frame: frames.ClientFrame) -> None:
+    async def _send(self, frame: codec.ClientFrame) -> None:
         assert self._streams is not None
         _, writer = self._streams
         try:
@@ -196,7 +196,7 @@ class Exchange(Generic[R]):
         except OSError as error:
             raise _lost() from error
 
-    async def _receive(self) -> frames.ServerFrame:
+    async def _receive(self) -> codec.ServerFrame:
         assert self._streams is not None
         reader, _ = self._streams
         # An interrupted wait may still be on its way out of the reader, which takes one at a time.
@@ -277,7 +277,7 @@ _WAITING = {kind.default_code: kind for kind in (errors.BusyError, errors.RateLi
 _KINDS: tuple[errors.ProviderErrorKind, ...] = ("network", "auth", "timeout", "http", "invalid")
 
 
-def error_of(failure: frames.Failure) -> errors.ClawError:
+def error_of(failure: codec.Failure) -> errors.ClawError:
     """Return the error that a failure tells; a plain ClawError for a code that is not known."""
     message, hint, data = failure.message, failure.hint, failure.data or {}
     if failure.code in _WAITING:

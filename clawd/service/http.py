@@ -22,6 +22,7 @@ from clawd.channels.http.app import (
     make_app,
 )
 from clawd.channels.http.auth import Doorman, vouching
+from clawd.channels.http.catalogue import ROUTES as MODEL_ROUTES
 from clawd.channels.http.catalogue import ModelCatalogue
 from clawd.channels.http.errors import nothing_starts
 from clawd.channels.http.generations import ModelGenerations
@@ -29,7 +30,7 @@ from clawd.channels.http.guard import DoorRules, Rates, Traffic, guarding, ratin
 from clawd.channels.http.model_api import Caller
 from clawd.channels.http.ollama import chat as ollama_routes
 from clawd.channels.http.ollama import models as ollama_models
-from clawd.channels.http.openai import chat, completions, models, responses
+from clawd.channels.http.openai import chat, completions, responses
 from clawd.channels.http.pictures import Fetch, SeeingGenerations
 from clawd.channels.http.server import (
     Server,
@@ -324,7 +325,7 @@ def routes_of() -> list[web.RouteDef]:
         *chat.ROUTES,
         *completions.ROUTES,
         *responses.ROUTES,
-        *models.ROUTES,
+        *MODEL_ROUTES,
         *embeddings.ROUTES,
         *llama_server.ROUTES,
         *anthropic_routes.ROUTES,

@@ -11,9 +11,8 @@ from clawd.config.load import Loaded
 from clawd.errors import InvalidRequestError, StorageError
 from clawd.memory.changes import Changes
 from clawd.memory.knowledge.store import Knowledge
-from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
-from clawd.memory.tools import MemorySearch
+from clawd.memory.tools import MemorySearch, knowledge_tools
 from clawd.paths import Layout
 from clawd.plugins.loader import InstalledPlugin, PluginPins, PluginStore
 from clawd.plugins.process import plugin_tools

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clawctl.client import Client, connect
-from clawd.wire.codec import encode_frame, pack
+from clawd.wire.codec import Request, encode_frame, pack
 from clawd.wire.daemon import Ping
-from clawd.wire.frames import Request
 from clawd.wire.method import method_name
 from tests.bench.ours import Daemon
 from tests.bench.report import Row, measured_in_turn, row_of

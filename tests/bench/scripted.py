@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from clawd.memory import tools as memory_tools
-from clawd.memory.knowledge import tools as knowledge_tools
 from clawd.service.main import main as daemon
 from clawd.tools.base import Tool, ToolResult, failed, succeeded
 from clawd.tools.builtin import catalogue
@@ -25,7 +24,7 @@ PROGRAM = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); "
     "from tests.bench.scripted import main; main()"
 )
-_TOLD_IN = (catalogue, knowledge_tools, memory_tools)  # where the built-in tools stand
+_TOLD_IN = (catalogue, memory_tools)  # where the built-in tools stand
 _Invoke = Callable[..., Awaitable[ToolResult]]
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from clawctl.client import connect, connect_any, reason_of
 from clawd.errors import ClawError, ProtocolError, UnreachableError
-from clawd.wire.codec import HEADER, pack
+from clawd.wire.codec import HEADER, Failure, Result, pack
 from clawd.wire.daemon import Ping
 from clawd.wire.events import Notice, TextDelta, TurnFinished
-from clawd.wire.frames import Failure, Result
 from clawd.wire.method import Done
 from clawd.wire.turns import SendMessage
 from tests.support.fake_daemon import Call, FakeDaemon

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clawctl.config_text import (
+from clawctl.config_edit import (
     has_section,
     quoted,
     with_section,

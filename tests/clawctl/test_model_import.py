@@ -10,7 +10,7 @@ from clawctl.main import main
 from clawctl.model_import import find_models
 from clawd.engine.models import ModelFolder
 from clawd.engine.pins import pin_state
-from clawd.wire.model_pins import decode_pin, pin_of
+from clawd.wire.models import decode_pin, pin_of
 from tests.clawctl.conftest import Capture
 from tests.support.model_server import model_bytes
 

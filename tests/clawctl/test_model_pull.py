@@ -19,7 +19,7 @@ from clawctl.model_catalogue import entry_of
 from clawctl.model_pull import find_source
 from clawctl.web import Web, check_address
 from clawd.errors import BusyError, ClawError, StorageError
-from clawd.wire.model_pins import decode_pin, pin_of
+from clawd.wire.models import decode_pin, pin_of
 from tests.clawctl.conftest import Capture
 from tests.support.model_server import Faults, ModelServer, hub_document, model_bytes, model_server
 from tests.support.terminal import Spawn, code_of

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from clawctl.client import Client
-from clawctl.repl.status_poll import Pulse
+from clawctl.repl.bar_state import Pulse
 from clawd.wire.daemon import Ping
 
 

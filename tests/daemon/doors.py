@@ -19,9 +19,8 @@ import msgspec
 
 from clawd.channels.http.model_api import Caller
 from clawd.providers.base import Provider
-from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.codec import Answer, EventFrame, Result, unpack, unpack_event
 from clawd.wire.events import ApprovalRequested, McpLine, QuestionAsked
-from clawd.wire.frames import Answer, EventFrame, Result
 from clawd.wire.mcp import END, LINE, ServeMcp
 from clawd.wire.method import Method
 from clawd.wire.tools import RunTool, ToolOutcome

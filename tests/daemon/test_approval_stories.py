@@ -11,10 +11,9 @@ import pytest
 
 from clawd.errors import ReceiptError
 from clawd.security.approval_rules import JsonRuleStore, rule_for
-from clawd.wire.codec import unpack_event
+from clawd.wire.codec import Answer, EventFrame, unpack_event
 from clawd.wire.daemon import Reload, Status
 from clawd.wire.events import ApprovalRequested, ApprovalResolved
-from clawd.wire.frames import Answer, EventFrame
 from clawd.wire.policy import ListRules
 from clawd.wire.tools import RunTool
 from tests.channels.rpc.rig import request

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from clawd.security.principal import Principal
-from clawd.wire.codec import unpack_event
+from clawd.wire.codec import Answer, EventFrame, Result, unpack_event
 from clawd.wire.daemon import SetEstop
 from clawd.wire.events import ApprovalRequested, ToolProgress
-from clawd.wire.frames import Answer, EventFrame, Result
 from clawd.wire.tools import RunTool, ToolOutcome
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.support.inprocess import Inside, daemon_in

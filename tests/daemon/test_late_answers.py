@@ -18,11 +18,10 @@ import pytest
 from clawctl.client import Client, connect
 from clawd.memory.approvals import MAX_KEPT
 from clawd.memory.rows import Conversation
-from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.codec import EventFrame, Failure, Result, unpack, unpack_event
 from clawd.wire.conversations import ShowConversation
 from clawd.wire.daemon import ClearEstop, Reload, SetEstop
 from clawd.wire.events import ApprovalRequested, ApprovalResolved, Event, TurnFinished
-from clawd.wire.frames import EventFrame, Failure, Result
 from clawd.wire.memory import ClearMemory
 from clawd.wire.policy import AnswerApproval, ApprovalLine, ListApprovals
 from clawd.wire.turns import FollowConversation, ListTurns, SendMessage

@@ -19,7 +19,7 @@ from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.security.sandbox.process import ChildResult
 from clawd.tools.base import ToolContext
-from clawd.wire.codec import unpack_event
+from clawd.wire.codec import Answer, Cancel, EventFrame, Failure, Result, ServerFrame, unpack_event
 from clawd.wire.conversations import (
     CompressConversation,
     DeleteConversation,
@@ -61,7 +61,6 @@ from clawd.wire.events import (
     QuestionAsked,
     ToolFinished,
 )
-from clawd.wire.frames import Answer, Cancel, EventFrame, Failure, Result, ServerFrame
 from clawd.wire.mcp import (
     END,
     AcceptMcp,

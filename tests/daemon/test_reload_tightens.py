@@ -9,10 +9,9 @@ import pytest
 
 from clawd.memory.rows import TAINT, Conversation
 from clawd.security.principal import Principal
-from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.codec import Answer, EventFrame, Result, unpack, unpack_event
 from clawd.wire.daemon import Reload
 from clawd.wire.events import ApprovalRequested
-from clawd.wire.frames import Answer, EventFrame, Result
 from clawd.wire.memory import ClearMemory
 from clawd.wire.tools import RunTool, ToolOutcome
 from tests.channels.rpc.rig import request

@@ -10,10 +10,9 @@ from clawd.receipts.record import Receipt
 from clawd.runtime.replay import PolicyChange, decided
 from clawd.security.policy import Allow, Ask
 from clawd.service.handlers.policy import judge_of
-from clawd.wire.codec import unpack_event
+from clawd.wire.codec import Answer, EventFrame, unpack_event
 from clawd.wire.daemon import SetEstop
 from clawd.wire.events import ApprovalRequested
-from clawd.wire.frames import Answer, EventFrame
 from clawd.wire.policy import CheckPolicy, ExplainPolicy, PolicyReplay, ReplayPolicy
 from clawd.wire.tools import RunTool
 from tests.channels.rpc.rig import request

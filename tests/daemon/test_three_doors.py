@@ -23,10 +23,9 @@ from clawd.providers.base import Provider
 from clawd.receipts.record import Receipt
 from clawd.runtime.replay import decided
 from clawd.security.risk import Autonomy
-from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.codec import Answer, EventFrame, Result, unpack, unpack_event
 from clawd.wire.conversations import OpenConversation
 from clawd.wire.events import ApprovalRequested, QuestionAsked
-from clawd.wire.frames import Answer, EventFrame, Result
 from clawd.wire.tools import RunTool, ToolOutcome
 from clawd.wire.turns import SendMessage
 from tests.channels.rpc.rig import request

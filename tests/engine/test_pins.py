@@ -9,7 +9,7 @@ import pytest
 from clawd.engine.pins import check_pins, pin_state, read_pin
 from clawd.engine.protocol import ModelConfig
 from clawd.errors import CancelledByUserError, ModelLoadError
-from clawd.wire.model_pins import ModelPin, encode_pin, pin_of, seen
+from clawd.wire.models import ModelPin, encode_pin, pin_of, seen
 from tests.support.engines import fake_engine, text_of
 
 DATA = b"GGUF of a model"

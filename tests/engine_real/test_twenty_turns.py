@@ -23,8 +23,7 @@ from clawd.engine.worker.template import ChatTemplate, RenderInput
 from clawd.memory.knowledge.entries import Author
 from clawd.memory.knowledge.keywords import entry_name
 from clawd.memory.knowledge.store import Knowledge
-from clawd.memory.knowledge.tools import knowledge_tools
-from clawd.memory.tools import MemorySearch
+from clawd.memory.tools import MemorySearch, knowledge_tools
 from clawd.providers.base import ChatRequest, strip_context_block
 from clawd.providers.ledger import PartTokens
 from clawd.providers.local import LocalProvider

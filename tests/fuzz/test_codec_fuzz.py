@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from clawd.errors import InvalidRequestError, ProtocolError
 from clawd.wire.codec import (
     HEADER,
+    Cancel,
     FrameReader,
+    Request,
     decode_client_frame,
     decode_server_frame,
     encode_frame,
     unpack,
     unpack_event,
 )
-from clawd.wire.frames import Cancel, Request
 from clawd.wire.methods import METHODS
 
 LEAVES = st.one_of(

@@ -12,9 +12,19 @@ import msgspec
 import pytest
 
 from clawctl.client import Client, connect
-from clawd.wire.codec import MAX_FRAME_BYTES, FrameReader, decode_server_frame, encode_frame
+from clawd.wire.codec import (
+    MAX_FRAME_BYTES,
+    Failure,
+    FrameReader,
+    Hello,
+    Request,
+    Result,
+    ServerFrame,
+    Welcome,
+    decode_server_frame,
+    encode_frame,
+)
 from clawd.wire.daemon import Ping
-from clawd.wire.frames import Failure, Hello, Request, Result, ServerFrame, Welcome
 from tests.support.home import Home
 from tests.support.rows import thorough
 

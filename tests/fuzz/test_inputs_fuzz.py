@@ -17,9 +17,9 @@ from clawd.config.load import load
 from clawd.errors import ClawError, ConfigError, InvalidRequestError, StorageError
 from clawd.providers.presets import check_preset
 from clawd.providers.scripted import load_script
+from clawd.runtime.replay import parse_cases, run_cases
 from clawd.security.approval_rules import JsonRuleStore, covers, rule_for
 from clawd.security.policy import PolicySettings
-from clawd.security.policy_cases import parse_cases, run_cases
 from clawd.security.risk import Assessment
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import PathPatterns

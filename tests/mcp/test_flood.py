@@ -29,8 +29,7 @@ from clawd.security.principal import Principal
 from clawd.security.sandbox.long_lived import OpenChild
 from clawd.security.sandbox.plan import ChildCommand
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
-from clawd.wire.codec import encode_frame
-from clawd.wire.frames import Cancel
+from clawd.wire.codec import Cancel, encode_frame
 
 SETTINGS = ServerSettings(alias="loud", url="http://127.0.0.1:9/mcp")
 PIECE_BYTES = 64 << 10

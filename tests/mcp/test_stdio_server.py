@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from clawd.mcp.server import make_server
-from clawd.mcp.stdio_server import MAX_OPEN, serve_lines
+from clawd.mcp.server import MAX_OPEN, make_server, serve_lines
 from clawd.service.handlers import mcp
 from clawd.tools.offer import ListedTool
 from clawd.tools.outcome import CallOutcome
-from clawd.wire.frames import Answer
+from clawd.wire.codec import Answer
 from clawd.wire.mcp import LINE
 
 LIMIT_S = 60.0

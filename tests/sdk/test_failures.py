@@ -6,7 +6,7 @@ from clawd import errors
 from clawd.channels.rpc.connection import failure_of
 from clawd.errors import BusyError, ClawError, ConfigError, ProviderError, RateLimitError
 from clawd.sdk.client import error_of
-from clawd.wire.frames import Failure
+from clawd.wire.codec import Failure
 from tests.support.rows import each_row
 
 PLAIN = [

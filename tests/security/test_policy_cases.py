@@ -9,12 +9,11 @@ import pytest
 
 from clawd.errors import InvalidRequestError
 from clawd.memory.knowledge.store import Knowledge
-from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.search import Search
-from clawd.memory.tools import MemorySearch
+from clawd.memory.tools import MemorySearch, knowledge_tools
+from clawd.runtime.replay import PolicyCase, parse_cases, run_cases
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
-from clawd.security.policy_cases import PolicyCase, parse_cases, run_cases
 from clawd.security.risk import Assessment
 from clawd.security.sandbox.process import Level
 from clawd.security.sandbox.run import Sandbox, SandboxSettings, SandboxStatus

@@ -10,21 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from clawd.errors import ClawError, NotFoundError
-from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
-from clawd.wire.daemon import KeyList, StatusReport
-from clawd.wire.events import Event
-from clawd.wire.frames import (
+from clawd.wire.codec import (
     Answer,
     Cancel,
     ClientFrame,
     EventFrame,
     Failure,
+    FrameReader,
     Hello,
     Request,
     Result,
     ServerFrame,
     Welcome,
+    decode_client_frame,
+    encode_frame,
+    pack,
+    unpack,
 )
+from clawd.wire.daemon import KeyList, StatusReport
+from clawd.wire.events import Event
 from clawd.wire.mcp import McpServerList
 from clawd.wire.method import Done, Method
 from clawd.wire.methods import METHODS

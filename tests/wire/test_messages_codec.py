@@ -9,25 +9,23 @@ from clawd.errors import InvalidRequestError, ProtocolError
 from clawd.wire.codec import (
     HEADER,
     MAX_FRAME_BYTES,
+    Answer,
+    Cancel,
+    ClientFrame,
+    EventFrame,
+    Failure,
     FrameReader,
+    Hello,
+    Request,
+    Result,
+    ServerFrame,
+    Welcome,
     decode_client_frame,
     decode_server_frame,
     encode_frame,
     pack,
     to_builtins,
     unpack,
-)
-from clawd.wire.frames import (
-    Answer,
-    Cancel,
-    ClientFrame,
-    EventFrame,
-    Failure,
-    Hello,
-    Request,
-    Result,
-    ServerFrame,
-    Welcome,
 )
 from clawd.wire.receipts import ListReceipts
 from clawd.wire.turns import SendMessage

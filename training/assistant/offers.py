@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from clawd.config.sections import CORE_TOOLS
-from clawd.memory.knowledge.tools import knowledge_tools
-from clawd.memory.tools import MemorySearch
+from clawd.memory.tools import MemorySearch, knowledge_tools
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.builtin.catalogue import builtin_tools

@@ -14,7 +14,7 @@ from clawd import errors
 from clawd.kernel.concurrency import Pace
 from clawd.runtime.incoming import Door
 from clawd.security.principal import Principal
-from clawd.wire import frames as wire
+from clawd.wire import codec as wire
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
 from clawd.wire.events import Event
 from clawd.wire.method import Method

@@ -19,9 +19,8 @@ from clawd.service.build import Daemon
 from clawd.service.handlers.shared import NOT_SHOWN
 from clawd.tools.offer import aliases_of, example_of, short_of
 from clawd.wire import mcp as wire
-from clawd.wire.codec import mirror
+from clawd.wire.codec import Answer, mirror
 from clawd.wire.events import McpLine
-from clawd.wire.frames import Answer
 from clawd.wire.method import Done
 
 MAX_WAITING_BYTES = 64 << 20
@@ -115,8 +114,7 @@ async def serve_mcp(daemon: Daemon, _params: wire.ServeMcp, call: Call) -> Done:
     call.on_answer = lines.take  # before anything is waited for: the client has begun already
     call.ends = False
     await load_sdk()
-    from clawd.mcp.server import make_server
-    from clawd.mcp.stdio_server import serve_lines
+    from clawd.mcp.server import make_server, serve_lines
 
     kind = ClientKind(
         label="MCP client", patterns=lambda: daemon.tool_clients.settings().tools_allow("socket")

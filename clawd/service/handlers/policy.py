@@ -16,12 +16,20 @@ from clawd.receipts.record import Receipt
 from clawd.receipts.verify import BadLine, read_receipts
 from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.calls import new_call_id
-from clawd.runtime.replay import ChangedDecision, Judge, PolicyChange, Replay, judge_cases, replay
+from clawd.runtime.replay import (
+    CaseOutcome,
+    ChangedDecision,
+    Judge,
+    PolicyChange,
+    Replay,
+    judge_cases,
+    parse_cases,
+    replay,
+)
 from clawd.security.approval_rules import MAX_RULE_DAYS, host_rule
 from clawd.security.approvals import PendingApproval
 from clawd.security.gate import Gate
 from clawd.security.policy import Allow, Ask, Deny
-from clawd.security.policy_cases import CaseOutcome, parse_cases
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.security.taint import TaintBook

@@ -15,8 +15,8 @@ from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
 from clawd.tools.outcome import CallOutcome, CallRequest
+from clawd.wire.codec import Answer
 from clawd.wire.events import Event
-from clawd.wire.frames import Answer
 from clawd.wire.method import Done
 from clawd.wire.tools import ToolOutcome
 

@@ -13,19 +13,23 @@ from pathlib import Path
 import msgspec
 
 from clawd import __version__
-from clawd.wire.codec import FrameReader, decode_server_frame, encode_frame, pack, unpack
-from clawd.wire.codec import unpack_event as event_of
-from clawd.wire.events import TextDelta, TurnFinished
-from clawd.wire.frames import (
+from clawd.wire.codec import (
     PROTOCOL_MAX,
     PROTOCOL_MIN,
     EventFrame,
     Failure,
+    FrameReader,
     Hello,
     Request,
     Result,
     ServerFrame,
+    decode_server_frame,
+    encode_frame,
+    pack,
+    unpack,
 )
+from clawd.wire.codec import unpack_event as event_of
+from clawd.wire.events import TextDelta, TurnFinished
 from clawd.wire.method import method_name
 from clawd.wire.turns import SendMessage
 from tests.bench.http.client import Gathering

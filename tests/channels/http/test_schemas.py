@@ -10,7 +10,7 @@ from clawd.channels.http.anthropic import request_of
 from clawd.channels.http.body import without_nulls
 from clawd.channels.http.ollama.chat import chat_request
 from clawd.channels.http.openai.fields import read_format, read_tools
-from clawd.engine.worker.lark import Rules
+from clawd.engine.worker.grammar import Rules
 from tests.support.grammar_text import compiled
 from tests.support.rows import each_row
 

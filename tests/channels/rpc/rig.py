@@ -12,20 +12,24 @@ from clawd.channels.rpc.server import RpcServer
 from clawd.errors import NotFoundError, StorageError
 from clawd.security.principal import Principal
 from clawd.service.control_socket import listen
-from clawd.wire.codec import FrameReader, decode_server_frame, encode_frame, pack, unpack
-from clawd.wire.daemon import ConfigText, Ping
-from clawd.wire.events import TextDelta, TurnFinished
-from clawd.wire.frames import (
+from clawd.wire.codec import (
     Answer,
     ClientFrame,
     EventFrame,
     Failure,
+    FrameReader,
     Hello,
     Request,
     Result,
     ServerFrame,
     Welcome,
+    decode_server_frame,
+    encode_frame,
+    pack,
+    unpack,
 )
+from clawd.wire.daemon import ConfigText, Ping
+from clawd.wire.events import TextDelta, TurnFinished
 from clawd.wire.method import Done, Method, method_name, result_type
 from clawd.wire.methods import METHODS
 from clawd.wire.turns import FollowConversation, SendMessage

@@ -7,9 +7,17 @@ import msgspec
 import pytest
 
 from clawd.channels.rpc import connection, server
-from clawd.wire.codec import HEADER, MAX_FRAME_BYTES, encode_frame
+from clawd.wire.codec import (
+    HEADER,
+    MAX_FRAME_BYTES,
+    Cancel,
+    Failure,
+    Hello,
+    Result,
+    Welcome,
+    encode_frame,
+)
 from clawd.wire.daemon import Ping, Status
-from clawd.wire.frames import Cancel, Failure, Hello, Result, Welcome
 from clawd.wire.turns import FollowConversation
 from tests.channels.rpc.rig import LIMIT_S, Rig, request
 from tests.support.rows import each_row

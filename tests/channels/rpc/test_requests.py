@@ -6,10 +6,20 @@ import pytest
 
 from clawd.channels.rpc.server import RpcServer
 from clawd.errors import ForbiddenError
-from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.codec import (
+    Answer,
+    Cancel,
+    EventFrame,
+    Failure,
+    Hello,
+    Request,
+    Result,
+    Welcome,
+    unpack,
+    unpack_event,
+)
 from clawd.wire.daemon import ClearEstop, Ping, ShowConfig, Shutdown, Status
 from clawd.wire.events import TextDelta, TurnFinished
-from clawd.wire.frames import Answer, Cancel, EventFrame, Failure, Hello, Request, Result, Welcome
 from clawd.wire.method import Done
 from clawd.wire.policy import ListApprovals, ListRules
 from clawd.wire.receipts import ListReceipts

@@ -6,7 +6,7 @@ from typing import Any
 from clawd.engine import embedded
 from clawd.engine.protocol import ChatCall, ChatMessage
 from clawd.engine.worker.template import ChatTemplate, RenderInput
-from clawd.providers.toolcalls.prompt_end import prompt_end
+from clawd.providers.toolcalls.detect import prompt_end
 from tests.support.rows import each_row
 
 SOURCE = (Path(embedded.__file__).parent / "assistant.jinja").read_text("utf-8")

@@ -7,7 +7,7 @@ import pytest
 
 from clawd.engine.protocol import CallFrame, Grammar, ParameterForm, StringForm
 from clawd.engine.worker.constraint import NOTHING_FITS, Constraint, Trigger
-from clawd.engine.worker.grammar import GrammarPlanner
+from clawd.engine.worker.grammar import GrammarPlanner, Rules
 from clawd.engine.worker.guidance import (
     MAX_LEFT_BEHIND,
     MISSING,
@@ -15,7 +15,6 @@ from clawd.engine.worker.guidance import (
     Matcher,
     MissingError,
 )
-from clawd.engine.worker.lark import Rules
 from clawd.engine.worker.schema import SchemaError
 from tests.support.grammar_text import GrammarText, compiled
 from tests.support.rows import each_row

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from clawd.engine.protocol import ParameterForm, StringForm
-from clawd.engine.worker.lark import Rules
-from clawd.engine.worker.parameters import arguments_rule
+from clawd.engine.worker.grammar import Rules, arguments_rule
 from clawd.engine.worker.schema import SchemaError
 from tests.support.grammar_text import GrammarText, compiled
 from tests.support.rows import each_row

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from clawd.memory.indexer import Indexer
-from clawd.memory.knowledge.tools import knowledge_tools
 from clawd.memory.store import Memory
+from clawd.memory.tools import knowledge_tools
 from clawd.security.policy import PolicySettings
 from clawd.security.principal import Principal
 from clawd.security.taint import FileOrigins, TaintBook

@@ -9,10 +9,10 @@ from clawd.providers.toolcalls.detect import (
     family_of,
     habits_of,
     looks_like_call,
+    prompt_end,
     thinking_variables,
 )
 from clawd.providers.toolcalls.families import FAMILIES
-from clawd.providers.toolcalls.prompt_end import prompt_end
 from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.providers.toolcalls.feeding import parse
 from tests.support.rows import each_row

@@ -22,7 +22,7 @@ from clawd.service.handlers import policy
 from clawd.service.handlers.table import handlers_of
 from clawd.tools.changes import CallFacts
 from clawd.tools.external import ManifestProblem
-from clawd.wire.codec import unpack, unpack_event
+from clawd.wire.codec import Answer, Cancel, EventFrame, Result, unpack, unpack_event
 from clawd.wire.conversations import ConversationDetail, ListConversations, ShowConversation
 from clawd.wire.daemon import SetEstop
 from clawd.wire.events import (
@@ -35,7 +35,6 @@ from clawd.wire.events import (
     TurnFailed,
     TurnFinished,
 )
-from clawd.wire.frames import Answer, Cancel, EventFrame, Result
 from clawd.wire.memory import ClearMemory, SearchMemory
 from clawd.wire.method import result_type
 from clawd.wire.policy import (

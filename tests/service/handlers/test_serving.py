@@ -9,7 +9,7 @@ import pytest
 from clawd.channels.rpc.connection import Call
 from clawd.security.principal import Principal
 from clawd.service.handlers.mcp import serve_mcp
-from clawd.wire.frames import Answer
+from clawd.wire.codec import Answer
 from clawd.wire.mcp import LINE, ServeMcp
 from tests.support.inprocess import OWNER, daemon_in
 
