@@ -8,6 +8,7 @@ approvals, memory, receipts and network are those that the daemon connects.
 import asyncio
 import base64
 import contextlib
+import errno
 import json
 import os
 import urllib.parse
@@ -357,6 +358,25 @@ def _forms(*secrets: str) -> list[bytes]:
     return found
 
 
+async def _listen(drop: Drop) -> tuple[asyncio.Server, asyncio.DatagramTransport]:
+    """Listen for streams and datagrams on one port: another program may hold it for datagrams."""
+    loop = asyncio.get_running_loop()
+    while True:
+        server = await asyncio.start_server(drop.serve, "127.0.0.1", 0)
+        drop.port = server.sockets[0].getsockname()[1]
+        try:
+            udp, _ = await loop.create_datagram_endpoint(
+                lambda: _Datagrams(drop), ("127.0.0.1", drop.port)
+            )
+        except OSError as error:
+            server.close()
+            await server.wait_closed()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return server, udp
+
+
 @contextlib.asynccontextmanager
 async def world_in(folder: Path, autonomy: str, settings: str = "") -> AsyncIterator[World]:
     """Set a world up and take it down."""
@@ -368,12 +388,7 @@ async def world_in(folder: Path, autonomy: str, settings: str = "") -> AsyncIter
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     world.site.port = runner.addresses[0][1]
-    server = await asyncio.start_server(world.drop.serve, "127.0.0.1", 0)
-    world.drop.port = server.sockets[0].getsockname()[1]
-    loop = asyncio.get_running_loop()
-    udp, _ = await loop.create_datagram_endpoint(
-        lambda: _Datagrams(world.drop), ("127.0.0.1", world.drop.port)
-    )
+    server, udp = await _listen(world.drop)
     world.plant()
     await world.start()
     try:
