@@ -17,14 +17,14 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 388,
     "files of clawctl": 119,
-    "code lines of clawd": 77_344,
+    "code lines of clawd": 77_296,
     "code lines of clawctl": 19_998,
     "modules with one importer": 119,
     "modules with one importer, under 60 code lines": 4,
     "import lines, percent of code": 7.8,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
-    "parameters that are a Callable": 241,
+    "parameters that are a Callable": 237,
     "classes with more than 12 fields": 51,
     "public class names that stand in two files or more": 0,
 }

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -23,6 +24,7 @@ SLICE_S = 0.002
 _T = TypeVar("_T")
 
 
+@dataclass(slots=True)
 class Pace:
     """Lets the loop turn to others whenever a reader had its slice of time.
 
@@ -30,13 +32,12 @@ class Pace:
         slice_s: how long the reader may work at a stretch.
     """
 
-    def __init__(self, slice_s: float = SLICE_S) -> None:
-        self._slice_s = slice_s
-        self._began = time.monotonic()
+    slice_s: float = SLICE_S
+    _began: float = field(default_factory=time.monotonic, init=False)
 
     async def step(self) -> None:
         """Give way if the slice is used up; to be awaited before each piece of work."""
-        if time.monotonic() - self._began >= self._slice_s:
+        if time.monotonic() - self._began >= self.slice_s:
             await asyncio.sleep(0)
             self._began = time.monotonic()
 

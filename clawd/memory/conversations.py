@@ -302,13 +302,6 @@ def find_conversation(
     return conversation_of(row)
 
 
-def _touch(connection: sqlite3.Connection, conversation_id: str) -> None:
-    """Set the time of the last activity to now."""
-    connection.execute(
-        "UPDATE conversations SET updated_at = ? WHERE id = ?", (timestamp_now(), conversation_id)
-    )
-
-
 def _count(connection: sqlite3.Connection, owner: int | None) -> Counts:
     """Return how many rows the owner may see."""
     numbers = [
@@ -400,7 +393,10 @@ class Messages:
                 identity = connection.execute(_INSERT_MESSAGE, row).lastrowid
                 keep_pictures(connection, identity, new.message.pictures)
                 kept.append(message_of((identity, *row)))
-            _touch(connection, conversation.id)
+            connection.execute(
+                "UPDATE conversations SET updated_at = ? WHERE id = ?",
+                (timestamp_now(), conversation.id),
+            )
             return tuple(kept)
 
         return await self._database.write(act)

@@ -16,6 +16,7 @@ For models that know no role for tools, their turns are text of the next user tu
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -239,13 +240,13 @@ class Provider(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
 class CallAssembler:
     """Folds call deltas into whole calls, in the order of their index: the order to make them."""
 
-    def __init__(self) -> None:
-        self._ids: dict[int, str] = {}
-        self._names: dict[int, str] = {}
-        self._arguments: dict[int, list[str]] = {}
+    _ids: dict[int, str] = field(default_factory=dict)
+    _names: dict[int, str] = field(default_factory=dict)
+    _arguments: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, delta: CallDelta) -> None:
         """Take one delta; a repeated id or name of the same index is ignored."""

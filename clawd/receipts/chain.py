@@ -70,11 +70,6 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         """How many receipts no checkpoint signs yet."""
         return self.head.seq - self.signed_seq
 
-    def after_receipt(self, receipt: Receipt) -> "Ending":
-        """Return the end when the receipt follows."""
-        head = Head(seq=receipt.seq, receipt_hash=receipt.receipt_hash)
-        return msgspec.structs.replace(self, head=head, checkpoint_hash="")
-
     def after_checkpoint(self, checkpoint: ReceiptCheckpoint) -> "Ending":
         """Return the end when the checkpoint follows."""
         return Ending(
@@ -238,7 +233,12 @@ class ReceiptChain:
         Raises:
             ReceiptError: one has; nothing that needs a receipt may run.
         """
-        self._check_failure()
+        if self._failure:
+            raise ReceiptError(
+                f"the receipt chain {self.path} takes nothing since a write failed: "
+                f"{self._failure}",
+                hint="Make room or repair the disk, then reload or restart clawd.",
+            )
 
     async def reopen(self) -> None:
         """Look at the file anew after a failed write, and take receipts again.
@@ -339,10 +339,10 @@ class ReceiptChain:
 
     def _commit_part(self, waiting: list[Receipt]) -> list[Receipt]:
         """Write as many as may stand before the next checkpoint; return their receipts."""
-        self._check_failure()
+        self.check_writable()
         if self._end.unsigned >= CHECKPOINT_RECEIPTS:  # a crash tore the checkpoint off
             self._write(b"", self._end, with_checkpoint=True)
-            self._check_failure()
+            self.check_writable()
         end = self._end
         receipts: list[Receipt] = []
         for each in waiting[: CHECKPOINT_RECEIPTS - end.unsigned]:
@@ -352,20 +352,13 @@ class ReceiptChain:
                 previous_hash=end.head.receipt_hash,
                 checkpoint_hash=end.checkpoint_hash,
             )
-            end = end.after_receipt(receipt)
+            head = Head(seq=receipt.seq, receipt_hash=receipt.receipt_hash)
+            end = msgspec.structs.replace(end, head=head, checkpoint_hash="")
             receipts.append(receipt)
         if not self._end.unsigned:
             self._unsigned_since = time.monotonic()
         self._write(b"".join(canonical(receipt) + b"\n" for receipt in receipts), end)
         return receipts
-
-    def _check_failure(self) -> None:
-        if self._failure:
-            raise ReceiptError(
-                f"the receipt chain {self.path} takes nothing since a write failed: "
-                f"{self._failure}",
-                hint="Make room or repair the disk, then reload or restart clawd.",
-            )
 
     def _housekeep(self) -> float | None:
         """Sign what waited long enough; return in how many seconds to look again."""

@@ -43,9 +43,19 @@ class OpenTurn(msgspec.Struct, kw_only=True):
         """Take an event of the turn."""
         match event:
             case events.TextDelta() | events.ReasoningDelta() | events.ToolDraft():
-                self._piece(event, now)
+                if not self.pieces:
+                    self.pieces_began = now
+                self.pieces += 1
+                is_thought = isinstance(event, events.ReasoningDelta)
+                self._do("thinking" if is_thought else "answering", now)
             case events.HopFinished():
-                self._hop(event)
+                usage = event.usage
+                self.rounds += 1
+                self.tokens += usage.completion_tokens
+                self.prompt_tokens += usage.prompt_tokens
+                self.cached_tokens += usage.cached_tokens
+                self.tokens_per_s = usage.tokens_per_s or self.tokens_per_s
+                self.pieces = 0
             case events.HopReset():
                 self.pieces = 0
             case events.PromptEvaluated():
@@ -97,23 +107,6 @@ class OpenTurn(msgspec.Struct, kw_only=True):
         if doing != self.doing:
             self.doing, self.since = doing, now
         self.detail = detail
-
-    def _piece(
-        self, event: events.TextDelta | events.ReasoningDelta | events.ToolDraft, now: float
-    ) -> None:
-        if not self.pieces:
-            self.pieces_began = now
-        self.pieces += 1
-        self._do("thinking" if isinstance(event, events.ReasoningDelta) else "answering", now)
-
-    def _hop(self, event: events.HopFinished) -> None:
-        usage = event.usage
-        self.rounds += 1
-        self.tokens += usage.completion_tokens
-        self.prompt_tokens += usage.prompt_tokens
-        self.cached_tokens += usage.cached_tokens
-        self.tokens_per_s = usage.tokens_per_s or self.tokens_per_s
-        self.pieces = 0
 
 
 class OpenTurns:
@@ -262,7 +255,9 @@ class Activity:
             case events.TurnStarted():
                 self.open.begin(event, told.owner or 0)
             case events.TextDelta() | events.ReasoningDelta() | events.ToolRequested():
-                self._first_token(open_turn)
+                if open_turn is not None and not open_turn.has_answered:
+                    open_turn.has_answered = True
+                    self.models.first_token.observe(time.monotonic() - open_turn.began)
             case events.PromptEvaluated():
                 self.models.evaluated(event.elapsed_ms)
             case events.HopFinished():
@@ -278,12 +273,6 @@ class Activity:
             case _:
                 pass
         self.open.note(told.conversation_id, event)
-
-    def _first_token(self, open_turn: OpenTurn | None) -> None:
-        if open_turn is None or open_turn.has_answered:
-            return
-        open_turn.has_answered = True
-        self.models.first_token.observe(time.monotonic() - open_turn.began)
 
     def _end(self, conversation_id: str, turn_id: str, end: str) -> None:
         self.turns.add(end)

@@ -8,6 +8,7 @@ compressed, and no message is ever lost.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -130,6 +131,7 @@ class Compressor:
         live.show(await self.shown(live))
 
 
+@dataclass(eq=False)
 class Room:
     """Sees to it that the requests of one turn fit into the context.
 
@@ -141,21 +143,12 @@ class Room:
         message: the user's of the turn; None where it has none.
     """
 
-    def __init__(
-        self,
-        compressor: Compressor,
-        live: LiveConversation,
-        provider: Provider,
-        emit: Emit,
-        *,
-        message: Message | None = None,
-    ) -> None:
-        self._compressor = compressor
-        self._live = live
-        self._provider = provider
-        self._emit = emit
-        self._message = message
-        self._model = ""
+    compressor: Compressor
+    live: LiveConversation
+    provider: Provider
+    emit: Emit
+    message: Message | None = None
+    _model: str = field(default="", init=False)
 
     async def make(self, request: ChatRequest, known_tokens: int) -> bool:
         """Compress the conversation if a request of it would not fit; tell whether it changed.
@@ -168,14 +161,14 @@ class Room:
             StorageError: memory failed.
         """
         self._model = request.model
-        settings = self._compressor.settings()
-        size = self._compressor.context_size(self._provider, request.model)
+        settings = self.compressor.settings()
+        size = self.compressor.context_size(self.provider, request.model)
         is_short = len(request.messages) < settings.at_messages
         limit = size * settings.at_context_percent // 100
         # Where nobody knows the size, the number of messages alone counts.
         if is_short and (not size or surely_fits(request, known_tokens, limit)):
             return False
-        work = _Work(self._live, request)
+        work = _Work(self.live, request)
         changed = False
         for attempt in range(ATTEMPTS + 1):
             await self._weigh(work, 0 if changed else known_tokens)
@@ -200,24 +193,24 @@ class Room:
             NoTextError: the model gave no summary.
         """
         self._model = request.model
-        work = _Work(self._live, request, is_by_hand=True)
+        work = _Work(self.live, request, is_by_hand=True)
         await self._weigh(work, known_tokens)
         if not await self._compress(work):
             raise InvalidRequestError(
-                f"there is nothing to compress in conversation {self._live.record.id}",
+                f"there is nothing to compress in conversation {self.live.record.id}",
                 hint="The last exchange always stays as it is.",
             )
-        assert self._live.checkpoint is not None
-        return self._live.checkpoint
+        assert self.live.checkpoint is not None
+        return self.live.checkpoint
 
     # --- how much there is
 
     async def _weigh(self, work: "_Work", known_tokens: int) -> None:
         """Count a request, unless its size is nobody's business: then by messages alone."""
-        size = self._compressor.context_size(self._provider, work.request.model)
+        size = self.compressor.context_size(self.provider, work.request.model)
         if size:
-            work.count = await self._compressor.models.count(
-                self._provider, work.request, known_tokens
+            work.count = await self.compressor.models.count(
+                self.provider, work.request, known_tokens
             )
         work.load = RequestLoad(
             messages=len(work.request.messages),
@@ -228,29 +221,29 @@ class Room:
         )
 
     def _is_due(self, load: RequestLoad) -> bool:
-        failed_at = self._live.no_summary_at
+        failed_at = self.live.no_summary_at
         if failed_at and 0 <= load.messages - failed_at < RETRY_AFTER_MESSAGES:
             return False
-        uncompressed = self._live.record.metadata.get(UNCOMPRESSED, 0)
-        return is_due(self._compressor.settings(), load, uncompressed=int(uncompressed))
+        uncompressed = self.live.record.metadata.get(UNCOMPRESSED, 0)
+        return is_due(self.compressor.settings(), load, uncompressed=int(uncompressed))
 
     def _say_too_long(self, load: RequestLoad) -> None:
-        budget = budget_tokens(self._compressor.settings(), load)
+        budget = budget_tokens(self.compressor.settings(), load)
         text = (
             f"the context has about {load.tokens} tokens, over its budget of {budget}: nothing "
             "more of it can be left out"
         )
-        self._emit(Notice(level="warning", text=text))
+        self.emit(Notice(level="warning", text=text))
 
     # --- compressing
 
     async def _compress(self, work: "_Work", *, attempt: int = 0) -> bool:
         """Put one checkpoint in force; tell whether anything could be left out."""
-        settings = self._compressor.settings()
-        found = await self._compressor.shown(self._live)
+        settings = self.compressor.settings()
+        found = await self.compressor.shown(self.live)
         kept = [shown_result(stored, found.checkpoint) for stored in found.messages]
         tokens = await count_messages(
-            self._provider, kept, model=work.request.model, scale=work.count.scale
+            self.provider, kept, model=work.request.model, scale=work.count.scale
         )
         choice = choose(kept, tokens, self._wish(work, len(kept), attempt))
         if choice is None:
@@ -266,18 +259,18 @@ class Room:
                 if work.is_by_hand:
                     raise
                 if not is_too_long(settings, work.load):
-                    self._live.no_summary_at = work.load.messages
+                    self.live.no_summary_at = work.load.messages
                     self._say_no_summary(error, "nothing was left out")
                     return False
                 text = self._plain(work, plan, error)
                 self._say_no_summary(error, "first words stand in for it")
-        await self._compressor.keep(self._live, self._checkpoint(plan, text, is_summary=is_summary))
-        self._live.no_summary_at = 0
+        await self.compressor.keep(self.live, self._checkpoint(plan, text, is_summary=is_summary))
+        self.live.no_summary_at = 0
         await self._tell(work, plan)
         return True
 
     def _wish(self, work: "_Work", count: int, attempt: int) -> Wish:
-        settings = self._compressor.settings()
+        settings = self.compressor.settings()
         room = room_for_kept(settings, work.load, summary_tokens=summary_room(settings, work.load))
         if room is not None:
             room = room * (ATTEMPTS - attempt) // ATTEMPTS
@@ -288,7 +281,7 @@ class Room:
             least=min(settings.keep_least, settings.most),
             most=settings.most,
             room_tokens=room,
-            has_pending=self._message in work.pending,
+            has_pending=self.message in work.pending,
         )
 
     async def _summary(self, work: "_Work", plan: "Cut") -> str:
@@ -297,12 +290,12 @@ class Room:
         Raises:
             NoTextError: the model gave no summary.
         """
-        limit = summary_room(self._compressor.settings(), work.load)
+        limit = summary_room(self.compressor.settings(), work.load)
         thinking = MAX_THINKING_TOKENS
         if work.load.context_tokens:
             thinking = min(thinking, work.load.context_tokens // 8)
         told = f"the first {len(plan.gone)} messages of the context are being summarised"
-        self._emit(Notice(level="info", text=told))
+        self.emit(Notice(level="info", text=told))
         going_on = self._going_on(work, plan, limit=limit, thinking=thinking)
         if going_on is not None:
             try:
@@ -331,7 +324,7 @@ class Room:
         new = sum(estimate_tokens(each.content or "") + TEMPLATE_TOKENS for each in order)
         if size + 2 * new + limit + thinking > work.load.context_tokens:
             return None
-        if size > MAX_TRANSCRIPT_TOKENS and not self._live.was_read:
+        if size > MAX_TRANSCRIPT_TOKENS and not self.live.was_read:
             return None  # after a start nothing of it need be in memory still
         sampling = asked.sampling or Sampling()
         return msgspec.structs.replace(
@@ -347,8 +340,8 @@ class Room:
 
     def _goes_on(self, asked: ChatRequest, read: Sequence[Message]) -> bool:
         """Tell whether prompts of a model go on with the conversation's own messages."""
-        reading = able(self._provider, ToolReading, asked.model)  # type: ignore[type-abstract]
-        if reading is None or not self._provider.capabilities().local:
+        reading = able(self.provider, ToolReading, asked.model)  # type: ignore[type-abstract]
+        if reading is None or not self.provider.capabilities().local:
             return False
         reader, model = reading
         # A template that leaves out what tools take leaves messages out, too; and without tools in
@@ -359,11 +352,11 @@ class Room:
     def _read(self, plan: "Cut") -> tuple[Message, ...]:
         """Return the messages before the cut as the model was shown them; none if not the same."""
         front = checkpoint_messages(plan.found.checkpoint, plan.kept)
-        live = self._live.context.messages
+        live = self.live.context.messages
         if [each.role for each in live] != [each.role for each in (*front, *plan.kept)]:
             return ()
         read = live[: len(front) + plan.choice.start]
-        is_seen = sees(self._provider, self._model)
+        is_seen = sees(self.provider, self._model)
         return read if is_seen else tuple(map(without_pictures, read))
 
     async def _aside(self, work: "_Work", plan: "Cut", *, limit: int, thinking: int) -> ChatRequest:
@@ -388,12 +381,12 @@ class Room:
             NoTextError: it gave none, or what it gave is none.
         """
         ask, limit_s = (
-            self._compressor.summariser.ask,
-            self._compressor.settings().summary_timeout_s,
+            self.compressor.summariser.ask,
+            self.compressor.settings().summary_timeout_s,
         )
         summary = ""
         try:
-            summary = await ask(self._provider, request, limit_tokens=limit_tokens, limit_s=limit_s)
+            summary = await ask(self.provider, request, limit_tokens=limit_tokens, limit_s=limit_s)
             fault = await asyncio.to_thread(summary_fault, summary, plan.gone, plan.earlier)
         except EmptyTextError as error:
             fault = error.message
@@ -401,7 +394,7 @@ class Room:
             return summary
         _log.warning("a summary is refused and asked for again", extra={"why": fault})
         again = _asked_again(request, fault)
-        summary = await ask(self._provider, again, limit_tokens=limit_tokens, limit_s=limit_s)
+        summary = await ask(self.provider, again, limit_tokens=limit_tokens, limit_s=limit_s)
         fault = await asyncio.to_thread(summary_fault, summary, plan.gone, plan.earlier)
         if fault:
             raise NoTextError(f"two summaries were refused, the last because {fault}")
@@ -417,7 +410,7 @@ class Room:
             asked = await asyncio.to_thread(summary_request, said, words=words, room_tokens=limit)
             message = Message(role="user", content=asked)
             (tokens,) = await count_messages(
-                self._provider, [message], model=self._model, scale=work.count.scale
+                self.provider, [message], model=self._model, scale=work.count.scale
             )
             if tokens <= room:
                 break
@@ -425,7 +418,7 @@ class Room:
         return asked
 
     def _plain(self, work: "_Work", plan: "Cut", error: NoTextError) -> str:
-        limit = summary_room(self._compressor.settings(), work.load) * CHARACTERS_PER_TOKEN
+        limit = summary_room(self.compressor.settings(), work.load) * CHARACTERS_PER_TOKEN
         text = plain_checkpoint(
             plan.gone,
             earlier=plan.earlier,
@@ -433,19 +426,19 @@ class Room:
             reason=error.message,
             limit=max(int(limit / max(work.count.scale, 1.0)), 200),
         )
-        return self._compressor.summariser.without_secrets(text)
+        return self.compressor.summariser.without_secrets(text)
 
     def _say_no_summary(self, error: NoTextError, so: str) -> None:
         _log.warning("a conversation could not be summarised", extra={"so": so})
         text = f"the conversation could not be summarised ({error.message}): {so}"
-        self._emit(Notice(level="warning", text=text))
+        self.emit(Notice(level="warning", text=text))
 
     def _checkpoint(self, plan: "Cut", text: str, *, is_summary: bool) -> Checkpoint:
         return msgspec.structs.replace(
             plan.checkpoint(),
             text=text,
             is_summary=is_summary,
-            provider=self._provider.name(),
+            provider=self.provider.name(),
             model=self._model,
         )
 
@@ -453,15 +446,15 @@ class Room:
         before, pending = work.load.tokens, work.load.pending_tokens
         if gone := sum(len(message.pictures) for message in plan.gone):
             pictures = "1 picture is" if gone == 1 else f"{gone} pictures are"
-            self._emit(Notice(level="info", text=f"{pictures} no longer shown to the model"))
+            self.emit(Notice(level="info", text=f"{pictures} no longer shown to the model"))
         after = 0
         if work.load.context_tokens:
-            messages = self._live.context.messages
+            messages = self.live.context.messages
             counts = await count_messages(
-                self._provider, messages, model=self._model, scale=work.count.scale
+                self.provider, messages, model=self._model, scale=work.count.scale
             )
             after = work.load.fixed_tokens + sum(counts) + pending
-        self._emit(
+        self.emit(
             ContextCompressed(
                 messages_replaced=len(plan.gone), tokens_before=before, tokens_after=after
             )
@@ -469,7 +462,7 @@ class Room:
         _log.info(
             "conversation compressed",
             extra={
-                "conversation": self._live.record.id,
+                "conversation": self.live.record.id,
                 "replaced": len(plan.gone),
                 "kept": len(plan.kept) - len(plan.gone),
             },

@@ -7,6 +7,7 @@ calls is complete only with a result for each of its calls; `complete_results` m
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -33,35 +34,26 @@ class Context:
     def __init__(self, messages: Sequence[Message] = ()) -> None:
         self.messages = repair_orphans(messages)
 
-    def extend(self, messages: Sequence[Message]) -> None:
-        """Append complete messages."""
-        self.messages = (*self.messages, *messages)
-
     def replace(self, messages: Sequence[Message]) -> None:
         """Put other messages in the place of all committed ones: a compression, or its undoing."""
         self.messages = repair_orphans(messages)
 
 
+@dataclass(eq=False, slots=True)
 class Transaction:
-    """What a turn has added and not yet committed."""
+    """What a turn has added and not yet committed.
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._pending: list[Message] = []
+    Attributes:
+        pending: what a commit would append to the context.
+    """
+
+    context: Context
+    pending: list[Message] = field(default_factory=list, init=False)
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """What the model is to see: committed and pending."""
-        return (*self._context.messages, *self._pending)
-
-    @property
-    def pending(self) -> tuple[Message, ...]:
-        """What a commit would append."""
-        return tuple(self._pending)
-
-    def add(self, message: Message) -> None:
-        """Append a message to what is pending."""
-        self._pending.append(message)
+        return (*self.context.messages, *self.pending)
 
     def commit(self) -> tuple[Message, ...]:
         """Append what is pending to the context and return it.
@@ -70,7 +62,7 @@ class Transaction:
             InvalidRequestError: a tool call among it has no result, or a result no call; nothing
                 was appended.
         """
-        committed = tuple(self._pending)
+        committed = tuple(self.pending)
         repaired = repair_orphans(committed)
         if repaired != committed:
             known = [id(message) for message in committed]
@@ -80,23 +72,23 @@ class Transaction:
                 if missing
                 else "a tool result without a call"
             )
-        self._context.extend(committed)
-        self._pending.clear()
+        self.context.messages += committed
+        self.pending.clear()
         return committed
 
     def rollback(self) -> None:
         """Forget what is pending."""
-        self._pending.clear()
+        self.pending.clear()
 
     def keep(self, count: int) -> None:
         """Commit the first `count` messages as a later load would find them; forget the rest."""
-        self._context.extend(repair_orphans(self._pending[:count]))
-        self._pending.clear()
+        self.context.messages += repair_orphans(self.pending[:count])
+        self.pending.clear()
 
     def complete_results(self, reason: str) -> None:
         """Add a result that gives the reason to every pending call that has none."""
-        for call in open_calls(self._pending):
-            self.add(result_message(call, f"error: {reason}"))
+        for call in open_calls(self.pending):
+            self.pending.append(result_message(call, f"error: {reason}"))
 
 
 def result_message(call: ToolCall, text: str) -> Message:

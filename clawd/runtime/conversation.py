@@ -15,7 +15,6 @@ from clawd.memory.store import Memory
 from clawd.runtime.context import (
     Context,
     TokensRead,
-    UserWords,
     shown_facts,
     shown_messages,
     speakers,
@@ -107,11 +106,6 @@ class LiveConversation:
         """The mode that was set for it, "" for as configured."""
         return str(self.record.metadata.get(MODE, ""))
 
-    @property
-    def checkpoint_id(self) -> int:
-        """The id of the checkpoint that is in force, 0 for none."""
-        return self.checkpoint.id if self.checkpoint is not None else 0
-
     def show(self, found: ModelView) -> None:
         """Show a model these messages from now on, and no others."""
         self.context.replace(shown_messages(found))
@@ -120,13 +114,6 @@ class LiveConversation:
         # Facts are known as far as they are shown still: those that were cut away are news again.
         self.shown = shown_facts(found.messages)
         self.speakers |= speakers(found.messages)
-
-    def note_stored(self, words: UserWords, read: TokensRead) -> None:
-        """Remember what a committed message showed and who said it, and how far it was read."""
-        self.shown.update(words.facts)
-        if words.speaker is not None:
-            self.speakers |= {words.speaker}
-        self.read, self.was_read = read, True
 
     def known_tokens(self, provider: str, model: str) -> int:
         """Return how many tokens of it this model has read, 0 for none or unknown."""

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
@@ -142,6 +143,7 @@ def merge(first: Event, second: Event) -> Event | None:
     return merged
 
 
+@dataclass(eq=False, slots=True)
 class Broadcast:
     """Everybody who follows one conversation.
 
@@ -152,17 +154,11 @@ class Broadcast:
         made_by: id of the key of the HTTP gateway that it was made with; empty for none.
     """
 
-    def __init__(
-        self,
-        hub: "Hub | None" = None,
-        *,
-        owner: int = 0,
-        conversation_id: str = "",
-        made_by: str = "",
-    ) -> None:
-        self._subscriptions: set[Subscription] = set()
-        self._hub = hub
-        self._owner, self._conversation_id, self._made_by = owner, conversation_id, made_by
+    hub: "Hub | None" = None
+    owner: int = 0
+    conversation_id: str = ""
+    made_by: str = ""
+    _subscriptions: set[Subscription] = field(default_factory=set, init=False)
 
     @property
     def is_followed(self) -> bool:
@@ -182,13 +178,13 @@ class Broadcast:
 
     def emit(self, event: Event) -> None:
         """Give the event to every subscription."""
-        if self._hub is not None:
-            self._hub.emit(
+        if self.hub is not None:
+            self.hub.emit(
                 DaemonEvent(
                     event=event,
-                    owner=self._owner,
-                    conversation_id=self._conversation_id,
-                    made_by=self._made_by,
+                    owner=self.owner,
+                    conversation_id=self.conversation_id,
+                    made_by=self.made_by,
                 )
             )
         for subscription in tuple(self._subscriptions):

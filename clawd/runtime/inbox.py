@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -426,12 +427,15 @@ class Inbox:
                 provider=plan.provider.name(),
                 model=plan.model,
                 tokens=batch.known_tokens,
-                checkpoint=live.checkpoint_id,
+                checkpoint=live.checkpoint.id if live.checkpoint is not None else 0,
                 fixed=plan.fixed,
             )
             rows = to_rows(batch.messages, words, read, batch.mark, batch.unreadable, batch.claims)
             await self.book.store(live, ticket.turn_id, rows)
-            live.note_stored(prepared.words, read)
+            live.shown.update(prepared.words.facts)
+            if prepared.words.speaker is not None:
+                live.speakers |= {prepared.words.speaker}
+            live.read, live.was_read = read, True
             if joining:
                 self._joined(joining, ticket, emit)
 
@@ -484,15 +488,13 @@ def _failure(ticket: Ticket, error: ClawError) -> TurnFailed:
     )
 
 
+@dataclass
 class _Parking:
     """Keeps the calls of a turn that nobody answers for."""
 
-    def __init__(
-        self, book: ConversationBook, conversation_id: str, incoming: IncomingMessage
-    ) -> None:
-        self._book = book
-        self._conversation_id = conversation_id
-        self._incoming = incoming
+    book: ConversationBook
+    conversation_id: str
+    incoming: IncomingMessage
 
     async def hold(self, call: ToolCall, pending: PendingApproval, receipt_id: str) -> None:
         await self._add(call, pending, receipt_id, is_held=True)
@@ -501,15 +503,15 @@ class _Parking:
         await self._add(call, pending, receipt_id, is_held=False)
 
     async def release(self, approval_id: str) -> None:
-        await self._book.lapsed.drop(approval_id)
+        await self.book.lapsed.drop(approval_id)
 
     async def _add(
         self, call: ToolCall, pending: PendingApproval, receipt_id: str, *, is_held: bool
     ) -> None:
-        kept = _lapsed_call(call, pending, receipt_id, self._incoming, self._conversation_id)
-        sources = self._book.sources(self._conversation_id)
+        kept = _lapsed_call(call, pending, receipt_id, self.incoming, self.conversation_id)
+        sources = self.book.sources(self.conversation_id)
         kept = msgspec.structs.replace(kept, sources=sources, is_held=is_held)
-        await self._book.lapsed.add(kept)
+        await self.book.lapsed.add(kept)
 
 
 def _lapsed_call(

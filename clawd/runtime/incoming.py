@@ -76,14 +76,6 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a person is there who can be asked on the way; at the HTTP doors nobody is."""
         return self.interactive and not self.detach and self.door == "socket"
 
-    @property
-    def may_be_cut(self) -> bool:
-        """Whether a text that does not fit the context may be shown by head and tail.
-
-        Never for a program's: it is told that the context is too small, and decides by itself.
-        """
-        return self.door != "http"
-
 
 def check(incoming: IncomingMessage) -> None:
     """Refuse a message that cannot be answered whatever the configuration.

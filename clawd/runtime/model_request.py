@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import msgspec
@@ -87,18 +88,18 @@ async def run_hop(
             await close()
 
 
+@dataclass(eq=False, slots=True)
 class _Collected:
-    def __init__(self, emit: Emit, limit_bytes: int, known_tokens: int) -> None:
-        self._emit = emit
-        self._room = limit_bytes
-        self._known_tokens = known_tokens
-        self._reasoning: list[str] = []
-        self._has_begun = False
-        self._text: list[str] = []
-        self._calls = CallAssembler()
-        self._indexes: set[int] = set()
-        self._names: dict[int, str] = {}  # of calls that come in pieces
-        self._evaluated: events.PromptEvaluated | None = None
+    _emit: Emit
+    _room: int  # in bytes
+    _known_tokens: int
+    _reasoning: list[str] = field(default_factory=list)
+    _has_begun: bool = False
+    _text: list[str] = field(default_factory=list)
+    _calls: CallAssembler = field(default_factory=CallAssembler)
+    _indexes: set[int] = field(default_factory=set)
+    _names: dict[int, str] = field(default_factory=dict)  # of calls that come in pieces
+    _evaluated: events.PromptEvaluated | None = None
 
     async def drain(self, deltas: AsyncIterator[Delta]) -> HopResult:
         async for delta in deltas:
@@ -132,7 +133,9 @@ class _Collected:
                 self._show_draft(delta)
                 self._calls.add(delta)
                 self._within_limit(delta.arguments)
-                self._count_call(delta)
+                if delta.index not in self._indexes:  # calls without arguments are not for nothing
+                    self._indexes.add(delta.index)
+                    self._room -= len(delta.id) + len(delta.name) + _CALL_COST
             case events.PromptEvaluated():
                 new = new_tokens(delta.tokens, delta.cached, self._known_tokens)
                 old = delta.tokens - delta.cached - new
@@ -161,12 +164,6 @@ class _Collected:
             self._names[delta.index] = delta.name
         if name := self._names.get(delta.index):
             self._emit(events.ToolDraft(tool=name, text=delta.arguments, index=delta.index))
-
-    def _count_call(self, delta: CallDelta) -> None:
-        """Count a new call: calls without arguments are not for nothing either."""
-        if delta.index not in self._indexes:
-            self._indexes.add(delta.index)
-            self._room -= len(delta.id) + len(delta.name) + _CALL_COST
 
     def _result(
         self,
@@ -234,6 +231,7 @@ def why(error: BaseException) -> str:
 # What a turn has spent, hop by hop, and how much of its prompt the model has read before.
 
 
+@dataclass(eq=False)
 class TurnMeter:
     """Adds up the hops of one turn, discarded attempts as well: they were paid for.
 
@@ -243,10 +241,9 @@ class TurnMeter:
         usage: the sums.
     """
 
-    def __init__(self, known_tokens: int) -> None:
-        self.known_tokens = known_tokens
-        self.last_hop = events.HopUsage()
-        self.usage = events.TurnUsage()
+    known_tokens: int
+    last_hop: events.HopUsage = field(default_factory=events.HopUsage)
+    usage: events.TurnUsage = field(default_factory=events.TurnUsage)
 
     def note_hop(self, result: HopResult) -> None:
         """Take one hop."""
@@ -287,21 +284,21 @@ class TurnMeter:
 PATIENCE_S = 2.0
 
 
+@dataclass(eq=False)
 class TurnLedger:
     """Counts the requests of one turn, the last of which is reported."""
 
-    def __init__(self, provider: Provider, *, patience_s: float = PATIENCE_S) -> None:
-        self._provider = provider
-        self._patience_s = patience_s
-        self._request: ChatRequest | None = None
-        self._counting: asyncio.Task[PartTokens] | None = None
+    provider: Provider
+    patience_s: float = PATIENCE_S
+    _request: ChatRequest | None = field(default=None, init=False)
+    _counting: asyncio.Task[PartTokens] | None = field(default=None, init=False)
 
     def begin(self, request: ChatRequest) -> None:
         """Begin to count a request; what was counted of the one before is remembered."""
         self.close()
         self._request = request
-        if isinstance(self._provider, TokenCounter):
-            self._counting = asyncio.create_task(_count(self._provider, request))
+        if isinstance(self.provider, TokenCounter):
+            self._counting = asyncio.create_task(_count(self.provider, request))
 
     async def report(self, usage: events.HopUsage, *, used: int, size: int) -> events.TokenLedger:
         """Return the ledger of the request begun last, with the answer to it.
@@ -315,7 +312,7 @@ class TurnLedger:
             return events.TokenLedger()
         done = set[asyncio.Task[PartTokens]]()
         if self._counting is not None:
-            done, _ = await asyncio.wait({self._counting}, timeout=self._patience_s)
+            done, _ = await asyncio.wait({self._counting}, timeout=self.patience_s)
         counted = done.pop().result() if done else estimated(self._request)
         return ledger_of(counted, usage, used=used, size=size)
 

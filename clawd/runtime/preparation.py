@@ -226,7 +226,8 @@ class Preparation:
         settings, scope = self._settings(), plan.scope
         if plan.late is not None:  # nobody says anything
             return PreparedTurn(plan=plan, words=UserWords(text=""))
-        if self._long_messages is not None and incoming.may_be_cut and not short:
+        # A program's message is never cut: it is told that the context is too small, and decides.
+        if self._long_messages is not None and incoming.door != "http" and not short:
             short = await self._long_messages.shortened(plan, settings, owner=live.record.owner)
         # After a long message is kept: the block lists what is.
         offered = scope.offered or frozenset()
@@ -454,6 +455,10 @@ def _started(
     settings: RuntimeSettings,
 ) -> TurnStarted:
     provider, model, workspace = settled
+    shows = settings.loop.show_results
+    if shows == "auto":
+        is_small = isinstance(provider, SizeTeller) and provider.is_small(model)
+        shows = "always" if is_small else "never"
     return TurnStarted(
         conversation_id=live.record.id,
         turn_id=source.turn_id,
@@ -462,15 +467,8 @@ def _started(
         workspace=str(workspace),
         detached=incoming.detach and incoming.door == "socket",
         mode=live.mode,
-        shows_results=_shows_results(settings, provider, model),
+        shows_results=shows == "always",
     )
-
-
-def _shows_results(settings: RuntimeSettings, provider: Provider, model: str) -> bool:
-    """Return whether a person is to see what tools gave, and not only what the model says of it."""
-    if settings.loop.show_results != "auto":
-        return settings.loop.show_results == "always"
-    return isinstance(provider, SizeTeller) and provider.is_small(model)
 
 
 def _model_for(provider: Provider, settings: RuntimeSettings) -> str:

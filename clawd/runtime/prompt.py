@@ -7,6 +7,7 @@ in each workspace, is not in here: it rides as a block on the user message it wa
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -78,6 +79,7 @@ class _Fragment(msgspec.Struct, frozen=True, kw_only=True):
     text: Callable[[PromptInputs], str]
 
 
+@dataclass(eq=False)
 class Preamble:
     """The system prompt of one conversation; the same inputs give the same bytes.
 
@@ -85,9 +87,8 @@ class Preamble:
         inputs: what it is made of at first.
     """
 
-    def __init__(self, inputs: PromptInputs) -> None:
-        self._inputs = inputs
-        self._clean: dict[str, str] = {}
+    _inputs: PromptInputs
+    _clean: dict[str, str] = field(default_factory=dict)
 
     def adopt(self, inputs: PromptInputs) -> None:
         """Take other inputs; fragments that are made of what differs become dirty."""
@@ -100,9 +101,7 @@ class Preamble:
 
     def copy(self) -> "Preamble":
         """Return one that goes its own way from here."""
-        made = Preamble(self._inputs)
-        made._clean = dict(self._clean)
-        return made
+        return Preamble(self._inputs, dict(self._clean))
 
     def mark_dirty(self, *ids: str) -> None:
         """Have fragments computed anew when the prompt is rendered next; none means all."""
@@ -135,10 +134,6 @@ def clipped(text: str, limit_bytes: int) -> str:
         return text
     mark = "\n[cut]"
     return data[: limit_bytes - len(mark)].decode(errors="ignore") + mark
-
-
-def _base(inputs: PromptInputs) -> str:
-    return paragraph(inputs.settings.base).strip() or BASE
 
 
 def _addenda(inputs: PromptInputs) -> str:
@@ -188,14 +183,6 @@ def _catalogue(inputs: PromptInputs) -> str:
     return f"[tools]\nThere are more; {LOOKUP}(name) shows how to call one: {names}"
 
 
-def _agent(inputs: PromptInputs) -> str:
-    return paragraph(inputs.settings.agent)
-
-
-def _guidance(_inputs: PromptInputs) -> str:
-    return f"[guidance]\n{GUIDANCE}"
-
-
 def _rule_inputs(inputs: PromptInputs) -> object:
     settings = inputs.settings
     names = [tool.name for tool in inputs.tools]
@@ -203,11 +190,17 @@ def _rule_inputs(inputs: PromptInputs) -> object:
 
 
 FRAGMENTS = (
-    _Fragment(id="base", needs=lambda i: i.settings.base, text=_base),
+    _Fragment(
+        id="base",
+        needs=lambda i: i.settings.base,
+        text=lambda i: paragraph(i.settings.base).strip() or BASE,
+    ),
     _Fragment(id="addenda", needs=lambda i: [t.addendum for t in i.told.tools], text=_addenda),
     _Fragment(id="operator", needs=lambda i: i.settings.operator, text=_operator),
     _Fragment(id="rules", needs=_rule_inputs, text=_rules),
     _Fragment(id="catalogue", needs=lambda i: names_of(i.told.others), text=_catalogue),
-    _Fragment(id="agent", needs=lambda i: i.settings.agent, text=_agent),
-    _Fragment(id="guidance", needs=lambda _: None, text=_guidance),
+    _Fragment(
+        id="agent", needs=lambda i: i.settings.agent, text=lambda i: paragraph(i.settings.agent)
+    ),
+    _Fragment(id="guidance", needs=lambda _: None, text=lambda _: f"[guidance]\n{GUIDANCE}"),
 )

@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -112,6 +113,7 @@ _REASONS: dict[Flaw, str] = {
 Ask = Callable[[ChatRequest], Awaitable[HopResult]]
 
 
+@dataclass(eq=False)
 class Attempts:
     """Asks until an answer is one, or the attempts are used up.
 
@@ -125,44 +127,41 @@ class Attempts:
         broken_off: the newest text of an attempt that broke off; nothing of it is shown any more.
     """
 
-    def __init__(
-        self, ask: Ask, emit: Emit, meter: TurnMeter, *, retries_incomplete: bool = True
-    ) -> None:
-        self._ask = ask
-        self._emit = emit
-        self._meter = meter
-        self._retries_incomplete = retries_incomplete
-        self._spent: Counter[Flaw] = Counter()
-        self._repaired = ""
-        self.broken_off = ""
+    ask: Ask
+    emit: Emit
+    meter: TurnMeter
+    retries_incomplete: bool = True
+    broken_off: str = field(default="", init=False)
+    _spent: Counter[Flaw] = field(default_factory=Counter, init=False)
+    _repaired: str = field(default="", init=False)
 
     async def run(self, request: ChatRequest) -> HopResult:
         """Return the answer to a request, or the last attempt at one."""
         asked, known = request, 0
         while True:
-            result = await self._ask(asked)
+            result = await self.ask(asked)
             flaw = flaw_of(result, request)
             if flaw is None or not self._may_retry(flaw, result):
                 break
             self._spent[flaw] += 1
-            self._emit(HopReset(reason=_REASONS[flaw]))
+            self.emit(HopReset(reason=_REASONS[flaw]))
             if flaw == "incomplete" and not was_to_be_a_call(result.text, request):
                 self.broken_off = result.text if result.text.strip() else self.broken_off
             if flaw == "unreadable":
                 self._repaired = result.text
-                known = self._meter.last_hop.prompt_tokens
+                known = self.meter.last_hop.prompt_tokens
                 asked = asking_to_repair(request, result.text)
             else:
-                self._meter.forget_answer()
+                self.meter.forget_answer()
         if asked is not request:
-            self._meter.known_tokens = known
+            self.meter.known_tokens = known
         settled = self._settled(result, flaw, request)
         return msgspec.structs.replace(settled, repaired=self._repaired)
 
     def _may_retry(self, flaw: Flaw, result: HopResult) -> bool:
         if result.is_cut and (flaw == "only thoughts" or result.overlong):
             return False  # the next attempt would run into the same limit
-        if flaw == "incomplete" and not self._retries_incomplete:
+        if flaw == "incomplete" and not self.retries_incomplete:
             return False
         return self._spent[flaw] < RETRIES[flaw]
 
@@ -171,16 +170,16 @@ class Attempts:
         if result.failure is not None:
             return self._failed(result, request)
         if flaw == "unreadable":
-            self._emit(HopReset(reason=_REASONS[flaw]))
+            self.emit(HopReset(reason=_REASONS[flaw]))
             return msgspec.structs.replace(result, text="", unreadable=result.text)
         if flaw == "only thoughts":
-            self._emit(
+            self.emit(
                 Notice(level="warning", text="the model only thought; its thoughts are the answer")
             )
             thoughts = self._saying(result, result.reasoning.strip())
             return msgspec.structs.replace(thoughts, is_promoted=True)
         if flaw == "incomplete":
-            self._emit(Notice(level="warning", text="the model gave an empty answer"))
+            self.emit(Notice(level="warning", text="the model gave an empty answer"))
         return result
 
     def _failed(self, result: HopResult, request: ChatRequest) -> HopResult:
@@ -190,11 +189,11 @@ class Attempts:
         if not self.broken_off:
             return msgspec.structs.replace(result, text="")
         if result.text:
-            self._emit(HopReset(reason=_REASONS["incomplete"]))
+            self.emit(HopReset(reason=_REASONS["incomplete"]))
         return self._saying(result, self.broken_off)
 
     def _saying(self, result: HopResult, text: str) -> HopResult:
-        self._emit(TextDelta(text=text))
+        self.emit(TextDelta(text=text))
         return msgspec.structs.replace(result, text=text)
 
 
@@ -224,14 +223,14 @@ SAME_CALL_LIMIT = 3
 STALE_ROUND_LIMIT = 6
 
 
+@dataclass(eq=False)
 class LoopGuard:
     """Watches the rounds of one turn."""
 
-    def __init__(self) -> None:
-        self._last: tuple[str, bytes] = ("", b"")
-        self._repeats = 0
-        self._seen: set[bytes] = set()
-        self._stale_rounds = 0
+    _last: tuple[str, bytes] = ("", b"")
+    _repeats: int = 0
+    _seen: set[bytes] = field(default_factory=set)
+    _stale_rounds: int = 0
 
     def note(self, calls: Sequence[ToolCall], results: Sequence[str]) -> str:
         """Take a finished round; return why the turn should stop, or ""."""

@@ -147,7 +147,7 @@ class Turn:
             self._deadline = now + budget_s if budget_s else None
             allowed = limits.max_tool_rounds
             if self._plan.late is None:
-                self._transaction.add(self._plan.message)
+                self._transaction.pending.append(self._plan.message)
             else:
                 await self._round(HopResult(text="", calls=(self._plan.late.call,)))
             while True:
@@ -189,7 +189,7 @@ class Turn:
         said = self._plan.overheard()
         if not said:
             return
-        self._transaction.add(Message(role="user", content=with_block("", said)))
+        self._transaction.pending.append(Message(role="user", content=with_block("", said)))
         self._overheard.append(said)
         # What follows is another way to go on: neither a loop nor the forced first answer.
         self._guard = LoopGuard()
@@ -327,7 +327,7 @@ class Turn:
         if not result.text.strip():
             self._transaction.rollback()
             return
-        self._transaction.add(_said(result))
+        self._transaction.pending.append(_said(result))
         await self._commit(f"incomplete: {result.failure}")
 
     # --- rounds
@@ -335,7 +335,7 @@ class Turn:
     async def _round(self, result: HopResult) -> str:
         """Make the calls of a hop; return why the turn should stop, or ""."""
         calls = with_unique_ids(result.calls, self._transaction.messages)
-        self._transaction.add(msgspec.structs.replace(_said(result), tool_calls=calls))
+        self._transaction.pending.append(msgspec.structs.replace(_said(result), tool_calls=calls))
         try:
             # What was asked is on disk before anything is done about it: a crash in a call must
             # not leave a receipt that no conversation explains.
@@ -458,7 +458,7 @@ class Turn:
         self._denied += outcome.status == "denied"
         self._unanswered += outcome.kind == "unanswered"
         said = result_message(call, outcome.text)
-        self._transaction.add(msgspec.structs.replace(said, pictures=outcome.pictures))
+        self._transaction.pending.append(msgspec.structs.replace(said, pictures=outcome.pictures))
         self._acts.append(act_of(outcome, self._dispatcher.registry.find(outcome.tool)))
         return outcome
 
@@ -528,7 +528,7 @@ class Turn:
 
     async def _answer(self, said: Message, stop: StopWord) -> wire.TurnFinished:
         self._check_claims(said.content or "")
-        self._transaction.add(said)
+        self._transaction.pending.append(said)
         await self._commit("")
         return await self._finished(told_text(said), stop)
 
@@ -600,7 +600,7 @@ class Turn:
         unreadable = tuple(self._unreadable[self._unreadable_stored :])
         self._unreadable_stored = len(self._unreadable)
         return MessageBatch(
-            messages=self._transaction.pending[self._stored :],
+            messages=tuple(self._transaction.pending[self._stored :]),
             mark=mark,
             known_tokens=self._meter.known_tokens,
             unreadable=unreadable,

@@ -13,6 +13,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -51,6 +52,7 @@ Answer = Literal["deny", "once", "conversation", "project", "always"]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class Attendance:
     """The clients that can answer what a turn or a call asks; while one is there no clock runs.
 
@@ -58,15 +60,14 @@ class Attendance:
         beside: others that count as well: those who follow the conversation of a turn.
     """
 
-    def __init__(self, beside: "Attendance | None" = None) -> None:
-        self._beside = beside
-        self._there = 0
-        self._watching: list[Callable[[], None]] = []
+    beside: "Attendance | None" = None
+    _there: int = field(default=0, init=False)
+    _watching: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     @property
     def is_there(self) -> bool:
         """Whether somebody is there."""
-        return self._there > 0 or (self._beside is not None and self._beside.is_there)
+        return self._there > 0 or (self.beside is not None and self.beside.is_there)
 
     @contextlib.contextmanager
     def attended(self) -> Iterator[None]:
@@ -103,7 +104,7 @@ class Attendance:
     @contextlib.contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
         """Call a function whenever somebody comes or goes."""
-        beside = contextlib.nullcontext() if self._beside is None else self._beside.watched(watcher)
+        beside = contextlib.nullcontext() if self.beside is None else self.beside.watched(watcher)
         self._watching.append(watcher)
         try:
             with beside:

@@ -77,14 +77,11 @@ class Redactor:
         clean = self.tree(value)
         return data if clean == value else _canonical.encode(clean)
 
-    def tree(self, value: Any) -> Any:
+    def tree(self, value: Any, depth: int = 0) -> Any:
         """Return a JSON-like value with the secrets in its strings and keys replaced.
 
         What is nested deeper than `MAX_DEPTH` is replaced whole.
         """
-        return self._tree(value, 0)
-
-    def _tree(self, value: Any, depth: int) -> Any:
         if depth > MAX_DEPTH:
             return "[too deep]"
         if isinstance(value, str):
@@ -92,36 +89,31 @@ class Redactor:
         if isinstance(value, bytes):
             return self.data(value)
         if isinstance(value, dict):
-            named = _named_value(value)
+            names = (value.get(each) for each in _NAMES)  # of what stands in the value beside it
+            named = next((name for name in names if isinstance(name, str)), "")
             return {
-                self._tree(name, depth + 1): self._member(
+                self.tree(name, depth + 1): self._member(
                     named if name in _VALUES and named else name, each, depth + 1
                 )
                 for name, each in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self._tree(each, depth + 1) for each in value]
+            return [self.tree(each, depth + 1) for each in value]
         return value
 
     def _member(self, name: object, value: Any, depth: int) -> Any:
         """Redact a value by its key too: `{"password": "…"}` has no shape of its own."""
         if not isinstance(name, str) or not is_secret_name(name) or not value:
-            return self._tree(value, depth)
+            return self.tree(value, depth)
         if isinstance(value, str):
             return value if _TAG.fullmatch(value) else self._tag(value)
         if isinstance(value, list) and all(isinstance(each, str) for each in value):
             return [self._member(name, each, depth) for each in value]
-        return self._tree(value, depth)
+        return self.tree(value, depth)
 
     def _tag(self, secret: str) -> str:
         digest = hmac.new(self._key, secret.encode("utf-8", "surrogateescape"), hashlib.sha256)
         return f"[secret:{digest.hexdigest()[:8]}]"
-
-
-def _named_value(entry: dict[Any, Any]) -> str:
-    """Return the name that an entry gives the value beside it; "" for none."""
-    names = (entry.get(each) for each in _NAMES)
-    return next((name for name in names if isinstance(name, str)), "")
 
 
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__)

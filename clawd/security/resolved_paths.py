@@ -17,6 +17,7 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -198,6 +199,7 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
     below: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class HeldPaths:
     """Holds the paths of one call; `close` lets go of them.
 
@@ -205,10 +207,9 @@ class HeldPaths:
     after `close`: then they refuse.
     """
 
-    def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
-        self._folders: dict[Path, int] = {}
-        self._lock = threading.Lock()
+    _held: dict[str, _Held] = field(default_factory=dict)
+    _folders: dict[Path, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -693,7 +693,8 @@ class Dispatcher:
     async def _begin(self, prepared: PreparedCall, entry: Entry) -> _Begun:
         await self._journal.begin(entry)
         tool, context = prepared.tool, prepared.context
-        passage = await self._flow.begin(tool, prepared.arguments, context)
+        touched = touched_by(tool, prepared.arguments, context)
+        passage = await self._flow.begin(context.conversation_id, touched)
         commands = self._settings.commands
         if commands is None or not self._may_write(prepared, entry):
             return _Begun(passage=passage)

@@ -9,6 +9,7 @@ of its own, stoppable from outside at once.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -95,6 +96,7 @@ async def _end(task: asyncio.Task[ToolResult]) -> None:
             continue
 
 
+@dataclass(eq=False)
 class StartPermit(Generic[_T]):
     """The permit of one call.
 
@@ -105,19 +107,12 @@ class StartPermit(Generic[_T]):
         on_given: called once, before the call acts.
     """
 
-    def __init__(
-        self,
-        write_intent: Callable[[], Coroutine[Any, Any, _T]],
-        *,
-        may_start: Callable[[], Allow | Deny],
-        on_given: Callable[[], None],
-    ) -> None:
-        self._write_intent = write_intent
-        self._intent: asyncio.Task[_T] | None = None
-        self._may_start = may_start
-        self._on_given = on_given
-        self.is_given = False
-        self.refusal: Deny | None = None
+    write_intent: Callable[[], Coroutine[Any, Any, _T]]
+    may_start: Callable[[], Allow | Deny]
+    on_given: Callable[[], None]
+    is_given: bool = field(default=False, init=False)
+    refusal: Deny | None = field(default=None, init=False)
+    _intent: asyncio.Task[_T] | None = field(default=None, init=False)
 
     async def __call__(self) -> None:
         """Return when the call may act.
@@ -129,12 +124,12 @@ class StartPermit(Generic[_T]):
         await self.written()
         if self.is_given:
             return
-        verdict = self._may_start()
+        verdict = self.may_start()
         if isinstance(verdict, Deny):
             self.refusal = verdict
             raise ForbiddenError(verdict.reason)
         self.is_given = True
-        self._on_given()
+        self.on_given()
 
     async def written(self) -> _T:
         """Have the intent written and return what that gave; cancelling the wait undoes nothing.
@@ -143,7 +138,7 @@ class StartPermit(Generic[_T]):
             StorageError: it is not.
         """
         if self._intent is None:
-            self._intent = asyncio.create_task(self._write_intent())
+            self._intent = asyncio.create_task(self.write_intent())
         return await asyncio.shield(self._intent)
 
 

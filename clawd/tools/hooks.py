@@ -299,7 +299,7 @@ class Hooks:
         visit: CommandChanges | None = None
         if writes and self._commands is not None:
             await self._commands.prepare(str(scene.workspace))
-        passage = await self._flow.enter(scene.conversation_id, touched)
+        passage = await self._flow.begin(scene.conversation_id, touched)
         try:
             if writes and self._commands is not None:
                 visit = await self._commands.enter(
@@ -355,7 +355,7 @@ class Hooks:
             await self._taint(entry.conversation_id, source)
 
     async def _taint(self, conversation_id: str, result: ToolResult) -> None:
-        passage = await self._flow.enter(conversation_id, Touched())
+        passage = await self._flow.begin(conversation_id, Touched())
         await self._flow.end(passage, result)
 
 

@@ -20,7 +20,7 @@ from clawd.tools.base import Tool, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.changes import CommandChanges, CommandLog, call_facts
 from clawd.tools.child_outcome import told_of
 from clawd.tools.journal import Entry, Journal
-from clawd.tools.taint_tracking import Passage, TaintTracking
+from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
 from clawd.wire.safe_text import shortened, single_line
 from clawd.wire.tools import JobLine, JobState
 
@@ -268,7 +268,9 @@ class Jobs:
             started_at=job.began,
         )
         try:
-            job.passage = await self._flow.begin(tool, arguments, context)
+            job.passage = await self._flow.begin(
+                context.conversation_id, touched_by(tool, arguments, context)
+            )
             if self._commands is not None:
                 job.visit = await self._commands.enter(call_facts(context, tool.name))
             await self._journal.begin(entry)

@@ -49,7 +49,11 @@ def parse(text: str) -> Any:
             value, end = _loosely(body)
         except _LooseError as loose:
             raise ValueError(str(loose) if loose.tells_more else str(error)) from error
-    _check_end(body[end:])
+    rest = body[end:]
+    if afterwards := _AFTERWARDS.match(rest):
+        rest = rest[afterwards.end() :]
+    if _MORE.search(rest):
+        raise ValueError(f"it goes on after its end: {rest[:40]!r}")
     return value
 
 
@@ -59,12 +63,6 @@ class _LooseError(ValueError):
     def __init__(self, text: str, *, tells_more: bool = False) -> None:
         super().__init__(text)
         self.tells_more = tells_more
-
-
-def _check_end(rest: str) -> None:
-    rest = rest[_end_of(_AFTERWARDS, rest) :]
-    if _MORE.search(rest):
-        raise ValueError(f"it goes on after its end: {rest[:40]!r}")
 
 
 def _end_of(pattern: re.Pattern[str], text: str) -> int:

@@ -45,17 +45,7 @@ class TaintTracking:
     def __init__(self, taint: TaintBook) -> None:
         self._taint = taint
 
-    async def begin(
-        self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext
-    ) -> Passage:
-        """Mark what a call may write, before it does.
-
-        Raises:
-            StorageError: the marks are not on disk; the call must not run.
-        """
-        return await self.enter(context.conversation_id, touched_by(tool, arguments, context))
-
-    async def enter(self, conversation_id: str, touched: Touched) -> Passage:
+    async def begin(self, conversation_id: str, touched: Touched) -> Passage:
         """Mark what is about to be written in a conversation, before it is.
 
         Raises:

@@ -14,6 +14,7 @@ Cancel(id)                          →
 
 import re
 import struct
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
@@ -231,12 +232,12 @@ def to_builtins(value: object) -> Any:  # JSON-like data for --json output
     return msgspec.to_builtins(value)
 
 
+@dataclass(slots=True)
 class FrameReader:
     """Cuts a byte stream into frame bodies; what it holds back is bounded."""
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._data = bytearray()
-        self._max = max_frame_bytes
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    _data: bytearray = field(default_factory=bytearray, init=False)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes and return the bodies that are whole now.
@@ -249,8 +250,10 @@ class FrameReader:
         start = 0
         while len(self._data) - start >= HEADER.size:
             (size,) = HEADER.unpack_from(self._data, start)
-            if not 0 < size <= self._max:
-                raise ProtocolError(f"a frame of {size} bytes; expected 1 to {self._max}")
+            if not 0 < size <= self.max_frame_bytes:
+                raise ProtocolError(
+                    f"a frame of {size} bytes; expected 1 to {self.max_frame_bytes}"
+                )
             end = start + HEADER.size + size
             if len(self._data) < end:
                 break

@@ -239,7 +239,7 @@ async def test_s5_a_client_that_floods_the_socket_holds_up_nobody(
         cast("asyncio.StreamWriter", None),
         principal=Principal(uid=1, gid=1, pid=1),
         identity=Identity(version="", pid=1, home=""),
-        invoke=lambda *_: None,
+        handlers={},
     )
     async with beating() as beat:
         found = 0

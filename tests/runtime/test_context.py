@@ -40,19 +40,19 @@ def result(call_id: str, text: str = "ok") -> Message:
 def test_a_commit_appends_what_was_added() -> None:
     context = Context([user("a")])
     transaction = Transaction(context)
-    transaction.add(said("b"))
+    transaction.pending.append(said("b"))
     assert context.messages == (user("a"),)
     assert transaction.messages == (user("a"), said("b"))
     assert transaction.commit() == (said("b"),)
     assert list(context.messages) == [user("a"), said("b")]
-    assert transaction.pending == ()
+    assert transaction.pending == []
     assert transaction.commit() == ()
 
 
 def test_a_rollback_leaves_nothing() -> None:
     context = Context([user("a")])
     transaction = Transaction(context)
-    transaction.add(said("b"))
+    transaction.pending.append(said("b"))
     transaction.rollback()
     assert transaction.messages == context.messages == (user("a"),)
 
@@ -61,7 +61,7 @@ def test_calls_without_results_cannot_be_committed() -> None:
     context = Context()
     transaction = Transaction(context)
     for message in (user(), call("1", "2"), result("1")):
-        transaction.add(message)
+        transaction.pending.append(message)
     with pytest.raises(InvalidRequestError, match="tool_2"):
         transaction.commit()
     assert context.messages == ()
@@ -73,7 +73,7 @@ def test_calls_without_results_cannot_be_committed() -> None:
 def test_completing_adds_nothing_to_what_is_complete() -> None:
     transaction = Transaction(Context())
     for message in (user(), call("1"), result("1"), said()):
-        transaction.add(message)
+        transaction.pending.append(message)
     transaction.complete_results("it ended")
     assert len(transaction.pending) == 4
 
@@ -169,7 +169,7 @@ class Turns(RuleBasedStateMachine):
 
     @rule(message=PIECES)
     def add(self, message: Message) -> None:
-        self.transaction.add(message)
+        self.transaction.pending.append(message)
         self.pending.append(message)
 
     @rule()
@@ -224,7 +224,7 @@ def test_what_is_broken_anywhere_is_not_committed(pending: list[Message], match:
     context = Context([user("a")])
     transaction = Transaction(context)
     for message in pending:
-        transaction.add(message)
+        transaction.pending.append(message)
     with pytest.raises(InvalidRequestError, match=match):
         transaction.commit()
     assert context.messages == (user("a"),)

@@ -5,7 +5,8 @@ What is hostile ends this connection with a Failure and a log line; nobody else 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,17 +39,17 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     home: str
 
 
+@dataclass(eq=False, slots=True)
 class Call:
     """One request under way, as its handler sees it."""
 
-    def __init__(self, connection: "Connection", request_id: int) -> None:
-        self._connection = connection
-        self._id = request_id
-        self.principal = connection.principal
-        self.door: Door = "socket"
-        self.ends = True
-        self.shows_events = True
-        self.on_answer: AnswerSink | None = None
+    _connection: "Connection"
+    _id: int
+    principal: Principal
+    door: Door = "socket"
+    ends: bool = True
+    shows_events: bool = True
+    on_answer: AnswerSink | None = None
 
     async def emit(self, event: Event) -> None:
         """Send an event; waits while the client is slow.
@@ -59,6 +60,10 @@ class Call:
         await self._connection.send(wire.EventFrame(id=self._id, event=pack(event)))
 
 
+Handler = Callable[[Any, Call], Awaitable[Any]]
+"""Returns the report of a method, given its parameters."""
+
+
 class Connection:
     """A client's connection, from hello to its end.
 
@@ -67,7 +72,7 @@ class Connection:
         writer: where frames go.
         principal: who the client is.
         identity: what the welcome says.
-        invoke: runs a method's handler.
+        handlers: run the methods, by name.
     """
 
     def __init__(
@@ -77,13 +82,13 @@ class Connection:
         *,
         principal: Principal,
         identity: Identity,
-        invoke: Callable[[str, Method[Any], Call], Any],
+        handlers: Mapping[str, Handler],
     ) -> None:
         self.principal = principal
         self._reader = reader
         self._writer = writer
         self._identity = identity
-        self._invoke = invoke
+        self._handlers = handlers
         self._frames = FrameReader()
         self._calls: dict[int, tuple[asyncio.Task[None], Call]] = {}
         self._send_lock = asyncio.Lock()
@@ -179,7 +184,7 @@ class Connection:
         except errors.ClawError as error:
             await self.send(failure_of(request.id, error))
             return
-        call = Call(self, request.id)
+        call = Call(self, request.id, self.principal)
         task = tasks.create_task(self._answer(request, params, call))
         self._calls[request.id] = (task, call)
         task.add_done_callback(lambda _task: self._calls.pop(request.id, None))
@@ -216,7 +221,7 @@ class Connection:
     async def _answer(self, request: wire.Request, params: Method[Any], call: Call) -> None:
         """Run the handler and send what comes of it. The outermost handler of a request."""
         try:
-            value = await self._invoke(request.method, params, call)
+            value = await self._handlers[request.method](params, call)
             reply: wire.ServerFrame = wire.Result(id=request.id, value=pack(value))
             await self.send(reply)
         except errors.ClawError as error:

@@ -4,20 +4,16 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from clawd.channels.rpc.connection import Call, Connection, Identity, failure_of
+from clawd.channels.rpc.connection import Connection, Handler, Identity, failure_of
 from clawd.errors import BusyError, ClawError, ForbiddenError
 from clawd.security.principal import Principal
 from clawd.wire.codec import encode_frame
-from clawd.wire.method import Method
 from clawd.wire.methods import METHODS
 
 MAX_CONNECTIONS = 256
-
-Handler = Callable[[Any, Call], Awaitable[Any]]
-"""Returns the report of a method, given its parameters."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +93,7 @@ class RpcServer:
                     writer,
                     principal=principal,
                     identity=self._identity,
-                    invoke=self._invoke,
+                    handlers=self._handlers,
                 )
                 self._clients[task] = connection
                 await connection.serve()
@@ -125,6 +121,3 @@ class RpcServer:
     def _turn_away(self, writer: asyncio.StreamWriter, error: ClawError) -> None:
         _log.warning("a client was turned away: %s", error.message)
         writer.write(encode_frame(failure_of(None, error)))
-
-    async def _invoke(self, method: str, params: Method[Any], call: Call) -> Any:
-        return await self._handlers[method](params, call)

@@ -22,9 +22,9 @@ class Caller(Call):
             None,  # type: ignore[arg-type]
             principal=ADA,
             identity=Identity(version="", pid=0, home=""),
-            invoke=lambda *_: None,
+            handlers={},
         )
-        super().__init__(connection, 1)
+        super().__init__(connection, 1, ADA)
         self.got: list[Event] = []
         self.is_gone = is_gone
 
