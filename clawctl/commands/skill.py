@@ -165,8 +165,8 @@ def _show(found: SkillReview) -> None:
         ("metadata", ", ".join(f"{key}: {value}" for key, value in found.metadata.items())),
         (
             "asks for",
-            " ".join(found.allowed_tools)
-            and f"{' '.join(found.allowed_tools)} (it gets nothing by that)",
+            ", ".join(found.allowed_tools)
+            and f"{', '.join(found.allowed_tools)} (gets nothing by it; others are asked about)",
         ),
         ("folder", skill.folder),
         ("hash", skill.digest),

@@ -439,7 +439,7 @@ class Inbox:
             if joining:
                 self._joined(joining, ticket, emit)
 
-        parking = _Parking(self.book, live.record.id, incoming) if incoming.is_resumable else None
+        parking = _Parking(self.book, entry, incoming) if incoming.is_resumable else None
         plan = msgspec.structs.replace(plan, overheard=overheard, parking=parking)
         entry.turn = turn = self._turns.begin(plan, live.context, emit, persist)
         finished = await turn.run()
@@ -493,7 +493,7 @@ class _Parking:
     """Keeps the calls of a turn that nobody answers for."""
 
     book: ConversationBook
-    conversation_id: str
+    running: _Running
     incoming: IncomingMessage
 
     async def hold(self, call: ToolCall, pending: PendingApproval, receipt_id: str) -> None:
@@ -508,8 +508,10 @@ class _Parking:
     async def _add(
         self, call: ToolCall, pending: PendingApproval, receipt_id: str, *, is_held: bool
     ) -> None:
-        kept = _lapsed_call(call, pending, receipt_id, self.incoming, self.conversation_id)
-        sources = self.book.sources(self.conversation_id)
+        turn, conversation_id = self.running.turn, self.running.ticket.conversation_id
+        sent = msgspec.structs.replace(self.incoming, narrowed=turn.narrowed if turn else ())
+        kept = _lapsed_call(call, pending, receipt_id, sent, conversation_id)
+        sources = self.book.sources(conversation_id)
         kept = msgspec.structs.replace(kept, sources=sources, is_held=is_held)
         await self.book.lapsed.add(kept)
 
@@ -540,6 +542,7 @@ def _lapsed_call(
         tool_mode=sent.tool_mode,
         retry=sent.retry,
         max_rounds=sent.max_rounds,
+        narrowed=sent.narrowed,
     )
     return LapsedCall(
         shown=approval_event(pending),

@@ -10,6 +10,7 @@ from clawd.providers.base import Provider, Sampling
 from clawd.providers.presets import check_preset
 from clawd.providers.router import check_hints
 from clawd.security.risk import Autonomy
+from clawd.tools.narrowing import Narrowing
 from clawd.wire.pictures import MAX_PICTURES, Picture
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -43,6 +44,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
             configured.
         is_resumable: whoever sent it finds the conversation again, so a call that nobody answers
             for in time may be answered late, and the turn goes on then.
+        narrowed: calls that one of these does not name are asked about; no door sets it.
     """
 
     text: str
@@ -70,6 +72,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     noted: str = ""
     max_rounds: int = 0
     is_resumable: bool = False
+    narrowed: tuple[Narrowing, ...] = ()
 
     @property
     def is_attended(self) -> bool:

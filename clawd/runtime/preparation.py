@@ -41,6 +41,7 @@ from clawd.security.principal import Principal
 from clawd.skills.store import Skills
 from clawd.skills.tools import SKILL_READ
 from clawd.tools.offer import Offer, Offers, ReadingModel, RequestTools, specs, told_of
+from clawd.tools.outcome import CallScope
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, Notice, TurnStarted
 from clawd.wire.safe_text import single_line
@@ -190,7 +191,6 @@ class Preparation:
             emit=emit,
             attendance=source.attendance if incoming.interactive or incoming.detach else None,
         )
-        mode, is_resumable = opening.offer.mode, incoming.is_resumable
         plan = TurnPlan(
             turn_id=source.turn_id,
             message=Message(role="user", content=incoming.text, pictures=incoming.pictures),
@@ -199,7 +199,7 @@ class Preparation:
             provider=provider,
             model=model,
             limits=_limits(incoming, settings),
-            scope=msgspec.structs.replace(scope, mode=mode, is_resumable=is_resumable),
+            scope=_bounded(scope, incoming, opening.offer),
             late=source.late,
             sampling=_sampling(incoming, agent, live.think),
             hints=hints,
@@ -385,6 +385,16 @@ class Preparation:
         told = ("*",) if skills else (f"-{SKILL_READ}",)
         wanted = (channel, agent.tools_allow, incoming.tools_allow or ("*",), told)
         return self._offers.matching(wanted, incoming.tool_mode or settings.tools.mode)
+
+
+def _bounded(scope: CallScope, incoming: IncomingMessage, offer: Offer) -> CallScope:
+    """Return the scope of the calls of a message."""
+    return msgspec.structs.replace(
+        scope,
+        mode=offer.mode,
+        is_resumable=incoming.is_resumable,
+        narrowed=incoming.narrowed,
+    )
 
 
 def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:

@@ -49,7 +49,9 @@ from clawd.runtime.retry_policy import (
 from clawd.runtime.transcript import OPENING
 from clawd.runtime.turn_plan import TurnPlan, renewed, request_of
 from clawd.security.approvals import PendingApproval
+from clawd.skills.tools import SKILL_READ, narrowing_of
 from clawd.tools.dispatch import Dispatcher
+from clawd.tools.narrowing import Narrowing
 from clawd.tools.outcome import CallOutcome, CallRequest
 from clawd.tools.registry import Registry
 from clawd.wire import events as wire
@@ -127,6 +129,11 @@ class Turn:
         self._claims: tuple[wire.Claim, ...] = ()
         self._unreadable: list[str] = []
         self._unreadable_stored = 0
+
+    @property
+    def narrowed(self) -> tuple[Narrowing, ...]:
+        """What asks about calls that it does not name, so far."""
+        return self._plan.scope.narrowed
 
     def stop_generating(self) -> None:
         """End a running generation because of the emergency stop; running calls are dispatch's."""
@@ -460,6 +467,10 @@ class Turn:
         said = result_message(call, outcome.text)
         self._transaction.pending.append(msgspec.structs.replace(said, pictures=outcome.pictures))
         self._acts.append(act_of(outcome, self._dispatcher.registry.find(outcome.tool)))
+        if outcome.tool == SKILL_READ and (narrowing := narrowing_of(outcome.metadata)):
+            narrowed = (*self._plan.scope.narrowed, narrowing)
+            scope = msgspec.structs.replace(self._plan.scope, narrowed=narrowed)
+            self._plan = msgspec.structs.replace(self._plan, scope=scope)
         return outcome
 
     async def _keep_round(self, error: BaseException) -> None:

@@ -266,6 +266,11 @@ def covers_part(rule: ApprovalRule, need: Need) -> bool:
     return is_meant
 
 
+def covers_words(pattern: str, needs: tuple[Need, ...]) -> bool:
+    """Return whether all that a call asks for is commands, and a pattern matches each of them."""
+    return bool(needs) and all(need.kind == "words" and _matches(pattern, need) for need in needs)
+
+
 def _matches(pattern: str, need: Need) -> bool:
     """Return whether a pattern matches: word by word, `*` last for whatever follows.
 

@@ -48,7 +48,8 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: and the texts that follow: the standard's fields, "" where they are left out.
-        allowed_tools: what it says it needs; grants nothing.
+        allowed_tools: what it says it needs; it grants nothing, and calls of others are asked
+            about once a turn has read the skill.
         body: the Markdown after the fields.
         problems: why it is no skill by the standard, in the order of lines; empty for a good one.
     """
@@ -61,6 +62,11 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
     allowed_tools: tuple[str, ...] = ()
     body: str = ""
     problems: tuple[SkillProblem, ...] = ()
+
+
+def split_tools(text: str) -> tuple[str, ...]:
+    """Return the entries of `allowed-tools`: commas and spaces part them, not in parentheses."""
+    return tuple(re.findall(r"(?:\([^)]*\)?|[^\s,(])+", text))
 
 
 class _Line(NamedTuple):
@@ -199,7 +205,7 @@ class _Reader:
         if isinstance(value, dict):
             self._say(line, "`allowed-tools` must be a text or a list")
             return ()
-        return tuple(value.split()) if isinstance(value, str) else value
+        return split_tools(value) if isinstance(value, str) else value
 
     def _judge(self, texts: dict[str, str], folder: str) -> None:
         at = {key: line for key, (line, _) in self._found.items()}

@@ -1,8 +1,10 @@
 """The tool with which a model reads a skill: its instructions, or a file that they name."""
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
+import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, NotFoundError
@@ -20,9 +22,11 @@ from clawd.tools.base import (
     in_thread,
     succeeded,
 )
+from clawd.tools.narrowing import Narrowing
 from clawd.wire.safe_text import paragraph, visible_line, without_hidden
 
 SKILL_READ = "skill_read"
+ALLOWED = "allowed_tools"
 _MAX_LISTED = 50
 _PATH_SHOWN = 200
 
@@ -36,7 +40,8 @@ class SkillRead(Tool):
         "`name` is one of the skills that the context lists. Without `path` it answers the skill's "
         "instructions and the list of its files; `path` is one of these files, as in "
         "references/forms.md. Skills are advice and grant nothing: their scripts are run as any "
-        "other command, under the same policy."
+        "other command, under the same policy. Once a skill with allowed-tools is read, the user "
+        "is asked about calls of other tools until the turn ends."
     )
     parameters: ClassVar[dict[str, Any]] = {
         "type": "object",
@@ -75,11 +80,25 @@ class SkillRead(Tool):
             return failed(f"{error.message}; there are: {named}")
         except ClawError as error:
             return failed(f"{error.message}. {error.hint}".removesuffix(". "))
+        says = {ALLOWED: [name, *skill.about.allowed_tools]} if skill.about.allowed_tools else {}
         if path:
-            return _file(tree, path)
+            return msgspec.structs.replace(_file(tree, path), metadata=says)
         where = f"folder: {_shown_folder(skill, context)}\n"
         listed = f"files: {_files(tree)}\n" if len(tree.files) > 1 else ""
-        return succeeded(f"skill {name}\n{where}{listed}\n{_safe(skill.about.body)}")
+        told = f"allowed-tools: {shown_tools(skill)}; others are asked about\n" if says else ""
+        text = f"skill {name}\n{where}{listed}{told}\n{_safe(skill.about.body)}"
+        return succeeded(text, **says)
+
+
+def narrowing_of(metadata: Mapping[str, Any]) -> Narrowing | None:
+    """Return what a reading of a skill with `allowed-tools` asks about from then on, or None."""
+    name, *tools = metadata.get(ALLOWED, ("",))
+    return Narrowing(by=f"the skill {name}", tools=tuple(tools)) if tools else None
+
+
+def shown_tools(skill: Skill) -> str:
+    """Return the `allowed-tools` of a skill in one line."""
+    return visible_line(", ".join(skill.about.allowed_tools), _PATH_SHOWN)
 
 
 def _shown_folder(skill: Skill, context: ToolContext) -> str:

@@ -50,6 +50,7 @@ from clawd.tools.execution import (
 )
 from clawd.tools.hooks import HookScene, merged_arguments
 from clawd.tools.journal import Entry, Journal
+from clawd.tools.narrowing import outside
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
 from clawd.tools.preparing import CallPreparer, PreparedCall
 from clawd.tools.preview import Preview
@@ -127,6 +128,8 @@ class Dispatcher:
         """
         action = self._preparer.reading(request, scope)
         if action is None or action.assessment.risk != "low" or self.hooks_for(action.tool):
+            return False
+        if scope.narrowed and outside(scope.narrowed, action):
             return False
         return isinstance(self._gate.review(action), Allow)
 
@@ -266,6 +269,8 @@ class Dispatcher:
     ) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
         verdict = _asked_too(self._review(prepared.action), prepared.ask_because)
+        if scope.narrowed:
+            verdict = _asked_too(verdict, outside(scope.narrowed, prepared.action))
         is_no = isinstance(verdict, Deny) and not verdict.may_ask
         if not is_no and (problem := await self._foresee(prepared)):
             return denied(problem)

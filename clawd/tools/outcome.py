@@ -11,6 +11,7 @@ from clawd.security.approvals import Attendance, LateAnswer, PendingApproval
 from clawd.security.principal import Principal
 from clawd.security.risk import Risk
 from clawd.tools.base import ToolResult
+from clawd.tools.narrowing import Narrowing
 from clawd.tools.registry import ToolMode
 from clawd.wire.events import Event, FileDiff
 from clawd.wire.pictures import Picture
@@ -61,6 +62,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
         is_resumable: a call that nobody answers for may be answered late.
         hold: keeps a question before it is shown, with the id that its call's receipt will have, so
             that a crash does not lose it; None keeps nothing.
+        narrowed: a call that one of these does not name is asked about, in every mode.
     """
 
     conversation_id: str
@@ -75,6 +77,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     attendance: Attendance | None = None
     is_resumable: bool = False
     hold: Callable[[PendingApproval, str], Awaitable[None]] | None = None
+    narrowed: tuple[Narrowing, ...] = ()
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):

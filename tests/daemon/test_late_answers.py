@@ -27,6 +27,7 @@ from clawd.wire.policy import AnswerApproval, ApprovalLine, ListApprovals
 from clawd.wire.turns import FollowConversation, ListTurns, SendMessage
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.security.fakes import BOB
+from tests.skills.skill_files import skill
 from tests.support.inprocess import OWNER, Inside, daemon_in
 from tests.support.lent_home import LentHome
 from tests.support.passing import pass_time
@@ -551,3 +552,27 @@ async def test_a_question_that_was_answered_is_not_held_any_more(tmp_path: Path)
             await end_of(client)
             assert kept(folder) == []
             assert (inside.workspace / "a.txt").exists() is is_left
+
+
+async def test_a_turn_that_goes_on_late_is_narrowed_by_the_skill_that_it_read(
+    tmp_path: Path,
+) -> None:
+    folder = skill(tmp_path / "home" / "skills" / "notes")
+    text = (folder / "SKILL.md").read_text().replace("---\n#", "allowed-tools: Read\n---\n#")
+    (folder / "SKILL.md").write_text(text)
+    calls = [("skill_read", {"name": "notes"}), ("file_write", {"path": "a", "content": "b"})]
+    calls += [("file_list", {}), ("check_path", {"path": "a"}), ("evaluate", {"code": "1"})]
+    replies = [{"tool_calls": [{"name": name, "arguments": given}]} for name, given in calls]
+    script = tmp_path / "script.json"
+    script.write_text(msgspec.json.encode({"replies": replies}).decode())
+    given = f'script = "{script}"\n[security]\napproval_timeout_s = {SHORT_S}\n'
+    async with daemon_in(tmp_path, given) as inside:
+        await send(inside)
+        await inside.ask(answer_to(await waiting(inside)), OWNER)
+        await settled(inside)
+        line = await waiting(inside)
+        assert (line.tool, line.reason) == (
+            "evaluate", "the skill notes allows itself only: Read",
+        )  # fmt: skip
+        *_, last = inside.receipts()
+        assert (last.tool, last.status) == ("evaluate", "denied")

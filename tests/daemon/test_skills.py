@@ -93,6 +93,30 @@ def test_a_trusted_skill_that_asks_for_all_rights_has_none(home: Home) -> None:
     assert not (home.workspace.parent / "out.txt").exists()
 
 
+def test_one_with_allowed_tools_narrows_the_turn_that_reads_it(home: Home) -> None:
+    look = {"name": "evaluate", "arguments": {"code": "print(6 * 7)"}}
+    listing = {"name": "file_list", "arguments": {"path": "."}}
+    home.configure(
+        {"tool_calls": [READ]},
+        {"tool_calls": [look, listing]},
+        {"text": "{{tool_results}}"},
+        {"tool_calls": [look]},
+        {"text": "done"},
+    )
+    folder = of_workspace(home)
+    text = skill_text("notes").replace("---\n#", "allowed-tools: Read, Bash(git log *)\n---\n#")
+    (folder / "SKILL.md").write_text(text)
+    assert home.ctl("skill", "trust", "notes", "--yes").returncode == 0
+    assert home.ctl("agent", "-m", "sort my notes").returncode == 4  # nobody could be asked
+    assert home.ctl("agent", "--continue", "-m", "and now?").returncode == 0
+    assert [(r["tool"], r["status"]) for r in home.receipt_lines()] == [
+        ("skill_read", "allowed"),
+        ("evaluate", "denied"),
+        ("file_list", "allowed"),
+        ("evaluate", "allowed"),
+    ]
+
+
 def test_no_name_and_no_text_of_one_reaches_the_terminal_as_it_is(home: Home) -> None:
     home.configure({"text": "done"})
     hostile = home.workspace / ".agents" / "skills" / "a\x1b[2Jb\u202ec"
