@@ -4,6 +4,8 @@ import json
 import re
 from collections import Counter
 from itertools import islice
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,8 +17,10 @@ from training.assistant.conversations import (
     kept_back,
     normalized,
     request_kinds,
+    talk,
 )
 from training.assistant.offers import offered_lists, product_tools
+from training.assistant.values import Values, real
 
 COUNT = 900
 COPIED = {"path", "content", "old_text", "new_text", "command", "url", "query", "source", "text"}
@@ -104,6 +108,40 @@ def test_a_sum_is_computed_before_its_result_is_written() -> None:
         results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
         assert calls[1]["arguments"]["content"] == results[0]
     assert found > 5
+
+
+def test_a_line_is_read_before_it_is_changed() -> None:
+    found = 0
+    for conversation in islice(Conversations(8), 2000):
+        calls, results = calls_of(conversation), conversation.messages[2:3]
+        if conversation.kind not in {"set_to_value", "tick_off_item"} or len(calls) < 2:
+            continue
+        assert calls[0]["name"] in {"file_read", "read_file"}
+        if calls[1]["name"] in {"file_edit", "edit_file"}:
+            found += 1
+            assert calls[1]["arguments"]["old_text"] in results[0]["content"]
+    assert found > 5
+
+
+def test_what_belongs_together_is_drawn_together() -> None:
+    values = Values(Random(4), held_out=False)
+    for _ in range(400):
+        drawn = values.all(["A", "A2", "LA", "LB", "TY", "TZ", "N", "NO"], "en")
+        sent = {name: value.sent for name, value in drawn.items()}
+        assert sent["A"] != sent["A2"]
+        assert sent["LA"] < sent["LB"]
+        assert [sent["TY"], sent["TZ"]] in real(held_out=False)["typos"]
+        assert sent["N"] != sent["NO"]
+
+
+def test_the_readme_counts_sorts_and_phrasings() -> None:
+    kinds = request_kinds().values()
+    english, german = (sum(len(kind.phrasings[each]) for kind in kinds) for each in ("en", "de"))
+    readme = (Path(__file__).parents[2] / "training" / "assistant" / "README.md").read_text("utf-8")
+    text = " ".join(readme.split())
+    assert f"{len(kinds)} sorts of requests ({english:,} phrasings in English, {german:,}" in text
+    assert f"{sum(len(kind.calls) > 1 for kind in kinds)} sorts need two calls" in text
+    assert f"{len(talk()['topic'])} topics are answered" in text
 
 
 def test_the_shares_are_as_documented(drawn: list[Conversation]) -> None:

@@ -20,7 +20,7 @@ from training.assistant.values import Value, Values
 from training.data.lists import STOP_WORDS, WORDS
 from training.data.phrasings import expand
 
-TALK_SHARE = 0.28
+TALK_SHARE = 0.3
 CALL_ONLY_SHARE = 0.6
 GERMAN_SHARE = 0.25
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
@@ -29,31 +29,94 @@ MAX_RESULT = 300
 MAX_REQUEST = 420
 _JUDGED = Path(__file__).parents[2] / "tests" / "bench"
 _GREETINGS = {
-    "en": ["hey, ", "hi! ", "ok, ", "now ", "next, ", "so, ", "hi, ", "hello, "],
-    "de": ["hallo, ", "ok, ", "hey, ", "so, ", "also ", "hi, "],
+    "en": [
+        "hey, ",
+        "hi! ",
+        "ok, ",
+        "now ",
+        "next, ",
+        "so, ",
+        "hi, ",
+        "hello, ",
+        "alright, ",
+        "well, ",
+        "and now ",
+        "also, ",
+        "hey clawd, ",
+        "yo, ",
+        "good morning, ",
+        "one thing: ",
+        "ok so ",
+        "quick one: ",
+        "actually, ",
+        "right, ",
+    ],
+    "de": [
+        "hallo, ",
+        "ok, ",
+        "hey, ",
+        "so, ",
+        "also ",
+        "hi, ",
+        "moin, ",
+        "gut, ",
+        "und jetzt: ",
+        "kurze Sache: ",
+        "hey clawd, ",
+        "äh, ",
+        "guten Morgen, ",
+    ],
 }
 _COURTESIES = {
     "en": [
         "please ", "please ", "pls ", "can you ", "could you ", "would you ", "I want you to ",
         "could you please ", "quickly ", "go ahead and ", "hi, can you ", "I'd like you to ",
         "kindly ", "I need you to ", "you should ", "let's ", "try to ",
+        "i want to ", "help me ", "can u ", "plz ", "you can ", "go and ", "just ", "then ",
+        "would you be so kind and ", "your task: ", "I would like to ", "we need to ", "first ",
     ],
-    "de": ["bitte ", "bitte ", "hallo, bitte ", "jetzt ", "bitte mal "],
+    "de": [
+        "bitte ", "bitte ", "hallo, bitte ", "jetzt ", "bitte mal ", "dann ", "sei so gut: ",
+        "und ", "kurz: ", "los, ",
+    ],
 }  # fmt: skip
 _CLOSINGS = {
-    "en": [" please", ", please", " for me", " now", ", thanks", " thx", " thank you", " pls"],
-    "de": [" bitte", ", bitte", ", danke", " mal bitte"],
-}
+    "en": [
+        " please", ", please", " for me", " now", ", thanks", " thx", " thank you", " pls", " plz",
+        " if you can", " when you have a second", ", will you", " real quick", " asap", ", ok?",
+        " - thanks!", " :)", ", that would be great", " if that's ok", ", cheers",
+    ],
+    "de": [
+        " bitte", ", bitte", ", danke", " mal bitte", ", danke dir", ", wenn du kannst", " :)",
+        ", geht das?", ", ja?", " bitte schnell", ", das wäre super",
+    ],
+}  # fmt: skip
+_WHY = {
+    "en": [
+        ", I need it for {}", " because of {}", " because {} asked me to", ", it is for {}",
+        ", {} is waiting for it", " before I forget it", " so that I can go on", ", it's urgent",
+        " since {} needs it today", ", I have to send it to {} later", " as we agreed with {}",
+    ],
+    "de": [
+        ", ich brauche das für {}", " wegen {}", ", {} wartet darauf", ", es ist für {}",
+        ", es eilt", ", bevor ich es vergesse", ", damit ich weitermachen kann",
+    ],
+}  # fmt: skip
 _REASONS = {
     "en": [
-        "I am working on {}. ",
-        "I need this for {}. ",
-        "Let's get started. ",
-        "One more thing. ",
-        "This is about {}. ",
+        "I am working on {}. ", "I need this for {}. ", "Let's get started. ", "One more thing. ",
+        "This is about {}. ", "Sorry to bother you again. ", "My boss wants to know about {}. ",
+        "We are preparing {} with the team. ", "I'm a bit in a hurry. ", "I have trouble with {}. ",
+        "I just came back from {}. ", "Something is odd here. ", "I'm trying to clean up {}. ",
+        "Since {} is almost done: ", "Thanks, that worked. ", "I keep forgetting things. ",
     ],
-    "de": ["Ich arbeite an {}. ", "Ich brauche das für {}. ", "Noch etwas: "],
-}
+    "de": [
+        "Ich arbeite an {}. ", "Ich brauche das für {}. ", "Noch etwas: ", "Es geht um {}. ",
+        "Ich habe es eilig. ", "Mein Chef fragt nach {}. ", "Wir bereiten gerade {} vor. ",
+        "Kurze Frage. ", "Irgendetwas stimmt hier nicht. ", "Danke, das hat geklappt. ",
+    ],
+}  # fmt: skip
+_PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
 _SHELL_SLOT = re.compile(r"\{sh:([A-Z]{1,2}[0-9]?)\}")
 _QUOTED = re.compile(r"\{quoted:(\w+)\}")
@@ -109,6 +172,7 @@ class Kind:
     phrasings: dict[str, list[str]]
     share: float
     derived: bool = False  # what the call carries does not stand in the request as it is
+    reads: str = ""  # a line that stands in the file that the first call reads
 
     @property
     def tools(self) -> list[str]:
@@ -127,6 +191,7 @@ def request_kinds() -> dict[str, Kind]:
             phrasings={"en": table["en"], "de": table["de"]},
             share=table["share"],
             derived=table.get("derived", False),
+            reads=table.get("reads", ""),
         )
         for name, table in tables.items()
     }
@@ -264,11 +329,9 @@ class Conversations:
     def _request(self, kind: Kind, language: str) -> tuple[dict[str, Value], str]:
         rng = self._rng
         phrasing = expand(rng, rng.choice(kind.phrasings[language]))
-        calls = str(kind.calls)
+        calls = str(kind.calls) + kind.reads
         wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
-        slots = {name: self._values.of(name, language) for name in sorted(wanted)}
-        while "A2" in slots and slots["A2"].sent == slots["A"].sent:
-            slots["A2"] = self._values.of("A2", language)
+        slots = self._values.all(wanted, language)
         return slots, self.sentence(phrasing, slots, language)
 
     def sentence(
@@ -290,16 +353,22 @@ class Conversations:
                 text = self._opened(text, language)
             if rng.random() < 0.4:
                 text = text[0].upper() + text[1:]
-            if courteous and rng.random() < 0.03 and text[0] not in "$/":
-                reason = rng.choice(_REASONS[language]).format(self._values.make.noun())
-                text = reason + text[0].upper() + text[1:]
+            if courteous and rng.random() < 0.06 and text[0] not in "$/":
+                text = self._because(_REASONS, language) + text[0].upper() + text[1:]
         if not ends_open and "\n" not in phrasing:
-            if courteous and not is_bare and rng.random() < 0.13:
-                text += rng.choice(_CLOSINGS[language])
+            if courteous and not is_bare and rng.random() < 0.17:
+                text += (
+                    self._because(_WHY, language)
+                    if rng.random() < 0.25
+                    else rng.choice(_CLOSINGS[language])
+                )
             text += self._mark(text, phrasing, at_end)
         elif "E" in last and _ASKS.match(phrasing) and rng.random() < 0.5:
             text += "?"
         return _SLOT.sub(lambda match: shown[match.group(1)], text)
+
+    def _because(self, forms: dict[str, list[str]], language: str) -> str:
+        return self._rng.choice(forms[language]).format(self._values.subject(language))
 
     def _opened(self, text: str, language: str) -> str:
         rng = self._rng
@@ -341,6 +410,13 @@ class Conversations:
     def _disturbed(self, text: str) -> str:
         """Return the text with a slip of the hand, now and then; slots stay whole."""
         rng = self._rng
+        chance = rng.random()
+        if chance < 0.04:
+            text = re.sub(r"(?<=[a-z])'(?=[a-z])", "", text)
+        elif chance < 0.08:
+            text = re.sub("[äöüß]", lambda each: _PLAIN[each[0]], text)
+        elif chance < 0.11:
+            text = re.sub(r"[A-ZÄÖÜ](?=[^{}]*(?:{|$))", lambda each: each[0].lower(), text)
         if rng.random() >= 0.1:
             return text
         parts = text.split(" ")
@@ -378,9 +454,7 @@ class Conversations:
             topic = rng.choices(topics, [each["share"] for each in topics])[0]
         asked = rng.choice(topic[language])
         phrasing = expand(rng, asked)
-        slots = {
-            name: self._values.of(name, language) for name in sorted(set(_SLOT.findall(phrasing)))
-        }
+        slots = self._values.all(_SLOT.findall(phrasing), language)
         request = self.sentence(phrasing, slots, language, courteous=False)
         answer = expand(rng, rng.choice(topic["answers"][language]))
         for name, value in slots.items():
@@ -394,8 +468,7 @@ class Conversations:
         then = topic.get("then", {})
         if then and then["tool"] in offered.names and rng.random() < 0.45:
             phrasing = expand(rng, rng.choice(then[language]))
-            for name in sorted(set(_SLOT.findall(phrasing)) - set(slots)):
-                slots[name] = self._values.of(name, language)
+            slots = self._values.all(_SLOT.findall(phrasing), language) | slots
             reply = self.sentence(phrasing, slots, language, courteous=False)
             messages.append(_result(reply) if asks else _user(reply))
             arguments = filled(then["arguments"], slots, Outcome("", ""))
@@ -452,6 +525,8 @@ class _Turn:
             if not whole and (index == len(kind.calls) - 1 or rng.random() < 0.2):
                 return
             outcome = self._outcome(tool, arguments)
+            if kind.reads and not index and not outcome.failed:
+                outcome = self._found(arguments["path"], filled(kind.reads, slots, outcome))
             self.messages.append(_result(outcome.result))
             needed = str(kind.calls[index + 1]["arguments"]) if index + 1 < len(kind.calls) else ""
             lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
@@ -462,6 +537,15 @@ class _Turn:
         self.messages.append(_said(outcome.answer))
         if rng.random() < NEXT_TURN_SHARE:
             self._next(tool, arguments, outcome)
+
+    def _found(self, path: str, line: str) -> Outcome:
+        """Return what reading a short file with this line gives."""
+        source = self._source
+        lines = [
+            source.values.short(self._language) for _ in range(source.rng.choice([0, 1, 1, 2]))
+        ]
+        lines.insert(source.rng.randint(0, len(lines)), line)
+        return source.outcomes.reading(path, lines, self._language)
 
     def _outcome(self, tool: str, arguments: dict[str, Any]) -> Outcome:
         """Return what a call gives; a file that was written says what was written."""
@@ -490,7 +574,7 @@ class _Turn:
         follow = rng.choices(fitting, [each["share"] for each in fitting])[0]
         phrasing = expand(rng, rng.choice(follow[language]))
         names = set(_SLOT.findall(phrasing)) | set(_SLOT.findall(str(follow.get("arguments", ""))))
-        slots = {name: self._source.values.of(name, language) for name in sorted(names)}
+        slots = self._source.values.all(names, language)
         courteous = "answers" not in follow
         said = self._source.sentence(phrasing, slots, language, courteous=courteous)
         self.messages.append(_user(said))

@@ -315,6 +315,10 @@ class Outcomes:
         said = f"I found it in {path}, line {number}: {line}"
         if language == "de":
             said = f"Gefunden in {path}, Zeile {number}: {line}"
+        if len(hits) > 1:
+            places = [_either(language, f"{a} (line {b})", f"{a} (Zeile {b})") for a, b, _ in hits]
+            found = _either(language, "I found it in", "Gefunden in")
+            said = f"{found} {enumerated(places, language)}."
         return Outcome(
             "\n".join(f"{a}:{b}:{c}" for a, b, c in hits), said, f"{path}:{number}", path
         )
@@ -394,6 +398,9 @@ class Outcomes:
                 *(word for word in rest if word != "-p")
             )
             return Outcome("(no output)", said)
+        printed = self._printed(program, rest, language)
+        if printed:
+            return printed
         if self._rng.random() < 0.12:
             said = "The command finished without output."
             if language == "de":
@@ -406,6 +413,62 @@ class Outcomes:
             else f"The command printed: {lines[0]}"
         )
         return Outcome("\n".join(lines), said, "\n".join(lines))
+
+    def _printed(self, program: str, rest: list[str], language: str) -> Outcome | None:
+        """Return what a well-known command prints, and what that means; None for others."""
+        rng, last = self._rng, rest[-1] if rest else ""
+        count, total = rng.randint(2, 900), rng.randint(900, 2000)
+        size = f"{rng.randint(1, 900)}{rng.choice('KMG')}"
+        word, message = self._make.word(), self._values.of("GM", language).sent
+        match [program, *rest[:1]]:
+            case ["wc", "-l"] if len(rest) == 2:
+                english, german = f"{last} has {count} lines.", f"{last} hat {count} Zeilen."
+                result = f"{count} {last}"
+            case ["du", "-sh"] if len(rest) == 2:
+                english, german = f"{last} takes {size}.", f"{last} braucht {size}."
+                result = f"{size}\t{last}"
+            case ["df", *_]:
+                share = rng.randint(3, 99)
+                result = (
+                    "Filesystem Size Used Avail Use% Mounted on\n"
+                    f"/dev/sda{rng.randint(1, 3)} {total}G {total - count}G {size} {share}% /"
+                )
+                english = f"{size} are free; the disk is {share}% full."
+                german = f"{size} sind frei; die Platte ist zu {share}% voll."
+            case ["free", *_]:
+                result = f"total used free\nMem: {total}Mi {total - count}Mi {count}Mi"
+                english = f"{count}Mi of {total}Mi are free."
+                german = f"{count}Mi von {total}Mi sind frei."
+            case ["whoami"]:
+                result, english, german = word, f"You are {word}.", f"Du bist {word}."
+            case ["git", "status"]:
+                path = self._values.path()
+                result = f"On branch {word}\nChanges not staged for commit:\n  modified: {path}"
+                english = f"You are on {word}; {path} is modified."
+                german = f"Du bist auf {word}; {path} ist geändert."
+            case ["git", "log"]:
+                result = f"{rng.getrandbits(28):07x} {message}"
+                english, german = f"The last commit: {result}", f"Der letzte Commit: {result}"
+            case ["git", "commit"]:
+                message = last if last[:1] != "-" else message
+                result = (
+                    f"[{word} {rng.getrandbits(28):07x}] {message}\n "
+                    f"{rng.randint(2, 9)} files changed"
+                )
+                english, german = f"Committed: {message}", f"Commit gemacht: {message}"
+            case ["git", "branch"] if "--show-current" in rest:
+                result, english = word, f"You are on the branch {word}."
+                german = f"Du bist auf dem Branch {word}."
+            case ["pip", "install"]:
+                version = f"{rng.randint(0, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}"
+                result = f"Successfully installed {last}-{version}"
+                english, german = (
+                    f"Installed {last} {version}.",
+                    f"{last} {version} ist installiert.",
+                )
+            case _:
+                return None
+        return Outcome(result, _either(language, english, german), result)
 
     def _job(self, arguments: dict[str, Any], language: str) -> Outcome:
         line, job = self._make.text(), arguments["id"]
@@ -691,6 +754,8 @@ _SILENT = {
     "mv": (2, "Moved {} to {}.", "{} heißt jetzt {}."),
     "cp": (2, "Copied {} to {}.", "{} ist nach {} kopiert."),
     "mkdir": (2, "Created the folder {}.", "Der Ordner {} ist angelegt."),
+    "touch": (1, "Created the empty file {}.", "Die leere Datei {} ist angelegt."),
+    "chmod": (2, "Changed the mode of {1} to {0}.", "{1} hat jetzt die Rechte {0}."),
 }
 
 

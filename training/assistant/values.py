@@ -1,19 +1,29 @@
 """Makes what fills the slots of phrasings: as a person writes it, and as the call carries it.
 
 The texts, names, paths, commands and sums are those of the toy's generator, with what it lacks:
-blanks and umlauts in paths, German, several lines, code, patterns, page ranges. None of it can be
-guessed, only copied.
+blanks and umlauts in paths, names of real projects, German, several lines, code, patterns, page
+ranges, numbers in words. Hardly any of it can be guessed, it must be copied.
 """
 
 import random
 import shlex
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from training.data.arguments import Arguments
-from training.data.lists import COMMANDS, DAYS, DIRECTORIES, EXTENSIONS, FILE_STEMS, PEOPLE, WORDS
+from training.data.lists import (
+    COMMANDS,
+    DAYS,
+    DIRECTORIES,
+    EXTENSIONS,
+    FILE_STEMS,
+    PEOPLE,
+    WORDS,
+    side,
+)
 from training.data.phrasings import request_words
 
 _KNOWN_COMMANDS = [
@@ -25,6 +35,16 @@ _KNOWN_COMMANDS = [
 ]  # fmt: skip
 _NO_TEXTS = ["pdf", "png", "jpg", "zip", "docx", "tar.gz", "mp3", "bak", "tmp", "db", "xlsx", "old"]
 QUOTES = "\"'`"
+_QUOTE_MARKS = ['""', "''", "``", "„“", "“”", "»«", "‘’"]
+_NUMBER_WORDS = {
+    "en": "one two three four five six seven eight nine ten eleven twelve",
+    "de": "eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
+}
+_SETTINGS = [
+    "port", "timeout", "retries", "version", "max_size", "workers", "threads", "level", "limit",
+    "batch_size", "interval", "depth", "width", "height", "margin", "max_users", "ttl", "seed",
+    "page_size", "quota", "delay", "volume", "zoom", "font_size", "year", "price", "budget",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,12 +68,50 @@ def german() -> dict[str, list[str]]:
     return tomllib.loads((WORDS / "assistant_german.toml").read_text("utf-8"))
 
 
+@cache
+def real(held_out: bool) -> dict[str, list[Any]]:
+    """Return one side of what real projects have: names, edits, lines."""
+    lists = tomllib.loads((WORDS / "assistant_values.toml").read_text("utf-8"))
+    return {name: side(items, held_out=held_out) for name, items in lists.items()}
+
+
 class Values:
     """A factory of values for one stream of conversations."""
 
     def __init__(self, rng: random.Random, *, held_out: bool) -> None:
         self._rng = rng
+        self._real = real(held_out)
         self.make = Arguments(rng, request_words(), held_out=held_out)
+
+    def all(self, slots: Iterable[str], language: str) -> dict[str, Value]:
+        """Return values for slots; what must differ or belong together does."""
+        rng = self._rng
+        filled = {name: self.of(name, language) for name in sorted(set(slots))}
+        if {"A", "A2"} <= set(filled):
+            pairs = self._real["edits"] + self._real["typos"]
+            old, new = rng.choice(pairs) if rng.random() < 0.5 else ("", "")
+            while old == new:
+                old, new = self._a(language).sent, self._a(language).sent
+            filled |= {"A": self._edited(old), "A2": self._edited(new)}
+        if "LB" in filled:
+            last = filled["LA"].sent + rng.choice([1, 1, 2, 3, 5, rng.randint(2, 40)])
+            filled["LB"] = Value(str(last), last)
+        if "TZ" in filled:
+            wrong, right = rng.choice(self._real["typos"])
+            filled |= {"TY": self._edited(wrong), "TZ": Value(right, right)}
+        for name, other in (("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2")):
+            while {name, other} <= set(filled) and filled[name].sent == filled[other].sent:
+                filled[other] = self.of(other, language)
+        return filled
+
+    def _edited(self, text: str) -> Value:
+        return self._quoted(text, 0.35 if text.isalnum() else 0.85)
+
+    def _one_of(self, key: str, language: str) -> Any:
+        """Return an entry of a real list, mostly of the German one where German is spoken."""
+        if language == "de" and self._rng.random() < 0.75:
+            key += "_de"
+        return self._rng.choice(self._real[key])
 
     def of(self, slot: str, language: str) -> Value:
         """Return a value for a slot such as `P` or `P2`: its letters say of which sort."""
@@ -65,10 +123,14 @@ class Values:
         """Return a path, now and then with blanks or umlauts."""
         rng = self._rng
         chance = rng.random()
-        if chance < 0.4:
+        if chance < 0.2:
             return self._plain_file()
-        if chance < 0.58:
-            return f"{rng.choice(DIRECTORIES)}/{self._plain_file()}"
+        if chance < 0.4:
+            return rng.choice(self._real["names"])
+        if chance < 0.5:
+            return str(rng.choice(self._real["paths"]))
+        if chance < 0.65:
+            return f"{self.folder().rstrip('/')}/{rng.choice(self._real['names'])}"
         if chance < 0.88:
             return self.make.path()
         stem = self._blank_name() if chance < 0.95 else rng.choice(german()["umlaut_names"])
@@ -97,8 +159,12 @@ class Values:
     def folder(self) -> str:
         rng = self._rng
         chance = rng.random()
-        if chance < 0.4:
+        if chance < 0.25:
             return rng.choice([self.make.noun, lambda: rng.choice(DIRECTORIES)])()
+        if chance < 0.4:
+            return str(rng.choice(self._real["folders"]))
+        if chance < 0.5:
+            return f"{rng.choice(self._real['folders'])}/{rng.choice(self._real['folders'])}"
         if chance < 0.93:
             return self.make.directory()
         return self._blank_name() if chance < 0.97 else rng.choice(german()["umlaut_names"])
@@ -119,14 +185,40 @@ class Values:
 
     def _f(self, _language: str) -> Value:
         return self._named(
-            self._plain_file() if self._rng.random() < 0.5 else self.make.file_name()
+            self._rng.choice(
+                [
+                    self._plain_file,
+                    self.make.file_name,
+                    lambda: self._rng.choice(self._real["names"]),
+                ]
+            )()
         )
 
     def _h(self, _language: str) -> Value:
         """A plain folder, as `the src folder`."""
         rng = self._rng
-        name = rng.choice(DIRECTORIES) if rng.random() < 0.5 else self.make.name()
+        name = rng.choice(
+            [rng.choice(DIRECTORIES), self.make.name(), rng.choice(self._real["folders"])]
+        )
         return Value(name, name)
+
+    def _ending_in(self, extension: str) -> Value:
+        rng = self._rng
+        stem = rng.choice([rng.choice(FILE_STEMS), self.make.word(), self.make.noun()])
+        folder = self.folder().rstrip("/") + "/" if rng.random() < 0.25 else ""
+        return self._named(f"{folder}{stem}.{extension}")
+
+    def _py(self, _language: str) -> Value:
+        return self._ending_in("py")
+
+    def _sh(self, _language: str) -> Value:
+        return self._ending_in("sh")
+
+    def _js(self, _language: str) -> Value:
+        return self._ending_in("json")
+
+    def _md(self, _language: str) -> Value:
+        return self._ending_in("md")
 
     def _named(self, name: str) -> Value:
         rng = self._rng
@@ -143,6 +235,8 @@ class Values:
         """Return one line of content."""
         rng = self._rng
         chance = rng.random()
+        if rng.random() < 0.25:
+            return str(self._one_of("lines", language))
         if language == "de" and chance < 0.7:
             text = self.german_sentence()
         elif chance < 0.45:
@@ -247,12 +341,10 @@ class Values:
 
     def _quoted(self, text: str, chance: float) -> Value:
         rng = self._rng
-        free = [quote for quote in '""\'' if quote not in text]
+        free = [marks for marks in _QUOTE_MARKS if not set(marks) & set(text)]
         if free and rng.random() < chance:
-            quote = rng.choice(free)
-            return Value(quote + text + quote, text)
-        if text[0] not in QUOTES and rng.random() < 0.03:
-            return Value("„" + text + "“", text)
+            marks = rng.choice([each for each in free if each in {'""', "''"}] * 4 + free)
+            return Value(marks[0] + text + marks[-1], text)
         return Value(text, text, open_end=True)
 
     def _m(self, language: str) -> Value:
@@ -289,9 +381,19 @@ class Values:
 
     def short(self, language: str) -> str:
         """Return two to four words."""
+        if self._rng.random() < 0.25:
+            return str(self._one_of("steps", language))
         if language == "de" and self._rng.random() < 0.7:
             return f"{self._rng.choice(german()['nouns'])} {self._rng.choice(german()['verbs'])}"
         return self._rng.choice([self.make.goal, lambda: self.make.words(1, 3)])()
+
+    def subject(self, language: str) -> str:
+        """Return what somebody works on: a thing or a person."""
+        rng, noun = self._rng, self.make.noun()
+        if language == "de":
+            noun = rng.choice(german()["nouns"])
+            return str(rng.choice([noun, rng.choice(PEOPLE)]))
+        return str(rng.choice([f"the {noun}", f"my {noun}", f"our {noun}", rng.choice(PEOPLE)]))
 
     def _a(self, language: str) -> Value:
         """What an edit replaces, or puts in its place."""
@@ -309,15 +411,16 @@ class Values:
             text = self.short(language)
         else:
             text = str(rng.randint(0, 9999))
-        plain = text.isalnum()
-        return self._quoted(text, 0.3 if plain else 0.85)
+        return self._edited(text)
 
     def _w(self, _language: str) -> Value:
         word = self.make.word()
         return Value(word, word)
 
     def _q(self, language: str) -> Value:
-        if language == "de" and self._rng.random() < 0.7:
+        if self._rng.random() < 0.25:
+            text = str(self._one_of("queries", language))
+        elif language == "de" and self._rng.random() < 0.7:
             text = self._german_query()
         else:
             text = self.make.query()
@@ -352,6 +455,26 @@ class Values:
         """A step of a plan."""
         text = self.short(language)
         return self._quoted(text, 0.15)
+
+    def _gm(self, language: str) -> Value:
+        """The message of a commit."""
+        chance = self._rng.random()
+        text = self.short(language) if chance < 0.4 else self._rng.choice(self._real["messages"])
+        return self._quoted(text, 0.5)
+
+    def _pn(self, _language: str) -> Value:
+        name = self._rng.choice([*PEOPLE, self.make.word().capitalize()])
+        return Value(name, name)
+
+    def _sk(self, _language: str) -> Value:
+        """The name of a setting."""
+        name = self._rng.choice(_SETTINGS) if self._rng.random() < 0.6 else self.make.word()
+        return Value(name, name)
+
+    def _se(self, _language: str) -> Value:
+        """What stands between a setting and its value."""
+        text = self._rng.choice([" = ", ": ", "="])
+        return Value(text, text)
 
     # commands and numbers
 
@@ -459,6 +582,55 @@ class Values:
         )
         return Value(str(number), number)
 
+    def _no(self, language: str) -> Value:
+        return self._n(language)
+
+    def _nm(self, language: str) -> Value:
+        """A number in digits, in words, or with a mark between the thousands."""
+        rng, chance = self._rng, self._rng.random()
+        if chance < 0.22:
+            number = rng.randint(2, 12)
+            return Value(_NUMBER_WORDS[language].split()[number - 1], number)
+        if chance < 0.3:
+            number = rng.randint(1000, 99999)
+            text = f"{number:,}"
+            return Value(text.replace(",", ".") if language == "de" else text, number)
+        number = rng.choice([rng.randint(2, 12), rng.randint(2, 99), rng.randint(10, 2500)])
+        return Value(str(number), number)
+
+    def _mo(self, language: str) -> Value:
+        """A price, or another number with a fraction."""
+        rng = self._rng
+        cents = rng.choice(["99", "50", "95", "49", "25", f"{rng.randint(1, 99):02d}"])
+        sent = (
+            f"{rng.choice([rng.randint(0, 9), rng.randint(1, 99), rng.randint(10, 999)])}.{cents}"
+        )
+        if rng.random() < 0.2:
+            sent = str(rng.randint(2, 990))
+        if language == "de":
+            told = sent.replace(".", ",") if rng.random() < 0.85 else sent
+            return Value(told + rng.choice(["", " Euro", " €", "€"]), sent)
+        marks = ["{}", "${}", "€{}", "{} euros", "{} dollars", "{}€", "£{}"]
+        return Value(rng.choice(marks).format(sent), sent)
+
+    def _ft(self, language: str) -> Value:
+        """A number that may have a fraction, without a unit."""
+        rng = self._rng
+        sent = rng.choice([str(rng.randint(1, 300)), f"{rng.randint(0, 90)}.{rng.randint(1, 9)}"])
+        return Value(sent.replace(".", ",") if language == "de" else sent, sent)
+
+    def _la(self, language: str) -> Value:
+        return self._n(language)
+
+    def _lb(self, language: str) -> Value:
+        return self._n(language)
+
+    def _ty(self, language: str) -> Value:
+        return self._a(language)
+
+    def _tz(self, language: str) -> Value:
+        return self._a(language)
+
     def _ns(self, _language: str) -> Value:
         number = self._rng.randint(2, 9)
         return Value(str(number), number)
@@ -500,7 +672,9 @@ class Values:
         """A text to be searched in files."""
         rng, make = self._rng, self.make
         chance = rng.random()
-        if chance < 0.35:
+        if rng.random() < 0.3:
+            text = str(rng.choice(self._real["patterns"]))
+        elif chance < 0.35:
             text = make.word()
         elif chance < 0.5:
             text = f"{make.word()}_{make.word()}"
@@ -587,6 +761,11 @@ class Values:
     def _v(self, language: str) -> Value:
         """What the user is to be asked: told of in the request, asked in the call."""
         rng, make = self._rng, self.make
+        if rng.random() < 0.4:
+            told, asked = rng.choice(
+                self._real["questions_de" if language == "de" else "questions"]
+            )
+            return Value(told, asked, open_end=True)
         if language == "de":
             noun, word = rng.choice(german()["nouns"]), rng.choice(german()["adjectives"])
             told, asked = rng.choice(
