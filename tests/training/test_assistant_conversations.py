@@ -23,6 +23,7 @@ from training.assistant.offers import offered_lists, product_tools
 from training.assistant.values import Values, real
 
 COUNT = 900
+SUMS_WRITTEN = {"calculate_then_write", "sum_then_write", "product_then_write"}
 COPIED = {"path", "content", "old_text", "new_text", "command", "url", "query", "source", "text"}
 
 
@@ -102,7 +103,7 @@ def test_a_sum_is_computed_before_its_result_is_written() -> None:
     found = 0
     for conversation in islice(Conversations(8), 2000):
         calls = calls_of(conversation)
-        if conversation.kind != "calculate_then_write" or len(calls) < 2:
+        if conversation.kind not in SUMS_WRITTEN or len(calls) < 2:
             continue
         found += 1
         results = [each["content"] for each in conversation.messages if each["role"] == "tool"]

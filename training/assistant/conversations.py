@@ -116,6 +116,7 @@ _REASONS = {
         "Kurze Frage. ", "Irgendetwas stimmt hier nicht. ", "Danke, das hat geklappt. ",
     ],
 }  # fmt: skip
+_SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
 _SHELL_SLOT = re.compile(r"\{sh:([A-Z]{1,2}[0-9]?)\}")
@@ -519,6 +520,7 @@ class _Turn:
         outcome = Outcome("", "")
         arguments: dict[str, Any] = {}
         tool = ""
+        said: list[str] = []
         for index, call in enumerate(kind.calls):
             tool, arguments = call["tool"], filled(call["arguments"], slots, outcome)
             self.messages.append(_called(self._offered.names[tool], arguments))
@@ -528,13 +530,16 @@ class _Turn:
             if kind.reads and not index and not outcome.failed:
                 outcome = self._found(arguments["path"], filled(kind.reads, slots, outcome))
             self.messages.append(_result(outcome.result))
+            if tool in _SUMMED_UP or {tool} == set(kind.tools):
+                said.append(outcome.answer)
             needed = str(kind.calls[index + 1]["arguments"]) if index + 1 < len(kind.calls) else ""
             lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
                 "{first}" in needed and not outcome.first
             )
             if outcome.failed or lacks or outcome.answer == "":
                 break
-        self.messages.append(_said(outcome.answer))
+        ended = [] if outcome.failed else said
+        self.messages.append(_said("\n".join(dict.fromkeys([*ended, outcome.answer]))))
         if rng.random() < NEXT_TURN_SHARE:
             self._next(tool, arguments, outcome)
 

@@ -104,7 +104,7 @@ class Outcomes:
                 return [
                     gone,
                     gone,
-                    f"{path} is not text",
+                    f"{path} is not {'a folder' if tool == 'file_list' else 'text'}",
                     f"{path} cannot be read: permission denied",
                 ]
             case "file_edit":
@@ -137,7 +137,9 @@ class Outcomes:
             case "pdf_extract":
                 return [f"{arguments['source']} does not exist; file_list shows what is there"]
             case "calculator":
-                return [f"cannot compute '{arguments['expression']}': division by zero"]
+                expression = arguments["expression"]
+                divides = "/" in expression
+                return [f"cannot compute '{expression}': division by zero"] if divides else []
             case "evaluate":
                 return [
                     f"NameError: name '{make.word()}' is not defined",
@@ -439,6 +441,9 @@ class Outcomes:
                 result = f"total used free\nMem: {total}Mi {total - count}Mi {count}Mi"
                 english = f"{count}Mi of {total}Mi are free."
                 german = f"{count}Mi von {total}Mi sind frei."
+            case [_, "--version"]:
+                result = f"{program} {rng.randint(0, 9)}.{rng.randint(0, 30)}.{rng.randint(0, 9)}"
+                english, german = f"It is {result}.", f"Es ist {result}."
             case ["whoami"]:
                 result, english, german = word, f"You are {word}.", f"Du bist {word}."
             case ["git", "status"]:
@@ -754,6 +759,7 @@ _SILENT = {
     "mv": (2, "Moved {} to {}.", "{} heißt jetzt {}."),
     "cp": (2, "Copied {} to {}.", "{} ist nach {} kopiert."),
     "mkdir": (2, "Created the folder {}.", "Der Ordner {} ist angelegt."),
+    "tar": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
     "touch": (1, "Created the empty file {}.", "Die leere Datei {} ist angelegt."),
     "chmod": (2, "Changed the mode of {1} to {0}.", "{1} hat jetzt die Rechte {0}."),
 }

@@ -99,7 +99,7 @@ class Values:
         if "TZ" in filled:
             wrong, right = rng.choice(self._real["typos"])
             filled |= {"TY": self._edited(wrong), "TZ": Value(right, right)}
-        for name, other in (("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2")):
+        for name, other in (("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2")):
             while {name, other} <= set(filled) and filled[name].sent == filled[other].sent:
                 filled[other] = self.of(other, language)
         return filled
