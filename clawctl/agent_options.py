@@ -38,6 +38,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         allow: patterns of shell commands that run unasked in the conversation.
         deny: patterns of shell commands that are refused in it.
         pictures: files that are shown with the message.
+        plan_first: a turn only looks until the person said yes to its plan.
     """
 
     conversation_id: str = ""
@@ -67,6 +68,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     pictures: tuple[bytes, ...] = ()
+    plan_first: bool = False
 
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""

@@ -97,6 +97,9 @@ def _show_stream_schema(context: click.Context, _parameter: click.Parameter, val
     help="How far the model may go in this conversation without asking.",
 )
 @click.option(
+    "--plan-first", is_flag=True, help="Only look and write a plan; ask before the work begins."
+)
+@click.option(
     "--allow",
     metavar="PATTERN",
     multiple=True,
@@ -290,6 +293,7 @@ def _choice(options: dict[str, object]) -> Choice:
         verbose=bool(options["verbose"]),
         log_file=str(options["log_file"]),
         max_rounds=msgspec.convert(options["max_rounds"] or 0, int),
+        plan_first=bool(options["plan_first"]),
         allow=msgspec.convert(options["allow"], tuple[str, ...]),
         deny=msgspec.convert(options["deny"], tuple[str, ...]),
         pictures=tuple(map(_picture, msgspec.convert(options["attach"], tuple[str, ...]))),

@@ -14,7 +14,7 @@ from clawctl.repl.host import Host
 
 HELP_COLUMNS = 40
 
-_COMMAND = re.compile(r"/[a-z]*(\s|$)")
+_COMMAND = re.compile(r"(/[a-z-]*)(?:\s+(.*)|$)", re.DOTALL)
 
 Handler = Callable[[Host, str], None]
 
@@ -46,7 +46,7 @@ def is_command(line: str) -> bool:
 
 def run_command(host: Host, line: str) -> None:
     """Run a line that `is_command`."""
-    name, rest = re.fullmatch(r"(/[a-z]*)\s*(.*)", line, re.DOTALL).groups()  # type: ignore[union-attr]  # it is one
+    name, rest = _COMMAND.match(line).groups("")  # type: ignore[union-attr]  # it is one
     command = COMMANDS.get(name)
     if command is None:
         note(
@@ -150,6 +150,16 @@ _LIST = (
         "Let the model word a message; it comes into the prompt and is not sent.",
         more="Off until client.toml in the home of clawd says refine = true. The model gets your "
         "words alone, in a conversation that is deleted again, and no tools.",
+    ),
+    _slash(
+        TALK,
+        "/plan-first [TEXT | on | off]",
+        "talk:plan_first",
+        "Let the model only look and write a plan, and ask you before it works on it.",
+        "=on|off",
+        more="With a text it holds for that message, with on for all until off. While it plans the "
+        "model is in mode readonly. Then you choose: work on the plan, in this mode or another, "
+        "leave it at the plan, or say what to change. Without words it says how it stands.",
     ),
     _slash(TALK, "/rename TITLE", "talk:rename", "Give the conversation another title."),
     _slash(TALK, "/title TITLE", "talk:rename", "The same as /rename."),

@@ -185,9 +185,9 @@ def offers(before: str, known: Known) -> Iterable[Suggestion]:
     mention = MENTION.search(before)
     if mention is not None:
         return _files(mention.group(2), known.files())
-    if re.match(r"/[a-z]*$", before):
+    if re.match(r"/[a-z0-9_-]*$", before):
         return _beginning(known.commands, before)
-    if re.match(r"/[a-z]+ ", before) and "\n" not in before:
+    if re.match(r"/[a-z0-9_-]+ ", before) and "\n" not in before:
         words = before.split(" ")
         return _beginning(known.values(words), words[-1])
     word = re.search(r"\S*$", before)

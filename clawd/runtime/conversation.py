@@ -287,6 +287,16 @@ class ConversationBook:
             live.record.id, owner=live.record.owner, facts={MODE: mode}
         )
 
+    def modes_for(
+        self, live: LiveConversation, principal: Principal
+    ) -> tuple[str, tuple[Autonomy, ...]]:
+        """Return the mode of a conversation, and the others in which a model may work there."""
+        if self._modes is None:
+            return "as configured", ()
+        mode = self._modes.policy(live.record.id, principal).autonomy
+        others = (each for each in self._modes.open_to(principal) if each not in (mode, "readonly"))
+        return mode, tuple(others)
+
     async def newest(self, principal: Principal, workspace: Path) -> LiveConversation | None:
         """Return the principal's last active conversation in this workspace, if any."""
         page = await self._conversations.list(

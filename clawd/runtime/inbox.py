@@ -30,6 +30,7 @@ from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import IncomingMessage, check
 from clawd.runtime.model_request import Emit, why
+from clawd.runtime.planning import Decision, Planning
 from clawd.runtime.preparation import Preparation, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.turn import MessageBatch, Turn, Turns
@@ -440,6 +441,16 @@ class Inbox:
                 self._joined(joining, ticket, emit)
 
         parking = _Parking(self.book, entry, incoming) if incoming.is_resumable else None
+        if plan.scope.at_most and incoming.is_attended:
+            planning = Planning(self.book, live, self.preparation.person.questions, plan.scope)
+
+            async def planned() -> Decision:
+                decision = await planning.decided()
+                if decision.text:
+                    words.append(UserWords(text=decision.text, speaker=prepared.words.speaker))
+                return decision
+
+            plan = msgspec.structs.replace(plan, planned=planned)
         plan = msgspec.structs.replace(plan, overheard=overheard, parking=parking)
         entry.turn = turn = self._turns.begin(plan, live.context, emit, persist)
         finished = await turn.run()
@@ -509,7 +520,10 @@ class _Parking:
         self, call: ToolCall, pending: PendingApproval, receipt_id: str, *, is_held: bool
     ) -> None:
         turn, conversation_id = self.running.turn, self.running.ticket.conversation_id
-        sent = msgspec.structs.replace(self.incoming, narrowed=turn.narrowed if turn else ())
+        sent = self.incoming
+        if turn is not None:
+            changed = {"narrowed": turn.narrowed, "plan_first": turn.is_planning}
+            sent = msgspec.structs.replace(sent, **changed)
         kept = _lapsed_call(call, pending, receipt_id, sent, conversation_id)
         sources = self.book.sources(conversation_id)
         kept = msgspec.structs.replace(kept, sources=sources, is_held=is_held)
@@ -542,6 +556,7 @@ def _lapsed_call(
         tool_mode=sent.tool_mode,
         retry=sent.retry,
         max_rounds=sent.max_rounds,
+        plan_first=sent.plan_first,
         narrowed=sent.narrowed,
     )
     return LapsedCall(

@@ -44,6 +44,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
             configured.
         is_resumable: whoever sent it finds the conversation again, so a call that nobody answers
             for in time may be answered late, and the turn goes on then.
+        plan_first: the turn only looks until the person said yes to its plan.
         narrowed: calls that one of these does not name are asked about; no door sets it.
     """
 
@@ -72,6 +73,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     noted: str = ""
     max_rounds: int = 0
     is_resumable: bool = False
+    plan_first: bool = False
     narrowed: tuple[Narrowing, ...] = ()
 
     @property

@@ -26,6 +26,7 @@ from clawd.runtime.context import UserWords, with_block
 from clawd.runtime.context_facts import Block, Facts, FactScope
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.incoming import Door, IncomingMessage, hints_for
+from clawd.runtime.planning import PLAN_FIRST, PLANNING
 from clawd.runtime.prompt import Preamble, PromptInputs
 from clawd.runtime.session_files import LongMessages
 from clawd.runtime.settings import RuntimeSettings
@@ -126,7 +127,7 @@ class Preparation:
         self._offers = Offers(registry)
         self._providers = providers
         self._settings = settings
-        self._person = person
+        self.person = person
         self._facts = facts
         self._long_messages = long_messages
 
@@ -183,7 +184,7 @@ class Preparation:
         opening = _Opening(self, live, incoming, settled)
         begun = opening.begin()
         asks_on = incoming.is_attended and not incoming.max_rounds
-        scope = self._person.scope(
+        scope = self.person.scope(
             conversation_id=live.record.id,
             principal=principal,
             workspace=workspace,
@@ -210,7 +211,7 @@ class Preparation:
             sees=sees(provider, model),
             tool_choice=incoming.tool_choice,
             news=opening.news,
-            go_on=self._person.asking_on(scope) if asks_on else None,
+            go_on=self.person.asking_on(scope) if asks_on else None,
         )
         return await self._told(live, incoming, principal, plan, short)
 
@@ -232,8 +233,9 @@ class Preparation:
         # After a long message is kept: the block lists what is.
         offered = scope.offered or frozenset()
         block = await self._block(live, principal, scope.workspace, offered)
-        if incoming.noted:
-            text = "\n".join(filter(None, (block.text, incoming.noted)))
+        if incoming.noted or incoming.plan_first:
+            plans = PLAN_FIRST if incoming.plan_first else ""
+            text = "\n".join(filter(None, (block.text, incoming.noted, plans)))
             block = msgspec.structs.replace(block, text=text)
         brought = tuple(single_line(each)[:SOURCE_NAME] for each in incoming.untrusted)
         brought += tuple(each.label for each in incoming.pictures)
@@ -394,6 +396,7 @@ def _bounded(scope: CallScope, incoming: IncomingMessage, offer: Offer) -> CallS
         mode=offer.mode,
         is_resumable=incoming.is_resumable,
         narrowed=incoming.narrowed,
+        at_most=PLANNING if incoming.plan_first else "",
     )
 
 

@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -57,6 +57,7 @@ from clawd.tools.registry import Registry
 from clawd.wire import events as wire
 
 _Lapsed = tuple[ToolCall, PendingApproval, str]  # with the id of its receipt
+_T = TypeVar("_T")
 StopWord = Literal["stop", "length", "cap", "loop"]
 MAX_BESIDE = 4
 """So many calls of one round run at the same time."""
@@ -131,6 +132,11 @@ class Turn:
         self._unreadable_stored = 0
 
     @property
+    def is_planning(self) -> bool:
+        """Whether it only looks so far."""
+        return bool(self._plan.scope.at_most)
+
+    @property
     def narrowed(self) -> tuple[Narrowing, ...]:
         """What asks about calls that it does not name, so far."""
         return self._plan.scope.narrowed
@@ -150,19 +156,17 @@ class Turn:
         """
         with contextlib.closing(self._ledger):
             limits = self._plan.limits
-            budget_s, now = limits.wall_clock_budget_s, asyncio.get_running_loop().time()
-            self._deadline = now + budget_s if budget_s else None
             allowed = limits.max_tool_rounds
-            if self._plan.late is None:
-                self._transaction.pending.append(self._plan.message)
-            else:
-                await self._round(HopResult(text="", calls=(self._plan.late.call,)))
+            await self._begin()
             while True:
                 result = await self._next_hop()
                 if self._is_late:
                     return await self._give_up(result.text, "cap", self._time_is_up)
                 if not result.calls:
-                    return await self._end(result)
+                    if self._plan.planned is None or not await self._begins_work(result):
+                        return await self._end(result)
+                    allowed = self._meter.usage.rounds + limits.max_tool_rounds
+                    continue
                 if self._meter.usage.rounds >= allowed:
                     if not await self._goes_on(allowed):
                         self._meter.forget_answer()  # its calls are dropped
@@ -180,16 +184,47 @@ class Turn:
             reached = f"the limit of {allowed} tool rounds is reached ({limits.rounds_key})"
             return await self._give_up(result.text, "cap", reached)
 
+    async def _begin(self) -> None:
+        """Take the message, or make the call with which the turn goes on; the time runs."""
+        budget_s, now = self._plan.limits.wall_clock_budget_s, asyncio.get_running_loop().time()
+        self._deadline = now + budget_s if budget_s else None
+        if self._plan.late is None:
+            self._transaction.pending.append(self._plan.message)
+        else:
+            await self._round(HopResult(text="", calls=(self._plan.late.call,)))
+
     async def _goes_on(self, rounds: int) -> bool:
-        """Ask the person, if one is there, whether to go on; their time is not the turn's."""
+        """Ask the person, if one is there, whether to go on."""
         if self._plan.go_on is None:
             return False
+        return await self._heard(self._plan.go_on(rounds, self._plan.limits.max_tool_rounds))
+
+    async def _heard(self, answer: Awaitable[_T]) -> _T:
+        """Wait for the person's answer; their time is not the turn's."""
         clock = asyncio.get_running_loop().time
         asked_at = clock()
-        goes_on = await self._plan.go_on(rounds, self._plan.limits.max_tool_rounds)
+        said = await answer
         if self._deadline is not None:
             self._deadline += clock() - asked_at
-        return goes_on
+        return said
+
+    async def _begins_work(self, result: HopResult) -> bool:
+        """After a plan, ask the person; return whether the turn goes on, and how it does then."""
+        plan = self._plan
+        if plan.planned is None or result.is_cut or result.unreadable or not result.text.strip():
+            return False
+        decision = await self._heard(plan.planned())
+        if not decision.text:
+            return False
+        told = Message(role="user", content=with_block("", decision.text))
+        self._transaction.pending += [_said(result), told]
+        await self._commit("")
+        self._guard = LoopGuard()
+        self._plan = msgspec.structs.replace(self._plan, tool_choice="auto")
+        if decision.is_approved:
+            scope = msgspec.structs.replace(plan.scope, at_most="")
+            self._plan = msgspec.structs.replace(self._plan, scope=scope, planned=None)
+        return True
 
     async def _take_in(self) -> None:
         """Let the model read what the person said meanwhile; it is stored before it does."""

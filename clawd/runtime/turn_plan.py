@@ -14,6 +14,7 @@ from clawd.providers.base import (
     ToolCall,
     without_pictures,
 )
+from clawd.runtime.planning import Decision
 from clawd.security.approvals import LateAnswer, PendingApproval
 from clawd.tools.offer import RequestTools, met_in
 from clawd.tools.outcome import CallScope
@@ -115,6 +116,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
         go_on: asked at the limit of rounds; None ends the turn there.
         overheard: returns what the person said since the turn was asked last, "" for nothing; what
             it returns is in the next message that is stored.
+        planned: puts the plan of a turn that only looks to the person; None ends it with the plan.
         late: the call with which the turn goes on, in place of the message; None for a new turn.
         parking: keeps calls that nobody answers for; the turn ends with one. None ends nothing.
     """
@@ -139,6 +141,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     make_room: MakeRoom | None = None
     go_on: GoOn | None = None
     overheard: Callable[[], str] = lambda: ""
+    planned: Callable[[], Awaitable[Decision]] | None = None
     late: LateCall | None = None
     parking: Parking | None = None
 

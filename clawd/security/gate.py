@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import assert_never
 
+import msgspec
+
 from clawd.security.approval_rules import ApprovalRule, RuleBook
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.policy import (
@@ -20,7 +22,7 @@ from clawd.security.policy import (
     judge,
     reaches_out,
 )
-from clawd.security.risk import NO_SANDBOX, Action
+from clawd.security.risk import NO_SANDBOX, Action, autonomy_rank
 from clawd.security.taint import TaintBook
 
 _log = logging.getLogger(__name__)
@@ -134,9 +136,12 @@ class Gate:
 
     def _policy(self, action: Action) -> PolicySettings:
         """Return the policy for the conversation of a call."""
-        if self._modes is None:
-            return self._settings()
-        return self._modes.policy(action.conversation_id, action.principal)
+        policy = self._settings()
+        if self._modes is not None:
+            policy = self._modes.policy(action.conversation_id, action.principal)
+        if action.at_most and autonomy_rank(action.at_most) < autonomy_rank(policy.autonomy):
+            policy = msgspec.structs.replace(policy, autonomy=action.at_most)
+        return policy
 
     def _by_rule(self, action: Action, tainted_by: tuple[str, ...]) -> Allow | None:
         rule = self._rules.find(action, tainted_by=tainted_by)

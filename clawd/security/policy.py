@@ -12,7 +12,7 @@ import msgspec
 
 from clawd.errors import ForbiddenError
 from clawd.security.principal import Principal
-from clawd.security.risk import Assessment, Autonomy, Risk, autonomy_rank
+from clawd.security.risk import AUTONOMIES, Assessment, Autonomy, Risk, autonomy_rank
 
 TAINT_REASON = "untrusted text from "
 DEFAULT_ALLOWED_COMMANDS: tuple[str, ...] = (
@@ -267,6 +267,10 @@ class ModeBook:
         highest = _highest(policy, principal)
         mode = mode if autonomy_rank(mode) <= autonomy_rank(highest) else highest
         return msgspec.structs.replace(policy, autonomy=mode)
+
+    def open_to(self, principal: Principal) -> tuple[Autonomy, ...]:
+        """Return the modes that the principal may set, the narrowest first."""
+        return AUTONOMIES[: autonomy_rank(_highest(self._policy(), principal)) + 1]
 
     def check(self, mode: Autonomy, principal: Principal) -> None:
         """Refuse a mode that the principal may not set.

@@ -16,7 +16,7 @@ Risk = Literal["low", "medium", "high"]
 Opening = Literal["environments", "clones", "checkouts"]
 Autonomy = Literal["readonly", "supervised", "edits", "full"]
 
-_AUTONOMIES: tuple[str, ...] = get_args(Autonomy)
+AUTONOMIES: tuple[Autonomy, ...] = get_args(Autonomy)
 _ORDER: dict[Risk, int] = {"low": 0, "medium": 1, "high": 2}
 
 
@@ -85,7 +85,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
 def autonomy_rank(autonomy: str) -> int:
     """Return the place of an autonomy among all, the narrowest first; -1 for what is none."""
-    return _AUTONOMIES.index(autonomy) if autonomy in _AUTONOMIES else -1
+    return [*AUTONOMIES].index(autonomy) if autonomy in AUTONOMIES else -1
 
 
 def highest(*risks: Risk) -> Risk:
@@ -124,6 +124,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         sandbox_level: the level such a child would get; `none` when there is none.
         outward: whether it can send data out or change things outside the workspace; None when
             nobody knows, which counts as yes for all but low risk.
+        at_most: the mode beyond which this call is not judged, whatever the policy says; "" for
+            as the policy says.
     """
 
     tool: str
@@ -139,6 +141,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     starts_process: bool = False
     sandbox_level: str = NO_SANDBOX
     outward: bool | None = None
+    at_most: Autonomy | Literal[""] = ""
 
     @property
     def digest(self) -> str:

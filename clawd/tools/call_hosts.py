@@ -125,6 +125,7 @@ class Hosts:
             principal=scope.principal,
             workspace=scope.workspace,
             outward=asks,
+            at_most=scope.at_most,
         )
 
     async def judge(

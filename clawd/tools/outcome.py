@@ -9,7 +9,7 @@ import msgspec
 from clawd.receipts.record import Status
 from clawd.security.approvals import Attendance, LateAnswer, PendingApproval
 from clawd.security.principal import Principal
-from clawd.security.risk import Risk
+from clawd.security.risk import Autonomy, Risk
 from clawd.tools.base import ToolResult
 from clawd.tools.narrowing import Narrowing
 from clawd.tools.registry import ToolMode
@@ -62,6 +62,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
         is_resumable: a call that nobody answers for may be answered late.
         hold: keeps a question before it is shown, with the id that its call's receipt will have, so
             that a crash does not lose it; None keeps nothing.
+        at_most: the mode beyond which no call goes, whatever the conversation's is; "" for that.
         narrowed: a call that one of these does not name is asked about, in every mode.
     """
 
@@ -77,6 +78,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     attendance: Attendance | None = None
     is_resumable: bool = False
     hold: Callable[[PendingApproval, str], Awaitable[None]] | None = None
+    at_most: Autonomy | Literal[""] = ""
     narrowed: tuple[Narrowing, ...] = ()
 
 

@@ -250,6 +250,7 @@ class CallPreparer:
             starts_process=tool.starts_process,
             sandbox_level=self._settings.sandbox_level,
             outward=self._outward(tool, assessment),
+            at_most=scope.at_most,
         )
 
     def _outward(self, tool: Tool, assessment: Assessment) -> bool | None:

@@ -52,7 +52,9 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     must call; what follows is free. `max_rounds` is after how many rounds of calls the turn ends,
     whoever is there; 0 is as configured, where a person who can be asked is asked to go on.
     `pictures` are whole files, PNG, JPEG, WebP or GIF, which stand before the text; each is decoded
-    in the sandbox, and the conversation counts as holding untrusted text.
+    in the sandbox, and the conversation counts as holding untrusted text. With `plan_first` the
+    turn goes no further than mode readonly until the person, if one can be asked, says yes to its
+    plan; else it ends with the plan.
     """
 
     streams: ClassVar[bool] = True
@@ -79,6 +81,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     mode: Literal["", "readonly", "supervised", "edits", "full"] = ""
     tool_choice: str = "auto"
     max_rounds: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROUNDS)] = 0
+    plan_first: bool = False
 
 
 class SamplingLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -491,7 +491,8 @@ def test_rules_and_rounds_of_one_run_hold_in_its_conversation(
     daemon.handlers["add_rule"] = Done(message="granted")
     daemon.handlers["send_message"] = finished("ok")
     rules = ("--allow", "make *", "--allow", "pytest *", "--deny", "git push *")
-    assert clawctl("agent", *rules, "--max-rounds", "3", "-m", "go").returncode == 0
+    run = clawctl("agent", *rules, "--max-rounds", "3", "--plan-first", "-m", "go")
+    assert run.returncode == 0
     assert [
         (rule.pattern, rule.verdict, rule.conversation_id) for rule in daemon.calls_of(AddRule)
     ] == [
@@ -501,6 +502,7 @@ def test_rules_and_rounds_of_one_run_hold_in_its_conversation(
     ]
     (request,) = daemon.calls_of(SendMessage)
     assert (request.conversation_id, request.max_rounds) == ("conv-9", 3)
+    assert request.plan_first
     # A conversation that is given gets them; none is opened for it.
     assert clawctl("agent", "--deny", "rm *", "--conversation", "c1", "-m", "x").returncode == 0
     assert daemon.calls_of(AddRule)[-1].conversation_id == "c1"

@@ -33,7 +33,7 @@ REQUIRED = (
     "exit quit clear reset compress continue system plan tools tool memory knowledge policy model "
     "preset sampling mcp files receipts cost undo help rename title fork status estop agent "
     "think reasoning theme editor provider approvals doctor copy retry save refine mode rewind "
-    "jobs resume skill"
+    "jobs resume skill plan-first"
 )
 LINE = ConversationLine(
     id="conv-1", title="a talk", created_at="", updated_at="", messages=2, workspace="/srv/space"
@@ -153,6 +153,21 @@ def test_model_provider_preset_and_system_text_go_with_the_next_message(
     first, second = daemon.calls_of(SendMessage)
     assert (first.model, first.preset, first.system) == ("other", "wild", "Answer in rhyme.")
     assert (second.provider, second.model, second.preset, second.system) == ("far", "", "", None)
+
+
+def test_one_message_or_all_are_planned_first(daemon: FakeDaemon, look: Look) -> None:
+    daemon.handlers |= {"send_message": echo}
+    screen = look("agent", lines=40, columns=100)
+    say(screen, "/plan-first one", "<one>")
+    say(screen, "two", "<two>")
+    say(screen, "/plan-first on", "Messages are planned first")
+    say(screen, "three", "<three>")
+    say(screen, "/plan-first off", "Messages are not planned first")
+    assert [(sent.text, sent.plan_first) for sent in daemon.calls_of(SendMessage)] == [
+        ("one", True),
+        ("two", False),
+        ("three", True),
+    ]
 
 
 def test_r5_think_goes_with_the_messages_of_its_conversation_and_shows_how_it_stands(

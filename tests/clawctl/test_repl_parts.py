@@ -23,7 +23,7 @@ from clawctl.repl.editor import EditedLines, EditorQueries, PasteParser, Pastes
 from clawctl.repl.lines import HistoryFile, is_kept
 from clawctl.repl.message_text import Attachment, block, mentioned, session_name
 from clawctl.repl.styled_rows import width_of
-from clawctl.repl.suggestions import FileIndex, Known, offers, walk
+from clawctl.repl.suggestions import FileIndex, Known, Value, offers, walk
 from clawctl.repl.typeahead import TypeAhead
 from clawd.errors import InvalidRequestError
 from clawd.wire.gitignore import is_ignored, pattern_of
@@ -162,6 +162,16 @@ def test_files_are_offered_also_where_the_first_walk_takes_a_moment(
     index = FileIndex(tmp_path)
     known = Known(commands=(), values=lambda _: (), files=lambda: index)
     assert [offer.text for offer in offers("read @a", known)] == ["@src/a.py"]
+
+
+def test_commands_of_two_words_are_completed(tmp_path: Path) -> None:
+    known = Known(
+        commands=(Value(text="/plan"), Value(text="/plan-first")),
+        values=lambda words: [Value(text="on")] if words[0] == "/plan-first" else (),
+        files=lambda: FileIndex(tmp_path),
+    )
+    assert [offer.text for offer in offers("/plan-", known)] == ["/plan-first"]
+    assert [offer.text for offer in offers("/plan-first o", known)] == ["on"]
 
 
 class EndingLoop:

@@ -53,6 +53,20 @@ def go_on(host: Host, rest: str) -> None:
     _enter(host, line)
 
 
+def plan_first(host: Host, rest: str) -> None:
+    """Send a message whose turn plans first, or let all do so."""
+    before = host.choice.plan_first
+    if rest in {"", "on", "off"}:
+        host.choose(plan_first=rest == "on" if rest else before)
+        say(f"Messages are {'' if host.choice.plan_first else 'not '}planned first.")
+        return
+    host.choose(plan_first=True)
+    try:
+        host.send(rest)
+    finally:
+        host.choose(plan_first=before)
+
+
 def resume(host: Host, rest: str) -> None:
     """Let the person choose another conversation, and go on with it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
