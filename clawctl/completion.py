@@ -140,6 +140,11 @@ LIVE: dict[tuple[str, str], str] = {
     ("model unload", "name"): "loaded_models",
     ("plugin approve", "name"): "plugins",
     ("plugin remove", "name"): "plugins",
+    ("schedule history", "name"): "schedules",
+    ("schedule pause", "name"): "schedules",
+    ("schedule remove", "name"): "schedules",
+    ("schedule resume", "name"): "schedules",
+    ("schedule run", "name"): "schedules",
     ("skill show", "name"): "skills",
     ("skill trust", "name"): "skills",
     ("policy explain", "tool"): "tools",
@@ -377,6 +382,14 @@ def _plugins(asked: _Asked) -> Iterator[_Name]:
             yield line.name, line.state
 
 
+def _schedules(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.schedules import ListSchedules
+
+    with asked.client() as client:
+        for line in client.call(ListSchedules()).items:
+            yield line.name, line.when
+
+
 def _skills(asked: _Asked) -> Iterator[_Name]:
     from clawd.wire.skills import ListSkills
 
@@ -437,6 +450,7 @@ SOURCES: dict[str, Callable[[_Asked], Iterator[_Name]]] = {
     "mcp_tools": _mcp_tools,
     "models": _models,
     "plugins": _plugins,
+    "schedules": _schedules,
     "skills": _skills,
     "providers": _providers,
     "receipts": _receipts,

@@ -23,6 +23,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "shell": "Run your own shell, in which `> text` asks the model.",
         "conversation": "List, show, rename, fork, compress, export and delete conversations.",
         "files": "List, read, add and delete the files of a conversation.",
+        "schedule": "Have prompts run by themselves at times; list, pause, run and remove them.",
     },
     "See and stop": {
         "status": "Say what the daemon is and does.",

@@ -54,6 +54,7 @@ from clawd.wire.policy import (
     RuleLine,
 )
 from clawd.wire.receipts import ReceiptDetail, ReceiptHead, ReceiptLine
+from clawd.wire.schedules import ScheduleHistory, ScheduleLine, ScheduleList, ScheduleRun
 from clawd.wire.skills import SkillLine, SkillList, SkillReview
 from clawd.wire.tools import (
     ChangeLine,
@@ -358,6 +359,13 @@ TYPES: dict[str, Any] = {
     "service status": ServiceState,
     "service stop": ServiceReport,
     "service uninstall": ServiceReport,
+    "schedule add": ScheduleLine,
+    "schedule history": ScheduleHistory,
+    "schedule list": ScheduleList,
+    "schedule pause": ScheduleLine,
+    "schedule remove": Done,
+    "schedule resume": ScheduleLine,
+    "schedule run": ScheduleRun,
     "skill add": SkillLine | SkillReview,
     "skill lint": SkillReview,
     "skill list": SkillList,

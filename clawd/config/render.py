@@ -27,6 +27,7 @@ from clawd.config.sections import (
     KnowledgeSection,
     PluginsSection,
     PromptSection,
+    SchedulesSection,
     Section,
     SessionFilesSection,
     ToolsSection,
@@ -108,6 +109,7 @@ def render_default_config(layout: Layout) -> str:
         (("web",), WebSection),
         (("notify",), schema.NotifySection),
         (("hooks",), HooksSection),
+        (("schedules",), SchedulesSection),
     ]
     parts = [_HEAD]
     parts.append("\n".join(_keys((), schema.Config, special, TOP_LEVEL_KEYS)))

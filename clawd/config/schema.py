@@ -21,6 +21,7 @@ from clawd.config.sections import (
     KnowledgeSection,
     PluginsSection,
     PromptSection,
+    SchedulesSection,
     Section,
     SessionFilesSection,
     ToolsSection,
@@ -525,6 +526,7 @@ class Config(Section):
     web: WebSection = WebSection()
     notify: NotifySection = NotifySection()
     hooks: HooksSection = HooksSection()
+    schedules: SchedulesSection = SchedulesSection()
 
 
 def json_schema() -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The base of all sections of the configuration, built-in values, and the small sections.
 
 A section is strict and immutable, and its numbers have a size that fits. Here are [compression],
-[external_tools], [plugins], [knowledge], [prompt], [session_files], [tools], [web] and [hooks],
+[external_tools], [plugins], [knowledge], [prompt], [schedules], [session_files], [tools], [web] and
+[hooks],
 with what is to be found out about the values of hooks.
 """
 
@@ -210,6 +211,26 @@ class PromptSection(Section):
         return self.model_copy(
             update={**dict.fromkeys(off, False), "operator": True, "agent": True}
         )
+
+
+class SchedulesSection(Section):
+    """Jobs that begin by themselves: by the clock, by a file, by a request."""
+
+    enabled: bool = Field(default=True, description="Whether there may be any, and they begin.")
+    timezone: str = Field(
+        default="",
+        max_length=64,
+        description="Of the clocks by which new ones count, as Europe/Berlin; empty is the "
+        "machine's.",
+    )
+    quiet: str = Field(
+        default="",
+        pattern=r"^$|^([01]?\d|2[0-3]):[0-5]\d\s*-\s*([01]?\d|2[0-3]):[0-5]\d$",
+        description="Hours in which new ones begin nothing, as 22:00-07:00; empty for none.",
+    )
+    max_running: int = Field(
+        default=4, ge=1, le=64, description="How many run side by side; others wait."
+    )
 
 
 class SessionFilesSection(Section):

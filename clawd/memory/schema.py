@@ -11,6 +11,7 @@
     session_files  named contents of a conversation; their numbers in session_file_numbers
     points         where conversations stood when a client saw them, by digests of what it saw
     lapsed_calls   calls that waited for an approval, and may be answered late
+    schedules      jobs that begin by themselves; each time of one is in schedule_runs
     pictures       of messages, each once; which message has which is in message_pictures
     embedding_models, message_vectors, note_vectors   for searches by meaning; see vectors.py
 
@@ -325,6 +326,38 @@ END;
 """
 
 
+_SCHEDULES = """
+CREATE TABLE IF NOT EXISTS schedules (
+    id TEXT PRIMARY KEY,
+    owner INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    is_paused INTEGER NOT NULL,
+    next_at INTEGER,
+    job TEXT NOT NULL,
+    UNIQUE (owner, name)
+);
+CREATE TABLE IF NOT EXISTS schedule_runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    schedule_id TEXT NOT NULL REFERENCES schedules (id) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    state TEXT NOT NULL,
+    due_at INTEGER NOT NULL,
+    times INTEGER NOT NULL,
+    claimed_by TEXT NOT NULL,
+    began_at REAL NOT NULL,
+    ended_at REAL NOT NULL,
+    conversation_id TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    input TEXT NOT NULL,
+    UNIQUE (schedule_id, key)
+);
+CREATE INDEX IF NOT EXISTS schedule_runs_by_state ON schedule_runs (state, schedule_id);
+CREATE INDEX IF NOT EXISTS schedule_runs_by_time ON schedule_runs (schedule_id, due_at);
+"""
+
+
 STEPS: tuple[Step, ...] = (
     _create,
     _CHANGES,
@@ -338,6 +371,7 @@ STEPS: tuple[Step, ...] = (
     _add_reasoning,
     _LAPSED_CALLS,
     _PICTURES,
+    _SCHEDULES,
 )
 
 

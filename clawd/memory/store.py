@@ -14,6 +14,7 @@ from clawd.memory.changes import ChangeLimits, Changes
 from clawd.memory.checkpoints import Checkpoints, Forks, Points
 from clawd.memory.conversations import Conversations, Messages, Plans
 from clawd.memory.rows import clean, encode, timestamp_now
+from clawd.memory.schedules import Schedules
 from clawd.memory.search import Search
 from clawd.memory.session_files import SessionFiles
 from clawd.memory.upkeep import Upkeep
@@ -371,6 +372,7 @@ class Memory:
         points: where conversations stood when a client saw them.
         keys: what is kept of the keys of the HTTP gateway.
         lapsed: calls that nobody answered for in time.
+        schedules: jobs that begin by themselves.
     """
 
     def __init__(self, database: Database) -> None:
@@ -388,6 +390,7 @@ class Memory:
         self.points = Points(database)
         self.keys = _MemoryKeys(database)
         self.lapsed = LapsedCalls(database)
+        self.schedules = Schedules(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":

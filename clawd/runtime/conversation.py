@@ -258,6 +258,15 @@ class ConversationBook:
             conversation_id, owner=owner, facts={TAINT: sources}
         )
 
+    def check_mode(self, mode: Autonomy, principal: Principal) -> None:
+        """Refuse a mode that the principal may not set.
+
+        Raises:
+            ForbiddenError: it goes further than the policy lets it.
+        """
+        if self._modes is not None:
+            self._modes.check(mode, principal)
+
     async def set_mode(
         self, live: LiveConversation, mode: Autonomy | Literal[""], principal: Principal
     ) -> None:

@@ -55,11 +55,13 @@ from clawd.runtime.session_files import (
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn import Turns
 from clawd.runtime.turn_hooks import Care, Titler, TurnHooks
+from clawd.schedules.scheduler import JobScheduler, TurnWorker
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
+from clawd.security.peer import PeerPolicy, principal_of
 from clawd.security.policy import ModeBook
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
@@ -78,6 +80,7 @@ from clawd.service.limits import (
     hidden_paths_of,
     keep_limits_of,
     network_rules_of,
+    peer_policy_of,
     sandbox_settings_of,
 )
 from clawd.service.mcp import McpTools, make_servers
@@ -176,6 +179,7 @@ class Daemon:
         self.jobs: Jobs
         self.hooks: Hooks
         self.inbox: Inbox
+        self.scheduler: JobScheduler
         self.late: LateAnswers
         self.keeper: MemoryKeeper
         self.meaning: MeaningIndex | None = None
@@ -217,6 +221,7 @@ class Daemon:
         What waits for a person lapses at once: nobody's silence holds up the end.
         """
         self.approvals.close()
+        await self.scheduler.stop()
         await self.inbox.close(grace_s=self.state.loaded.config.limits.shutdown_grace_s)
 
     async def close(self) -> None:
@@ -330,6 +335,7 @@ class Daemon:
         )
         self.housekeeping = Housekeeping(self.inbox, self.memory, care.compressor)
         self.late = self._late_answers()
+        self.scheduler = self._scheduler()
         self._begin_upkeep(book, rules)
         await self._begin_index()
         await self._begin_notices()
@@ -431,6 +437,11 @@ class Daemon:
         preloader = Preloader(self.engine, self.state, preparation, self.registry)
         preloader.start(self.background.watch)
         self._stack.push_async_callback(preloader.close)
+
+    def begin_schedules(self) -> None:
+        """Begin jobs at their times, if the config wants that."""
+        if self.state.loaded.config.schedules.enabled:
+            self.scheduler.start(self.background.watch)
 
     async def _begin_notices(self) -> None:
         """Begin to tell people who look elsewhere, where the config says how."""
@@ -542,6 +553,21 @@ class Daemon:
             book=self.inbox.book,
             settings=lambda: self.state.runtime,
         )
+
+    def _scheduler(self) -> JobScheduler:
+        scheduler = JobScheduler(
+            self.memory.schedules,
+            TurnWorker(self.inbox, self.keys, lambda uid: principal_of(uid, self.peers)),
+            settings=lambda: self.state.loaded.config.schedules,
+            stop=self.estop,
+        )
+        self._stack.push_async_callback(scheduler.close)
+        return scheduler
+
+    @property
+    def peers(self) -> PeerPolicy:
+        """Who may talk to it."""
+        return peer_policy_of(self.loaded.layout, self.tools_cgroup)
 
     def _late_answers(self) -> LateAnswers:
         return LateAnswers(

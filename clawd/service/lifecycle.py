@@ -20,10 +20,9 @@ from clawd.kernel.concurrency import Pool
 from clawd.paths import Layout
 from clawd.providers.base import Provider
 from clawd.runtime.settings import RuntimeSettings
-from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id, identify
+from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
-from clawd.security.sandbox.limits import ToolsCgroup
 from clawd.service.build import Daemon
 from clawd.service.control_socket import Door, HomeLock, take_when_free
 from clawd.service.handlers.table import handlers_of
@@ -90,7 +89,7 @@ def _lend_threads() -> None:
 async def _serve(daemon: Daemon, layout: Layout, systemd: Systemd, reporter: Reporter) -> None:
     # Before anybody is let in: who was answered may send one, and by default it kills.
     _install_signals(daemon, reporter)
-    policy = _peer_policy(layout, daemon.tools_cgroup)
+    policy = daemon.peers
     gateway = await _gateway(daemon, policy, systemd)
     try:
         door = await _open_door(daemon, layout, systemd, policy)
@@ -130,6 +129,7 @@ async def _serve_socket(
     _announce(daemon, door)
     reporter.ready()
     daemon.preload()
+    daemon.begin_schedules()
     try:
         await daemon.shutdown_wanted.wait()
         _log.info("draining")
@@ -155,16 +155,6 @@ async def _drain(daemon: Daemon, gateway: "Server | None") -> None:
         if gateway is not None:
             grace_s = daemon.state.loaded.config.limits.shutdown_grace_s
             tasks.create_task(gateway.settle(grace_s))
-
-
-def _peer_policy(layout: Layout, tools: ToolsCgroup | None) -> PeerPolicy:
-    return PeerPolicy(
-        mode="system" if layout.is_system else "user",
-        owner_uid=os.geteuid(),
-        user_gid=group_id(USER_GROUP),
-        admin_gid=group_id(ADMIN_GROUP),
-        tools_cgroup=tools.name if tools is not None else "",
-    )
 
 
 def _install_signals(daemon: Daemon, reporter: Reporter) -> None:

@@ -7,8 +7,9 @@ from clawd.config.load import Loaded
 from clawd.config.schema import SandboxMode
 from clawd.memory.changes import ChangeLimits
 from clawd.memory.upkeep import KeepLimits
-from clawd.paths import user_home
+from clawd.paths import Layout, user_home
 from clawd.security.network import NetworkRules
+from clawd.security.peer import ADMIN_GROUP, USER_GROUP, PeerPolicy, group_id
 from clawd.security.sandbox.limits import ToolsCgroup
 from clawd.security.sandbox.plan import ResourceLimits
 from clawd.security.sandbox.run import SandboxSettings
@@ -18,6 +19,17 @@ from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.changes import CommandLog
 from clawd.tools.outcome import CallOutcome
 from clawd.tools.session_files import SessionStore
+
+
+def peer_policy_of(layout: Layout, tools: ToolsCgroup | None) -> PeerPolicy:
+    """Return who may talk to a daemon of this layout, but nobody in the cgroup of its tools."""
+    return PeerPolicy(
+        mode="system" if layout.is_system else "user",
+        owner_uid=os.geteuid(),
+        user_gid=group_id(USER_GROUP),
+        admin_gid=group_id(ADMIN_GROUP),
+        tools_cgroup=tools.name if tools is not None else "",
+    )
 
 
 def sandbox_settings_of(

@@ -16,13 +16,26 @@ from clawd.wire import (
     models,
     policy,
     receipts,
+    schedules,
     skills,
     tools,
     turns,
 )
 from clawd.wire.method import Method, method_name
 
-RESOURCES = (conversations, daemon, mcp, memory, models, policy, receipts, skills, tools, turns)
+RESOURCES = (
+    conversations,
+    daemon,
+    mcp,
+    memory,
+    models,
+    policy,
+    receipts,
+    schedules,
+    skills,
+    tools,
+    turns,
+)
 """The modules with methods."""
 
 METHODS: dict[str, type[Method[Any]]] = {

@@ -116,6 +116,13 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "restart": (
         ("restart", "Start the daemon anew, as after an upgrade or with another environment."),
     ),
+    "schedule": (
+        (
+            "schedule add report -m 'Is the backup of tonight whole?' --when 'Mon..Fri 07:00'",
+            "Ask the model every weekday at seven.",
+        ),
+        ("schedule history report", "How its times ended, and which were missed."),
+    ),
     "skill": (
         ("skill list", "Which skills there are, and what is wrong with some."),
         ("skill trust inbox", "Look at one of the workspace, and let the model use it."),

@@ -33,6 +33,7 @@ ONE_SHOT = [
     "provider",
     "receipt",
     "restart",
+    "schedule",
     "service",
     "shell",
     "skill",

@@ -117,6 +117,14 @@ from clawd.wire.receipts import (
     ShowReceipt,
     VerifyReceipts,
 )
+from clawd.wire.schedules import (
+    AddSchedule,
+    ListScheduleRuns,
+    ListSchedules,
+    PauseSchedule,
+    RemoveSchedule,
+    RunSchedule,
+)
 from clawd.wire.skills import AddSkill, InspectSkill, ListSkills, TrustSkill
 from clawd.wire.tools import (
     ApprovePlugin,
@@ -487,6 +495,16 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("forbidden", "forbidden", "not_found"),
     ),
     "reload_plugins": (plain(ReloadPlugins()), ADMINS),
+    # Everybody has their own; nobody but an admin sees another's.
+    "list_schedules": (plain(ListSchedules()), EVERYBODY),
+    "add_schedule": (
+        plain(AddSchedule(name="none", prompt="x", when="never")),
+        ("invalid_request",) * 3,
+    ),
+    "pause_schedule": (plain(PauseSchedule(name="none")), ("not_found",) * 3),
+    "run_schedule": (plain(RunSchedule(name="none")), ("not_found",) * 3),
+    "remove_schedule": (plain(RemoveSchedule(name="none")), ("not_found",) * 3),
+    "list_schedule_runs": (plain(ListScheduleRuns(name="none")), ("not_found",) * 3),
     # The home's are the operator's; everybody may see what they and a workspace's are.
     "list_skills": (plain(ListSkills()), EVERYBODY),
     "inspect_skill": (plain(InspectSkill(name="none")), ("forbidden", "forbidden", "not_found")),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clawd.paths import layout
 from clawd.security.sandbox.limits import ToolsCgroup
-from clawd.service.lifecycle import _peer_policy
+from clawd.service.limits import peer_policy_of
 
 ROOT = Path(__file__).parents[2]
 # Somebody whom the gateway answered sends a signal before the control socket is open.
@@ -41,5 +41,5 @@ def test_signals_are_heard_from_when_the_first_client_may_come(tmp_path: Path) -
 def test_whoever_is_in_the_cgroup_of_the_tools_is_to_be_refused(tmp_path: Path) -> None:
     where = layout({"CLAWD_HOME": str(tmp_path)})
     tools = ToolsCgroup(tmp_path, "/system.slice/clawd.service/tools", frozenset())
-    assert _peer_policy(where, tools).tools_cgroup == "/system.slice/clawd.service/tools"
-    assert _peer_policy(where, None).tools_cgroup == ""
+    assert peer_policy_of(where, tools).tools_cgroup == "/system.slice/clawd.service/tools"
+    assert peer_policy_of(where, None).tools_cgroup == ""

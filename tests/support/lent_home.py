@@ -12,6 +12,7 @@ from clawd.wire.daemon import ClearEstop, Reload
 from clawd.wire.memory import ClearMemory
 from clawd.wire.models import ListLoadedModels, UnloadModel
 from clawd.wire.policy import ListRules, RevokeRule
+from clawd.wire.schedules import ListSchedules, RemoveSchedule
 from tests.support.home import Home
 
 KEPT = ("agents", "knowledge", "models", "plugins", "tools")  # what people put into a home
@@ -111,6 +112,8 @@ class LentHome(Home):
             client.call(ClearMemory())
             for rule in client.call(ListRules()).items:
                 client.call(RevokeRule(rule_id=rule.id))
+            for schedule in client.call(ListSchedules()).items:
+                client.call(RemoveSchedule(name=schedule.id))
             for model in client.call(ListLoadedModels()).items:
                 client.call(UnloadModel(name=model.name))
             return not client.call(ListConversations()).items

@@ -15,6 +15,7 @@ from clawd.wire.mcp import ConnectMcp, DiffMcp, ListMcpServers
 from clawd.wire.method import Method
 from clawd.wire.models import LoadModel
 from clawd.wire.policy import AnswerApproval, ListApprovals, ListRules
+from clawd.wire.schedules import AddSchedule
 from clawd.wire.tools import ListJobs, RunTool
 from clawd.wire.turns import SendMessage
 from tests.plugins.plugin_files import plugin
@@ -269,6 +270,19 @@ class World:
             if isinstance(event, ApprovalRequested):
                 return event.approval_id
         raise AssertionError("nothing was asked")
+
+    @property
+    def new_name(self) -> str:
+        return self.new.name
+
+    @property
+    def a_schedule(self) -> str:
+        """The name of a schedule that is run by hand."""
+        return str(self.call(AddSchedule(name=self.new_name, prompt="hello")).name)
+
+    @property
+    def schedule(self) -> str:
+        return self._once("schedule", lambda: self.a_schedule)
 
     @property
     def a_rule(self) -> str:

@@ -1,0 +1,203 @@
+"""`clawctl schedule`: have prompts run by themselves at times; list, pause, run and remove them."""
+
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from clawctl.app import App, ListingGroup, json_command
+from clawctl.commands.skill import directory_option
+from clawctl.prompt_view import workspace_of
+from clawctl.render import emit_json, say, show_fields, show_table
+from clawd.wire.safe_text import visible_line
+from clawd.wire.schedules import (
+    AddSchedule,
+    ListScheduleRuns,
+    ListSchedules,
+    PauseSchedule,
+    RemoveSchedule,
+    RunSchedule,
+    ScheduleLine,
+    ScheduleRun,
+)
+
+name_argument = click.argument("name")
+
+
+@click.group(cls=ListingGroup)
+def command() -> None:
+    """Have prompts run by themselves at times, and see what became of them.
+
+    Without a word more the schedules are listed. Each time is a conversation of its own, in the
+    mode and with the tools that the schedule names; what it asks waits in clawctl approval list.
+    """
+
+
+@command.command("list")
+@json_command
+def list_(app: App, *, as_json: bool) -> None:
+    """List schedules, when each begins next and how its last time ended."""
+    found = app.call(ListSchedules())
+    if as_json:
+        emit_json(found)
+        return
+    show_table(
+        ("NAME", "WHEN", "NEXT", "LAST", "MODE", "FOLDER"),
+        [
+            (
+                each.name,
+                each.when or "by hand",
+                "paused" if each.is_paused else _local(each.wakes_at),
+                f"{each.last.state} {_local(each.last.due_at)}" if each.last else "-",
+                each.mode,
+                each.workspace,
+            )
+            for each in found.items
+        ],
+        nothing="There are no schedules.",
+    )
+
+
+@command.command()
+@name_argument
+@click.option("-m", "--message", "prompt", required=True, help="What the model is asked each time.")
+@click.option(
+    "--when",
+    default="",
+    metavar="TIMES",
+    help="As 'Mon..Fri 07:00', 'every 2h', 'at 2026-12-24 18:00' or 'in 20m'; without: by hand.",
+)
+@click.option("--zone", default="", help="Time zone of its clocks, as Europe/Berlin.")
+@click.option("--quiet", default="", metavar="HOURS", help="Begin nothing in 22:00-07:00.")
+@click.option(
+    "--jitter",
+    "jitter_s",
+    type=int,
+    default=0,
+    metavar="SECONDS",
+    help="Begin up to so much later.",
+)
+@click.option(
+    "--missed",
+    type=click.Choice(["once", "skip", "all"]),
+    default="once",
+    help="Of times that were missed: run the last, none, or all.",
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(["parallel", "hold", "coalesce", "drop"]),
+    default="coalesce",
+    help="While the last one runs: beside it, after it, once after it, or not at all.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["readonly", "supervised", "edits", "full"]),
+    default=None,
+    help="How far the model may go unasked.",
+)
+@click.option(
+    "--tools", multiple=True, metavar="PATTERN", help="Only tools of these patterns; repeatable."
+)
+@click.option("--agent", default="", help="An agent of the config.")
+@click.option("--provider", default="", help="A provider of the config.")
+@click.option("--model", default="", help="A model of the provider.")
+@directory_option
+@json_command
+def add(app: App, /, *, directory: str | None, as_json: bool, **options: Any) -> None:
+    """Have a prompt run at times as schedule NAME."""
+    options["mode"] = options["mode"] or ""
+    request = msgspec.convert(
+        {**options, "workspace": workspace_of(directory, here=False)}, AddSchedule
+    )
+    _show(app.call(request), as_json=as_json)
+
+
+@command.command()
+@name_argument
+@json_command
+def pause(app: App, name: str, *, as_json: bool) -> None:
+    """Begin a schedule no more until it is resumed."""
+    _show(app.call(PauseSchedule(name=name)), as_json=as_json)
+
+
+@command.command()
+@name_argument
+@json_command
+def resume(app: App, name: str, *, as_json: bool) -> None:
+    """Let a schedule go on; the times in between do not count as missed."""
+    _show(app.call(PauseSchedule(name=name, resume=True)), as_json=as_json)
+
+
+@command.command()
+@name_argument
+@json_command
+def run(app: App, name: str, *, as_json: bool) -> None:
+    """Run a schedule now, beside its times."""
+    began = app.call(RunSchedule(name=name))
+    if as_json:
+        emit_json(began)
+        return
+    say(visible_line(f"{name}: {began.state}; clawctl schedule history {name} says how it ended"))
+
+
+@command.command()
+@name_argument
+@json_command
+def remove(app: App, name: str, *, as_json: bool) -> None:
+    """Remove a schedule and its history; its conversations stay."""
+    done = app.call(RemoveSchedule(name=name))
+    if as_json:
+        emit_json(done)
+        return
+    say(visible_line(done.message))
+
+
+@command.command()
+@name_argument
+@click.option("-n", "limit", type=click.IntRange(1, 1000), default=20, help="At most so many.")
+@json_command
+def history(app: App, name: str, limit: int, *, as_json: bool) -> None:
+    """Show the times of a schedule, newest first: run, waiting, missed, lost."""
+    found = app.call(ListScheduleRuns(name=name, limit=limit))
+    if as_json:
+        emit_json(found)
+        return
+    show_table(
+        ("DUE", "BY", "STATE", "CONVERSATION", "DETAIL"),
+        [
+            (_local(run.due_at), run.cause, _state(run), run.conversation_id or "-", run.detail)
+            for run in found.items
+        ],
+        nothing="It has not come yet.",
+    )
+
+
+def _state(run: ScheduleRun) -> str:
+    return run.state if run.times == 1 else f"{run.state} {run.times} times"
+
+
+def _show(line: ScheduleLine, *, as_json: bool) -> None:
+    if as_json:
+        emit_json(line)
+        return
+    fields = (
+        ("schedule", line.name),
+        ("when", f"{line.when} ({line.zone})" if line.when else "by hand"),
+        ("next", "paused" if line.is_paused else _local(line.wakes_at)),
+        ("quiet hours", line.quiet),
+        ("missed", line.missed),
+        ("overlap", line.overlap),
+        ("mode", line.mode),
+        ("tools", " ".join(line.tools) or "all"),
+        ("folder", line.workspace),
+        ("prompt", line.prompt),
+    )
+    show_fields([(key, value) for key, value in fields if value])
+
+
+def _local(moment: str) -> str:
+    """Return a moment by the clock of this machine."""
+    if not moment:
+        return "-"
+    return f"{datetime.fromisoformat(moment).astimezone():%Y-%m-%d %H:%M:%S}"

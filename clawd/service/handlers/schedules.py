@@ -1,0 +1,212 @@
+"""Handlers about schedules."""
+
+import logging
+import time
+from datetime import UTC, datetime
+
+import msgspec
+
+from clawd.channels.rpc.connection import Call
+from clawd.errors import ForbiddenError, InvalidRequestError
+from clawd.memory.rows import visible_to
+from clawd.memory.schedules import JobRun, Schedule, ScheduledJob
+from clawd.runtime.incoming import MAX_MESSAGE_BYTES
+from clawd.schedules.plan import local_zone, read_quiet, read_rule, read_zone
+from clawd.schedules.scheduler import times_of
+from clawd.security.risk import Autonomy, autonomy_rank
+from clawd.service.build import Daemon
+from clawd.wire import schedules
+from clawd.wire.method import PAGE_LIMIT, Done
+from clawd.wire.safe_text import single_line
+
+MAX_NAME = 64
+MAX_PATTERNS = 64
+MAX_JITTER_S = 86_400
+
+_log = logging.getLogger(__name__)
+
+
+async def list_schedules(
+    daemon: Daemon, _params: schedules.ListSchedules, call: Call
+) -> schedules.ScheduleList:
+    """List schedules."""
+    found = await daemon.memory.schedules.all(visible_to(call.principal))
+    shown = [each for each in found if _may_see(each, call)]
+    return schedules.ScheduleList(items=tuple([await _line(daemon, each) for each in shown]))
+
+
+async def add_schedule(
+    daemon: Daemon, params: schedules.AddSchedule, call: Call
+) -> schedules.ScheduleLine:
+    """Have a prompt run at times, with no more rights than the client has."""
+    _check(daemon)
+    if not params.name or len(params.name) > MAX_NAME or single_line(params.name) != params.name:
+        raise InvalidRequestError(f"a schedule has a name of at most {MAX_NAME} characters")
+    if not params.prompt.strip() or len(params.prompt.encode()) > MAX_MESSAGE_BYTES // 16:
+        raise InvalidRequestError("a schedule has a prompt, of at most 256 KiB")
+    if not 0 <= params.jitter_s <= MAX_JITTER_S or len(params.tools) > MAX_PATTERNS:
+        raise InvalidRequestError(
+            f"jitter is at most {MAX_JITTER_S} s, and there are at most {MAX_PATTERNS} patterns"
+        )
+    section, runtime = daemon.state.loaded.config.schedules, daemon.state.runtime
+    runtime.agent(params.agent)
+    mode: Autonomy = params.mode or _default_mode(daemon)
+    daemon.inbox.book.check_mode(mode, call.principal)
+    now = int(time.time())
+    job = ScheduledJob(
+        prompt=params.prompt,
+        workspace=str(runtime.resolve_workspace(params.workspace)),
+        when=params.when.strip(),
+        zone=params.zone or section.timezone or local_zone(),
+        quiet=params.quiet or section.quiet,
+        jitter_s=params.jitter_s,
+        missed=params.missed,
+        overlap=params.overlap,
+        mode=mode,
+        tools=params.tools,
+        agent=params.agent,
+        provider=params.provider,
+        model=params.model,
+        door=call.door,
+        key_id=call.principal.key_id,
+    )
+    zone = read_zone(job.zone)
+    read_quiet(job.quiet)
+    if job.when:
+        read_rule(job.when, zone, now)
+    made = Schedule(name=params.name, owner=call.principal.uid, job=job, created_at=now)
+    made = await daemon.memory.schedules.add(_from(made, now))
+    daemon.scheduler.wake()
+    _log.info("schedule added", extra=_facts(made, call))
+    return await _line(daemon, made)
+
+
+async def pause_schedule(
+    daemon: Daemon, params: schedules.PauseSchedule, call: Call
+) -> schedules.ScheduleLine:
+    """Pause a schedule, or let it go on."""
+    found = await _own(daemon, params.name, call)
+    now = int(time.time())
+    paused = not params.resume
+    next_at = _from(found, now).next_at if found.is_paused and params.resume else found.next_at
+    await daemon.memory.schedules.change(found.id, paused=paused, next_at=next_at)
+    daemon.scheduler.wake()
+    _log.info("schedule paused" if paused else "schedule resumed", extra=_facts(found, call))
+    return await _line(daemon, await daemon.memory.schedules.find(found.id, None))
+
+
+async def run_schedule(
+    daemon: Daemon, params: schedules.RunSchedule, call: Call
+) -> schedules.ScheduleRun:
+    """Run a schedule now."""
+    _check(daemon)
+    run = await daemon.scheduler.fire(await _own(daemon, params.name, call), "hand")
+    assert run is not None  # a key of its own
+    return _run(run)
+
+
+async def remove_schedule(daemon: Daemon, params: schedules.RemoveSchedule, call: Call) -> Done:
+    """Remove a schedule and its history."""
+    found = await _own(daemon, params.name, call)
+    await daemon.memory.schedules.remove(found.id)
+    daemon.scheduler.wake()
+    _log.info("schedule removed", extra=_facts(found, call))
+    return Done(message=f"{found.name} is removed")
+
+
+async def list_schedule_runs(
+    daemon: Daemon, params: schedules.ListScheduleRuns, call: Call
+) -> schedules.ScheduleHistory:
+    """List times of a schedule."""
+    found = await _own(daemon, params.name, call)
+    limit = min(max(params.limit, 1), PAGE_LIMIT)
+    runs = await daemon.memory.schedules.history(found.id, limit)
+    return schedules.ScheduleHistory(items=tuple(map(_run, runs)))
+
+
+async def _own(daemon: Daemon, name: str, call: Call) -> Schedule:
+    """Return a schedule by its name or id: the client's own first, then one of anybody's.
+
+    Raises:
+        NotFoundError: there is none that the client may see.
+    """
+    store, uid = daemon.memory.schedules, call.principal.uid
+    own = [each for each in await store.all(uid) if each.name == name and _may_see(each, call)]
+    found = own[0] if own else await store.find(name, visible_to(call.principal))
+    if not _may_see(found, call):
+        raise ForbiddenError("this schedule was made with another key")
+    return found
+
+
+def _may_see(schedule: Schedule, call: Call) -> bool:
+    return call.principal.may_see(schedule.owner, schedule.job.key_id)
+
+
+def _check(daemon: Daemon) -> None:
+    if not daemon.state.loaded.config.schedules.enabled:
+        raise ForbiddenError(
+            "schedules are switched off", hint="Set enabled = true in [schedules] of the config."
+        )
+
+
+def _default_mode(daemon: Daemon) -> Autonomy:
+    """Return the configured autonomy, but none that goes further than supervised."""
+    configured = daemon.state.policy.autonomy
+    return configured if autonomy_rank(configured) < autonomy_rank("supervised") else "supervised"
+
+
+def _from(schedule: Schedule, now: int) -> Schedule:
+    """Return a schedule whose next time is the first after now."""
+    next_at = times_of(schedule).after(now) if schedule.job.when else None
+    return msgspec.structs.replace(schedule, next_at=next_at)
+
+
+async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
+    job = schedule.job
+    last = await daemon.memory.schedules.history(schedule.id, 1)
+    wakes_at = ""
+    if schedule.next_at is not None and not schedule.is_paused:
+        wakes_at = _moment(times_of(schedule).wakes_at(schedule.next_at))
+    return schedules.ScheduleLine(
+        id=schedule.id,
+        name=schedule.name,
+        owner=schedule.owner,
+        when=job.when,
+        zone=job.zone,
+        prompt=job.prompt,
+        workspace=job.workspace,
+        mode=job.mode,
+        is_paused=schedule.is_paused,
+        wakes_at=wakes_at,
+        quiet=job.quiet,
+        jitter_s=job.jitter_s,
+        missed=job.missed,
+        overlap=job.overlap,
+        tools=job.tools,
+        agent=job.agent,
+        provider=job.provider,
+        model=job.model,
+        last=_run(last[0]) if last else None,
+    )
+
+
+def _run(run: JobRun) -> schedules.ScheduleRun:
+    return schedules.ScheduleRun(
+        number=run.number,
+        cause=run.cause,
+        state=run.state,
+        due_at=_moment(run.due_at),
+        times=run.times,
+        began_at=_moment(run.began_at),
+        ended_at=_moment(run.ended_at),
+        conversation_id=run.conversation_id,
+        detail=run.detail,
+    )
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}" if at else ""
+
+
+def _facts(schedule: Schedule, call: Call) -> dict[str, object]:
+    return {"schedule": schedule.id, "owner": schedule.owner, "by": call.principal.uid}

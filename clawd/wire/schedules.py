@@ -1,0 +1,123 @@
+"""Methods about schedules, and what they report."""
+
+from typing import Literal
+
+import msgspec
+
+from clawd.wire.method import Done, Method
+
+MissedWord = Literal["once", "skip", "all"]
+OverlapWord = Literal["parallel", "hold", "coalesce", "drop"]
+
+
+class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One time of a schedule; moments are UTC, ISO 8601, "" for never.
+
+    Attributes:
+        cause: time, hand, file or hook.
+        state: held, claimed, running, finished, failed, lost, missed, dropped or merged.
+        due_at: when it should have begun.
+        times: how many times this line stands for, which were all missed.
+        detail: how it ended, or why it did not begin.
+    """
+
+    number: int
+    cause: str
+    state: str
+    due_at: str
+    times: int = 1
+    began_at: str = ""
+    ended_at: str = ""
+    conversation_id: str = ""
+    detail: str = ""
+
+
+class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule; `last` is its newest time, and `wakes_at` when it begins next, or ""."""
+
+    id: str
+    name: str
+    owner: int
+    when: str
+    zone: str
+    prompt: str
+    workspace: str
+    mode: str
+    is_paused: bool = False
+    wakes_at: str = ""
+    quiet: str = ""
+    jitter_s: int = 0
+    missed: MissedWord = "once"
+    overlap: OverlapWord = "coalesce"
+    tools: tuple[str, ...] = ()
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+    last: ScheduleRun | None = None
+
+
+class ScheduleList(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedules that a client may see."""
+
+    items: tuple[ScheduleLine, ...]
+
+
+class ListSchedules(Method[ScheduleList], frozen=True, kw_only=True):
+    """List schedules, those of all owners for an admin."""
+
+
+class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
+    """Have a prompt run at times, detached, as a conversation of its own.
+
+    `when` is a calendar expression of systemd, `every 2h`, `at 2026-12-24 18:00` or `in 20m`; empty
+    for a schedule that is run by hand. `zone` and `quiet` are as configured where they are empty,
+    `mode` is the configured autonomy, at most supervised. `tools` are patterns of the tools that it
+    may use; none takes nothing out.
+    """
+
+    name: str
+    prompt: str
+    when: str = ""
+    zone: str = ""
+    quiet: str = ""
+    jitter_s: int = 0
+    missed: MissedWord = "once"
+    overlap: OverlapWord = "coalesce"
+    workspace: str = ""
+    mode: Literal["", "readonly", "supervised", "edits", "full"] = ""
+    tools: tuple[str, ...] = ()
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+
+
+class PauseSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
+    """Pause a schedule, or let it go on (`resume`); times in between do not count as missed."""
+
+    name: str
+    resume: bool = False
+
+
+class RunSchedule(Method[ScheduleRun], frozen=True, kw_only=True):
+    """Run a schedule now, beside its times."""
+
+    name: str
+
+
+class RemoveSchedule(Method[Done], frozen=True, kw_only=True):
+    """Remove a schedule and its history; what runs goes on, and its conversations stay."""
+
+    name: str
+
+
+class ScheduleHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest times of a schedule, newest first."""
+
+    items: tuple[ScheduleRun, ...]
+
+
+class ListScheduleRuns(Method[ScheduleHistory], frozen=True, kw_only=True):
+    """List times of a schedule: run, waiting, missed, lost; newest first."""
+
+    name: str
+    limit: int = 50

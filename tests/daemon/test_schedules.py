@@ -1,0 +1,131 @@
+"""Schedules in a real daemon: run, held by their rights, and reported when they are lost."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.home import DEADLINE_S, Home
+from tests.support.lent_home import LentHome
+
+pytestmark = pytest.mark.daemon
+
+WRITE = {"name": "file_write", "arguments": {"path": "out.txt", "content": "x"}}
+
+
+@pytest.fixture
+def home(lent_home: LentHome) -> Home:
+    return lent_home
+
+
+def history(home: Home, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = home.json("schedule", "history", name)["items"]
+    return found
+
+
+def ended(home: Home, name: str, count: int = 1) -> list[dict[str, Any]]:
+    """Wait until so many times of a schedule have ended, and return them."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        runs = history(home, name)
+        if sum(bool(run["ended_at"]) for run in runs) >= count:
+            return runs
+        assert time.monotonic() < deadline, runs
+        time.sleep(0.05)
+
+
+def test_a_schedule_runs_at_its_time_in_a_conversation_of_its_own(home: Home) -> None:
+    home.configure({"text": "the backup is whole"})
+    made = home.json("schedule", "add", "report", "-m", "is it whole?", "--when", "in 1s")
+    assert (made["mode"], made["overlap"], made["missed"]) == ("supervised", "coalesce", "once")
+    (run,) = ended(home, "report")
+    assert (run["state"], run["cause"]) == ("finished", "time")
+    shown = home.ctl("conversation", "show", run["conversation_id"]).stdout
+    assert "is it whole?" in shown
+    assert "the backup is whole" in shown
+    assert "report" in home.ctl("schedule").stdout
+    assert "finished" in home.ctl("schedule", "history", "report").stdout
+
+
+def test_what_a_run_asks_waits_among_the_approvals(home: Home) -> None:
+    home.configure(
+        {"tool_calls": [WRITE]},
+        {"text": "done"},
+        tables="[security]\napproval_timeout_s = 0.2\n",
+    )
+    home.json("schedule", "add", "write", "-m", "write it")
+    assert home.ctl("schedule", "run", "write").returncode == 0
+    (run,) = ended(home, "write")
+    assert "waits for approval" in run["detail"]
+    assert not (home.workspace / "out.txt").exists()
+    (waiting,) = home.json("approval", "list")
+    assert waiting["conversation_id"] == run["conversation_id"]
+    assert home.ctl("approval", "approve", waiting["id"]).returncode == 0
+    deadline = time.monotonic() + DEADLINE_S
+    while not (home.workspace / "out.txt").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_run_has_its_mode_and_its_tools_and_no_others(home: Home) -> None:
+    shell = {"name": "shell", "arguments": {"command": "touch x.txt"}}
+    home.configure({"tool_calls": [WRITE, shell]}, {"text": "done"})
+    add = ("schedule", "add", "tight", "-m", "go", "--mode", "edits", "--tools", "file_*")
+    assert home.ctl(*add).returncode == 0
+    assert home.ctl("schedule", "run", "tight").returncode == 0
+    ended(home, "tight")
+    assert (home.workspace / "out.txt").exists()
+    assert not (home.workspace / "x.txt").exists()
+    assert ("shell", "allowed") not in [(r["tool"], r["status"]) for r in home.receipt_lines()]
+
+
+def test_more_than_the_policy_lets_its_maker_is_refused(home: Home) -> None:
+    home.configure({"text": "x"}, tables='[security]\nmax_autonomy = "supervised"\n')
+    add = ("schedule", "add", "wide", "-m", "go")
+    assert "further than" in home.ctl(*add, "--mode", "full").stderr
+    assert "lies under none of" in home.ctl(*add, "-C", "/").stderr
+    assert "no agent" in home.ctl(*add, "--agent", "root").stderr
+    assert "no time of a schedule" in home.ctl(*add, "--when", "whenever").stderr
+    assert home.json("schedule", "list") == {"items": []}
+
+
+def test_paused_resumed_removed_and_switched_off(home: Home) -> None:
+    home.configure({"text": "x"})
+    home.json("schedule", "add", "nightly", "-m", "go", "--when", "daily", "--zone", "UTC")
+    assert home.json("schedule", "pause", "nightly")["is_paused"]
+    assert "paused" in home.ctl("schedule", "list").stdout
+    assert home.json("schedule", "resume", "nightly")["wakes_at"].endswith("T00:00:00Z")
+    assert "already" in home.ctl("schedule", "add", "nightly", "-m", "go").stderr
+    assert home.ctl("schedule", "remove", "nightly").returncode == 0
+    assert "no schedule" in home.ctl("schedule", "run", "nightly").stderr
+
+
+def test_a_name_is_displayed_without_what_a_terminal_obeys(home: Home) -> None:
+    home.configure({"text": "x"})
+    refused = home.ctl("schedule", "add", "a\x1b[2Jb", "-m", "go")
+    assert refused.returncode == 1
+    assert "\x1b" not in refused.stderr
+    assert home.ctl("schedule", "add", "ok", "-m", "go\x1b]0;x\x07 \u202eh").returncode == 0
+    shown = home.ctl("schedule", "pause", "ok").stdout
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+
+
+def test_a_daemon_that_is_killed_between_claim_and_end_reports_it_and_repeats_nothing(
+    own_home: Home,
+) -> None:
+    home = own_home
+    slow = {"name": "shell", "arguments": {"command": "sleep 60"}}
+    home.configure({"tool_calls": [slow]}, {"text": "x"}, top="")
+    home.start()
+    home.json("schedule", "add", "slow", "-m", "go", "--mode", "full")
+    home.json("schedule", "run", "slow")
+    deadline = time.monotonic() + DEADLINE_S
+    while history(home, "slow")[0]["state"] != "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    home.kill()
+    home.start()
+    (run,) = ended(home, "slow")
+    assert run["state"] == "lost"
+    assert "ended while it ran" in run["detail"]
+    assert "was lost" in home.log()

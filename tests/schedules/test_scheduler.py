@@ -1,0 +1,337 @@
+"""Jobs over a simulated year: none twice, none lost, each missed one on record; by two daemons."""
+
+import asyncio
+import os
+import random
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import available_timezones
+
+import msgspec
+import pytest
+
+from clawd.config.sections import SchedulesSection
+from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.memory.schedules import (
+    MAX_HELD,
+    JobRun,
+    Overlap,
+    RunClaim,
+    RunState,
+    Schedule,
+    ScheduledJob,
+    admitted,
+)
+from clawd.memory.store import Memory
+from clawd.schedules.plan import MAX_CATCH_UP
+from clawd.schedules.scheduler import JobScheduler, RunEnd, daemon_name, is_alive, times_of
+from tests.support.rows import each_row, thorough
+
+BEGIN = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+DAY_S = 86_400
+LIMIT_S = 30.0
+
+
+class Clock:
+    """What the schedulers take for the time."""
+
+    def __init__(self) -> None:
+        self.now = float(BEGIN)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Switch:
+    """An emergency stop."""
+
+    def __init__(self) -> None:
+        self.set_ = False
+
+    def is_set(self) -> bool:
+        return self.set_
+
+
+class Hands:
+    """A worker that notes what it is given; `busy` holds it up."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+        self.busy: asyncio.Event | None = None
+        self.end = RunEnd(state="finished", detail="stop")
+
+    async def run(
+        self, schedule: Schedule, run: JobRun, begun: Callable[[str], Awaitable[None]]
+    ) -> RunEnd:
+        self.done.append((schedule.name, run.key))
+        await begun(f"conv-{run.number}")
+        if self.busy is not None:
+            await self.busy.wait()
+        return self.end
+
+
+class Bench:
+    """Two daemons on one database, with one clock."""
+
+    def __init__(self, memories: list[Memory]) -> None:
+        self.memories = memories
+        self.store = memories[0].schedules
+        self.clock, self.stop, self.hands = Clock(), Switch(), Hands()
+        self.section = SchedulesSection(max_running=64)
+        self.daemons = [self.daemon(each) for each in memories]
+
+    def daemon(self, memory: Memory) -> JobScheduler:
+        return JobScheduler(
+            memory.schedules,
+            self.hands,
+            settings=lambda: self.section,
+            stop=self.stop,
+            now=self.clock,
+        )
+
+    async def add(self, name: str = "job", when: str = "every 1h", **facts: object) -> Schedule:
+        job = msgspec.convert(
+            {"prompt": "p", "workspace": "/w", "when": when} | facts, ScheduledJob
+        )
+        made = Schedule(name=name, owner=7, job=job, created_at=int(self.clock.now))
+        next_at = times_of(made).after(int(self.clock.now)) if when else None
+        return await self.store.add(msgspec.structs.replace(made, next_at=next_at))
+
+    async def look(self) -> float:
+        """Have both look at once; return in how many seconds the first wants to look again."""
+        waits = await asyncio.gather(*(each.look() for each in self.daemons))
+        return min(waits)
+
+    async def idle(self) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while any(each.running for each in self.daemons):
+                await asyncio.sleep(0)
+
+    async def states(self, schedule: Schedule) -> Counter[str]:
+        runs = await self.store.history(schedule.id, 1_000)
+        return Counter(state for run in runs for state in [run.state] * run.times)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    # In memory, where there is such a place: a simulated year waits for no disk.
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    folder = tempfile.TemporaryDirectory(dir=fast)
+    memories = [await Memory.open(Path(folder.name, "memory.sqlite")) for _ in range(2)]
+    made = Bench(memories)
+    yield made
+    if made.hands.busy is not None:
+        made.hands.busy.set()
+    for daemon in made.daemons:
+        await daemon.close()
+    for memory in memories:
+        await memory.close()
+    folder.cleanup()
+
+
+def zones() -> list[str]:
+    return [*sorted(available_timezones())[:: 10 if thorough() else 300], "Europe/Berlin"]
+
+
+async def test_a_year_of_jobs_with_jumps_and_sleep_by_two_daemons(bench: Bench) -> None:
+    jobs = [
+        await bench.add(zone, "02:30", zone=zone, missed=("once", "skip", "all")[number % 3])
+        for number, zone in enumerate(zones())
+    ]
+    dice = random.Random(20_261_124)
+    days = 365 if thorough() else 40
+    begin = BEGIN + 60 * DAY_S  # clocks are put on in March
+    bench.clock.now = begin
+    due: dict[str, set[str]] = {each.name: set() for each in jobs}
+    for job in jobs:
+        at: int | None = times_of(job).after(BEGIN)
+        while at is not None and at <= begin + days * DAY_S:
+            due[job.name].add(f"t{at}")
+            at = times_of(job).after(at)
+    while bench.clock.now < begin + days * DAY_S:
+        await bench.look()
+        await bench.idle()
+        # It wakes in time; now and then the machine sleeps for days, or its clock is put back.
+        known = [each.next_at for each in await bench.store.all() if each.next_at is not None]
+        roll, wakes_at = dice.random(), max(min(known), bench.clock.now + 1)
+        bench.clock.now = (
+            bench.clock.now + (3 * DAY_S if roll < 0.05 else -7_200) if roll < 0.1 else wakes_at
+        )
+    bench.clock.now = begin + days * DAY_S
+    for _ in range(MAX_CATCH_UP):
+        await bench.look()
+        await bench.idle()
+    ran = Counter(bench.hands.done)
+    assert max(ran.values()) == 1  # no run twice
+    for job in jobs:
+        runs = await bench.store.history(job.id, 1_000)
+        told = {run.key for run in runs if run.state in {"finished", "missed", "merged"}}
+        assert told == due[job.name]  # none lost, each missed one is on record
+        finished = {(job.name, run.key) for run in runs if run.state == "finished"}
+        assert finished == {each for each in ran if each[0] == job.name}
+        assert len(finished) > days // 2
+
+
+@each_row(
+    "overlap, live, held, has_room, state",
+    [
+        ("coalesce", 0, 0, True, "claimed"),
+        ("coalesce", 0, 0, False, "held"),
+        ("coalesce", 1, 0, True, "held"),
+        ("coalesce", 1, 1, True, "merged"),
+        ("drop", 0, 0, True, "claimed"),
+        ("drop", 1, 0, True, "dropped"),
+        ("hold", 1, 5, True, "held"),
+        ("hold", 1, MAX_HELD, True, "dropped"),
+        ("parallel", 5, 0, True, "claimed"),
+        ("parallel", 5, 0, False, "held"),
+        ("parallel", 5, MAX_HELD, False, "dropped"),
+    ],
+)
+def test_what_comes_while_the_last_one_runs_is_admitted_as_its_job_says(
+    overlap: Overlap, live: int, held: int, has_room: bool, state: RunState
+) -> None:
+    assert admitted(overlap, live=live, held=held, has_room=has_room) == state
+
+
+@each_row(
+    "overlap, began, states",
+    [
+        ("parallel", 3, {"finished": 3}),
+        ("hold", 3, {"finished": 3}),
+        ("coalesce", 2, {"finished": 2, "merged": 1}),
+        ("drop", 1, {"finished": 1, "dropped": 2}),
+    ],
+)
+async def test_three_times_while_the_first_runs(
+    bench: Bench, overlap: Overlap, began: int, states: dict[str, int]
+) -> None:
+    bench.hands.done.clear()
+    job = await bench.add(overlap, "every 1h", overlap=overlap)
+    bench.hands.busy = asyncio.Event()
+    for _ in range(3):
+        bench.clock.now += 3_600
+        await bench.look()
+    bench.hands.busy.set()
+    await bench.idle()
+    for _ in range(3):  # what was held goes on when the one before has ended
+        await bench.daemons[0].look()
+        await bench.idle()
+    assert len(bench.hands.done) == began
+    assert await bench.states(job) == states
+    await bench.store.remove(job.id)
+
+
+async def test_no_more_run_side_by_side_than_the_config_allows(bench: Bench) -> None:
+    bench.section = SchedulesSection(max_running=2)
+    bench.hands.busy = asyncio.Event()
+    for number in range(5):
+        await bench.add(f"job {number}")
+    bench.clock.now += 3_600
+    await bench.look()
+    assert len(bench.hands.done) == 2
+    bench.hands.busy.set()
+    for _ in range(5):
+        await bench.idle()
+        await bench.daemons[1].look()
+    await bench.idle()
+    assert len(bench.hands.done) == 5
+    assert len(set(bench.hands.done)) == 5
+
+
+async def test_what_a_dead_daemon_had_claimed_is_lost_and_told_and_not_run_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await bench.add()
+    due = BEGIN + 3_600
+    dead = RunClaim(by="another-boot:1:1", at=due, max_running=4)
+    (run,) = await bench.store.move_on(job, due + 3_600, runs=[due], missed=[], claim=dead)
+    bench.clock.now = due + 1
+    await bench.daemons[0].recover()
+    await bench.look()
+    await bench.idle()
+    assert bench.hands.done == []
+    (kept,) = await bench.store.history(job.id, 5)
+    assert (kept.number, kept.state) == (run.number, "lost")
+    assert "before it is known to have begun" in kept.detail
+    assert "was lost" in caplog.text
+    assert bench.daemons[0]._me == daemon_name()
+    assert is_alive(daemon_name())
+
+
+async def test_what_a_living_daemon_has_claimed_is_left_to_it(bench: Bench) -> None:
+    job = await bench.add()
+    bench.hands.busy = asyncio.Event()
+    bench.clock.now += 3_600
+    await bench.daemons[0].look()
+    await bench.daemons[1].recover()
+    bench.hands.busy.set()
+    await bench.idle()
+    assert await bench.states(job) == {"finished": 1}
+
+
+async def test_under_the_emergency_stop_nothing_begins_and_what_was_due_was_missed(
+    bench: Bench,
+) -> None:
+    job = await bench.add(missed="skip")
+    bench.stop.set_ = True
+    for _ in range(2):
+        bench.clock.now += 3_600
+        await bench.look()
+    assert bench.hands.done == []
+    bench.stop.set_ = False
+    bench.clock.now += 600
+    await bench.look()
+    assert bench.hands.done == []
+    assert await bench.states(job) == {"missed": 2}
+
+
+async def test_a_paused_job_does_not_come_and_a_failed_one_comes_again(bench: Bench) -> None:
+    job = await bench.add()
+    await bench.store.change(job.id, paused=True, next_at=job.next_at)
+    bench.clock.now += 3_600
+    await bench.look()
+    assert bench.hands.done == []
+    await bench.store.change(job.id, paused=False, next_at=job.next_at)
+    bench.hands.end = RunEnd(state="failed", detail="no model")
+    for _ in range(2):
+        await bench.look()
+        await bench.idle()
+        bench.clock.now += 3_600
+    assert await bench.states(job) == {"failed": 2}
+
+
+async def test_a_key_that_came_before_does_not_come_again(bench: Bench) -> None:
+    job = await bench.add(when="")
+    first = await bench.daemons[0].fire(job, "hook", key="h1", text="x")
+    again = await bench.daemons[1].fire(job, "hook", key="h1", text="x")
+    assert first is not None
+    assert again is None
+    await bench.idle()
+    assert len(bench.hands.done) == 1
+
+
+async def test_names_are_of_one_owner_and_not_too_many(bench: Bench) -> None:
+    job = await bench.add()
+    with pytest.raises(InvalidRequestError, match="already"):
+        await bench.add()
+    other = await bench.store.add(Schedule(name="job", owner=8, job=job.job))
+    assert [each.id for each in await bench.store.all(7)] == [job.id]
+    with pytest.raises(NotFoundError, match="several"):
+        await bench.store.find("job", None)
+    assert (await bench.store.find(other.id, None)).owner == 8
+    with pytest.raises(NotFoundError):
+        await bench.store.find(other.id, 7)
+
+
+async def test_the_oldest_of_many_missed_times_are_one_row(bench: Bench) -> None:
+    job = await bench.add(when="minutely")
+    bench.clock.now += DAY_S
+    await bench.look()
+    await bench.idle()
+    runs = await bench.store.history(job.id, 1_000)
+    assert len(runs) == 102
+    assert sum(run.times for run in runs) == 1_440
