@@ -8,6 +8,7 @@ from clawctl.client import Client
 from clawd.errors import ClawError
 from clawd.wire.codec import mirror
 from clawd.wire.conversations import ConversationLine, DeleteConversation, OpenConversation
+from clawd.wire.pictures import Document
 from clawd.wire.policy import AddRule
 from clawd.wire.turns import SamplingWishes, SendMessage
 
@@ -39,6 +40,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         deny: patterns of shell commands that are refused in it.
         pictures: files that are shown with the message.
         plan_first: a turn only looks until the person said yes to its plan.
+        documents: PDFs that are read with the message.
     """
 
     conversation_id: str = ""
@@ -69,6 +71,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     deny: tuple[str, ...] = ()
     pictures: tuple[bytes, ...] = ()
     plan_first: bool = False
+    documents: tuple[Document, ...] = ()
 
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""

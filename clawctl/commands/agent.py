@@ -24,7 +24,7 @@ from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
 from clawd.wire.daemon import Status
 from clawd.wire.events import TurnFinished
-from clawd.wire.pictures import MAX_PICTURE_BYTES, looks_like_picture
+from clawd.wire.pictures import MAX_PICTURE_BYTES, PDF_MARK, Document, looks_like_picture
 from clawd.wire.safe_text import visible_line
 from clawd.wire.turns import MAX_ROUNDS, SamplingWishes
 
@@ -86,7 +86,7 @@ def _show_stream_schema(context: click.Context, _parameter: click.Parameter, val
     "--attach",
     type=click.Path(exists=True, dir_okay=False),
     multiple=True,
-    help="Show a picture with the message: PNG, JPEG, WebP or GIF.",
+    help="Send a file with the message: a PDF, or a picture (PNG, JPEG, WebP, GIF).",
 )
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
 @click.option("--here", is_flag=True, help="Work in the current folder, and do not ask.")
@@ -214,7 +214,7 @@ def command(app: App, /, stdin: str | None, message: str | None, **options: obje
     if choice.picks:
         _check_picks(sends=message is not None or stdin is not None or output != "text")
     by_line = bool(options.pop("by_line"))
-    if choice.pictures and message is None:
+    if (choice.pictures or choice.documents) and message is None:
         raise click.UsageError("--attach goes with -m; in a conversation name it with @FILE")
     if by_line and (message is not None or stdin is not None or output != "text"):
         raise click.UsageError("--lines takes its messages from stdin, without -m, - and --json")
@@ -268,6 +268,8 @@ def _choice(options: dict[str, object]) -> Choice:
             for name in named[:2]
         )
         raise click.UsageError(f"{first} and {second} exclude each other")
+    paths = msgspec.convert(options["attach"], tuple[str, ...])
+    attached = [(path, _attached(path)) for path in paths]
     return Choice(
         conversation_id=str(options["conversation"]),
         workspace=workspace,
@@ -296,11 +298,16 @@ def _choice(options: dict[str, object]) -> Choice:
         plan_first=bool(options["plan_first"]),
         allow=msgspec.convert(options["allow"], tuple[str, ...]),
         deny=msgspec.convert(options["deny"], tuple[str, ...]),
-        pictures=tuple(map(_picture, msgspec.convert(options["attach"], tuple[str, ...]))),
+        pictures=tuple(data for _, data in attached if not data.startswith(PDF_MARK)),
+        documents=tuple(
+            Document(name=Path(path).name, data=data)
+            for path, data in attached
+            if data.startswith(PDF_MARK)
+        ),
     )
 
 
-def _picture(path: str) -> bytes:
+def _attached(path: str) -> bytes:
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_PICTURE_BYTES + 1)
@@ -308,9 +315,10 @@ def _picture(path: str) -> bytes:
         raise InvalidRequestError(
             f"{visible_line(path)} cannot be read: {error.strerror}"
         ) from error
-    if len(data) > MAX_PICTURE_BYTES or not looks_like_picture(data):
+    is_taken = looks_like_picture(data) or data.startswith(PDF_MARK)
+    if len(data) > MAX_PICTURE_BYTES or not is_taken:
         raise InvalidRequestError(
-            f"{visible_line(path)} is no PNG, JPEG, WebP or GIF of at most 20 MB",
+            f"{visible_line(path)} is no PDF, PNG, JPEG, WebP or GIF of at most 20 MB",
             hint="Pipe a text in, or name it in the message: the model reads it with its tools.",
         )
     return data

@@ -12,10 +12,16 @@ from clawctl.render import note
 from clawctl.repl.host import Host
 from clawd.errors import InvalidRequestError
 from clawd.wire.conversations import OpenConversation, WriteSessionFile
-from clawd.wire.pictures import MAX_PICTURE_BYTES, looks_like_picture
+from clawd.wire.pictures import (
+    MAX_DOCUMENT_BYTES,
+    MAX_PICTURE_BYTES,
+    PDF_MARK,
+    Document,
+    looks_like_picture,
+)
 from clawd.wire.policy import ExplainPolicy
 from clawd.wire.references import reference
-from clawd.wire.safe_text import visible_line
+from clawd.wire.safe_text import fenced, visible_line
 
 _INLINE_BYTES = 16 * 1024
 _INLINE_BYTES_IN_ALL = 64 * 1024
@@ -40,6 +46,11 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the model is to see it, and not to read it."""
         return looks_like_picture(self.content)
 
+    @property
+    def is_document(self) -> bool:
+        """Whether the daemon is to read it."""
+        return self.content.startswith(PDF_MARK)
+
 
 class _Mentions(msgspec.Struct, frozen=True, kw_only=True):
     """What a message names with `@`; `remarks` are for the person."""
@@ -49,11 +60,12 @@ class _Mentions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent: the text, the files of the workspace that are in it, and pictures before it."""
+    """What is sent: the text, the files of the workspace that are in it, pictures and PDFs."""
 
     text: str
     files: tuple[str, ...] = ()
     pictures: tuple[bytes, ...] = ()
+    documents: tuple[Document, ...] = ()
 
 
 def message_of(host: Host, line: str, whole: str, folder: Path) -> OutgoingMessage:
@@ -83,14 +95,17 @@ def message_of(host: Host, line: str, whole: str, folder: Path) -> OutgoingMessa
         note(f"● {visible_line(remark)}")
     parts = [whole]
     pictures = tuple(file.content for file in found.files if file.is_picture)
-    texts = tuple(file for file in found.files if not file.is_picture)
+    documents = tuple(
+        Document(name=file.path, data=file.content) for file in found.files if file.is_document
+    )
+    texts = tuple(file for file in found.files if not (file.is_picture or file.is_document))
     for file in found.files:
-        if not file.is_picture:
+        if file in texts:
             parts.append(block(file) if _is_inline(texts, file) else _stored(host, file))
         note(f"● with {visible_line(file.path)}, {len(file.content)} bytes")
     text = _checked("\n\n".join(parts))
     files = tuple(file.path for file in found.files)
-    return OutgoingMessage(text=text, files=files, pictures=pictures)
+    return OutgoingMessage(text=text, files=files, pictures=pictures, documents=documents)
 
 
 def _stored(host: Host, file: Attachment) -> str:
@@ -117,8 +132,9 @@ def _checked(text: str) -> str:
 # `@file` in a message: what the file holds goes with the message.
 #
 # A short text is written below the message, a long one becomes a session file that the model reads
-# with its tools, a picture goes as it is. The daemon's own policy says whether a file may be read;
-# one outside of the workspace and other data that is no text are refused before anything is sent.
+# with its tools, a picture or a PDF goes as it is. The daemon's own policy says whether a file may
+# be read; one outside of the workspace and other data that is no text are refused before anything
+# is sent.
 
 
 def mentioned(text: str, workspace: Path, may_read: Callable[[str], str]) -> _Mentions:
@@ -169,9 +185,7 @@ def _is_inline(files: tuple[Attachment, ...], file: Attachment) -> bool:
 def block(file: Attachment) -> str:
     """Return a file as it is written below a message; no text in it can end the block."""
     text = file.content.decode(errors="replace").rstrip("\n")
-    longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"[file {file.path}]\n{fence}\n{text}\n{fence}"
+    return f"[file {file.path}]\n{fenced(text)}"
 
 
 def session_name(path: str) -> str:
@@ -221,7 +235,9 @@ def _content(word: str, path: Path) -> bytes:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InvalidRequestError(f"@{word} is no file any more", hint="Look at it again.")
             content = file.read(_SNIFFED_BYTES)
-            most = MAX_PICTURE_BYTES if looks_like_picture(content) else _MAX_FILE_BYTES
+            is_picture, is_document = looks_like_picture(content), content.startswith(PDF_MARK)
+            most = MAX_DOCUMENT_BYTES if is_document else _MAX_FILE_BYTES
+            most = MAX_PICTURE_BYTES if is_picture else most
             content += file.read(most + 1 - len(content))
     except OSError as error:
         raise InvalidRequestError(
@@ -233,9 +249,9 @@ def _content(word: str, path: Path) -> bytes:
             f"@{word} is larger than {most // 1024**2} MiB",
             hint="Name it without the @: the model reads parts of it with its tools.",
         )
-    if b"\0" in content[:_SNIFFED_BYTES] and not looks_like_picture(content):
+    if b"\0" in content[:_SNIFFED_BYTES] and not (is_picture or is_document):
         raise InvalidRequestError(
-            f"@{word} is neither text nor a PNG, JPEG, GIF or WebP",
+            f"@{word} is neither text nor a PDF, PNG, JPEG, GIF or WebP",
             hint="Name it without the @ and say what the model should do with it.",
         )
     return content

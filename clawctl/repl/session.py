@@ -21,7 +21,7 @@ from clawctl.repl.bar_state import Pulse, SessionStanding
 from clawctl.repl.daemon_link import DaemonLink, Opening, wait_long
 from clawctl.repl.host import Host, Spent
 from clawctl.repl.lines import Lines, PipedLines, PlainLines
-from clawctl.repl.message_text import message_of
+from clawctl.repl.message_text import OutgoingMessage, message_of
 from clawctl.repl.slash import is_command, run_command
 from clawctl.repl.typeahead import AttentiveView, Steering, TypeAhead
 from clawctl.repl.values import known_to
@@ -98,7 +98,7 @@ class ReplSession:
         self.shows_reasoning = False
         self.last: TurnFinished | None = None
         self.last_text = ""
-        self._last_brought: tuple[tuple[str, ...], tuple[bytes, ...]] = ((), ())
+        self._last_brought = OutgoingMessage(text="")
         self.spent = Spent()
         self._link = DaemonLink(app)
         self._presses = _Presses()
@@ -302,7 +302,7 @@ class ReplSession:
             else:
                 text = self._lines.whole(line).strip()
                 message = message_of(self, self._lines.typed(line), text, self._standing.folder())
-                self.send(message.text, message.files, message.pictures)
+                self.send(message.text, message)
         except KeyboardInterrupt:
             self._is_deaf = True
             note("● stopped")
@@ -348,13 +348,11 @@ class ReplSession:
             pass
         return bool(first)
 
-    def send(
-        self, text: str, files: tuple[str, ...] | None = None, pictures: tuple[bytes, ...] = ()
-    ) -> None:
+    def send(self, text: str, brought: OutgoingMessage | None = None) -> None:
         """Send a message as if it had been typed; the last one goes with what it brought."""
-        if files is None:
+        if brought is None:
             is_last = text == self.last_text
-            files, pictures = self._last_brought if is_last else ((), ())
+            brought = self._last_brought if is_last else OutgoingMessage(text=text)
         client = self.client()
         steering = Steering(self._typed, client.stream, _may_steer)
         view = AttentiveView(self._new_view(), self._typed, steering)
@@ -364,9 +362,9 @@ class ReplSession:
             text, self.conversation_id, interactive=self._terminal is not None
         )
         request = msgspec.structs.replace(
-            request, system=self.system, files=files, pictures=pictures
+            request, system=self.system, **msgspec.structs.asdict(brought)
         )
-        self.last_text, self._last_brought = text, (files, pictures)
+        self.last_text, self._last_brought = text, brought
         finished: TurnFinished | None = None
         started = time.monotonic()
         try:
@@ -522,8 +520,9 @@ def _tell_what_is_kept(host: Host) -> list[str]:
     Empty when its message is not stored, either.
     """
     asked, answered = _last_turn(host) if host.conversation_id else ([], "")
-    # The daemon may store a block of facts before the words of the person.
-    if not host.last_text or not any(text.endswith(host.last_text) for text in asked):
+    # The daemon may store a block of facts before the words of the person, and PDFs behind them.
+    typed = (text.partition("\n\n[document ")[0] for text in asked)
+    if not host.last_text or not any(text.endswith(host.last_text) for text in typed):
         note("● nothing of that turn was kept; your message is in the prompt again")
         return []
     kept = f"{len(answered)} characters of the answer" if answered else "nothing of the answer"

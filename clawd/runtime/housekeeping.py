@@ -30,13 +30,12 @@ from clawd.runtime.preparation import TurnSource
 from clawd.runtime.turn_plan import TurnPlan, request_of
 from clawd.security.principal import Principal
 from clawd.wire.events import ContextCompressed, Event
-from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, single_line
+from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, fenced, single_line
 
 FORK = " (fork)"
 Format = Literal["jsonl", "markdown"]
 
 _HEADING = re.compile(r"^(?=## (?:user|assistant|tool|system|checkpoint)\b)", re.MULTILINE)
-_FENCE = re.compile(r"`{3,}")
 
 
 class Compressed(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,18 +221,18 @@ def message_text(stored: StoredMessage, how: Format) -> str:
         )
     name = f" {_name(message.name)}" if message.name else ""
     parts = [f"## {message.role}{name} · {stored.timestamp[:19]}"]
-    parts += [f"Not to be read as a call:\n\n{_fenced(text)}" for text in unreadable(stored)]
+    parts += [f"Not to be read as a call:\n\n{fenced(text)}" for text in unreadable(stored)]
     if message.reasoning:
-        parts.append(f"Reasoning:\n\n{_fenced(message.reasoning)}")
+        parts.append(f"Reasoning:\n\n{fenced(message.reasoning)}")
     parts += [f"({each.label})" for each in facts_of(stored)]
     content = message.content or ""
     if message.role == "tool":
-        parts.append(_fenced(content))
+        parts.append(fenced(content))
     elif content:
         parts.append(_said(content))
     parts += [f"({single_line(each.problem)})" for each in claims(stored) if each.problem]
     parts += [
-        f"Call `{_name(call.name)}`\n\n{_fenced(call.arguments)}" for call in message.tool_calls
+        f"Call `{_name(call.name)}`\n\n{fenced(call.arguments)}" for call in message.tool_calls
     ]
     if not stored.is_complete:
         parts.append("*(broken off)*")
@@ -260,10 +259,3 @@ def _said(text: str) -> str:
 def _name(name: str) -> str:
     """Return a tool's name as a model wrote it, on one line that it cannot leave."""
     return single_line(name, NAME_LIMIT).replace("`", "'")
-
-
-def _fenced(text: str) -> str:
-    """Return text in a fence that nothing in it ends."""
-    longest = max((len(found) for found in _FENCE.findall(text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}\n{text}\n{fence}"

@@ -11,6 +11,7 @@ from clawd.providers.presets import check_preset
 from clawd.providers.router import check_hints
 from clawd.security.risk import Autonomy
 from clawd.tools.narrowing import Narrowing
+from clawd.wire.events import Notice
 from clawd.wire.pictures import MAX_PICTURES, Picture
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -40,6 +41,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         think: whether the model is to think, or how much. The conversation keeps it until `auto`.
         mode: how far the model may go in this conversation from now on; "" leaves it as it is.
         noted: what hooks of the owner say beside it; no door sets it.
+        notices: what the user should know of it, emitted when the turn has begun.
         max_rounds: after how many rounds of calls the turn ends, whoever is there; 0 is as
             configured.
         is_resumable: whoever sent it finds the conversation again, so a call that nobody answers
@@ -71,6 +73,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     think: Literal["", "auto", "on", "off", "low", "medium", "high"] = ""
     mode: Autonomy | Literal[""] = ""
     noted: str = ""
+    notices: tuple[Notice, ...] = ()
     max_rounds: int = 0
     is_resumable: bool = False
     plan_first: bool = False

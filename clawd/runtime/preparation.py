@@ -178,7 +178,7 @@ class Preparation:
         check_seen(incoming.pictures, provider, model)
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, incoming, source, (provider, model, workspace), settings))
-        _take_think(live, incoming, provider, model, emit)
+        _heed(live, incoming, provider, model, emit)
         has_skills = await self._has_skills(live, workspace, emit)
         settled = _Settled(settings, agent, provider, model, has_skills)
         opening = _Opening(self, live, incoming, settled)
@@ -228,7 +228,8 @@ class Preparation:
         if plan.late is not None:  # nobody says anything
             return PreparedTurn(plan=plan, words=UserWords(text=""))
         # A program's message is never cut: it is told that the context is too small, and decides.
-        if self._long_messages is not None and incoming.door != "http" and not short:
+        may_be_cut = incoming.door != "http" or incoming.is_resumable
+        if self._long_messages is not None and may_be_cut and not short:
             short = await self._long_messages.shortened(plan, settings, owner=live.record.owner)
         # After a long message is kept: the block lists what is.
         offered = scope.offered or frozenset()
@@ -502,14 +503,19 @@ def _sampling(incoming: IncomingMessage, agent: AgentProfile, think: str = "") -
     return msgspec.structs.replace(wishes, preset=preset)
 
 
-def _take_think(
+def _heed(
     live: LiveConversation,
     incoming: IncomingMessage,
     provider: Provider,
     model: str,
     emit: Callable[[Event], None],
 ) -> None:
-    """Keep what a message says of thinking; where that is news and cannot be done, say so."""
+    """Keep what a message says of thinking; emit its notices, and where thinking is not to be had.
+
+    The last of these only where it is news.
+    """
+    for notice in incoming.notices:
+        emit(notice)
     wish = "" if incoming.think == AUTO else incoming.think or live.think
     live.is_think_checked = live.is_think_checked and wish == live.think
     live.think = wish

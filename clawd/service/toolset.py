@@ -26,6 +26,7 @@ from clawd.skills.tools import SkillRead
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.pdf_text import ALL_PAGES, PdfText, read_pdf
 from clawd.tools.builtin.transfer import TransferFailure, get
 from clawd.tools.external import (
     Found,
@@ -290,6 +291,19 @@ class Toolset:
         if answer.is_cut:
             raise InvalidRequestError(f"{answer.target.url} has over {MAX_PICTURE_BYTES} bytes")
         return answer.body
+
+    async def pdf_text(self, data: bytes, loaded: Loaded, policy: PolicySettings) -> PdfText:
+        """Return what is in a PDF that goes with a message.
+
+        Raises:
+            InvalidRequestError: it is too large.
+            SandboxUnavailableError: there is no sandbox of the required level here.
+        """
+        if len(data) > (limit := loaded.config.web.max_pdf_bytes):
+            raise InvalidRequestError(
+                f"a PDF of {len(data)} bytes is too large; max_pdf_bytes in [web] is {limit}"
+            )
+        return await read_pdf(data, ALL_PAGES, self._deps(loaded, policy))
 
     def _deps(self, loaded: Loaded, policy: PolicySettings) -> BuiltinDeps:
         """Return what the built-in tools are given."""

@@ -27,7 +27,7 @@ _MAX_OUTPUT_BYTES = 8 << 20
 _PACKAGE = Path(__file__).resolve().parents[2]
 _PROGRAM = Path(readers.__file__).resolve().parent / "program.py"
 _LIBRARIES = (
-    "trafilatura", "pypdf", "PIL", "ddgs", "lxml", "lxml_html_clean", "cryptography",
+    "trafilatura", "pypdf", "pypdfium2", "PIL", "ddgs", "lxml", "lxml_html_clean", "cryptography",
     "typing_extensions", "justext", "htmldate", "courlan", "charset_normalizer", "certifi",
     "urllib3", "dateparser",
 )  # fmt: skip

@@ -1,4 +1,7 @@
-"""A picture as it goes with a message: decoded and encoded anew in the sandbox, so well formed."""
+"""Pictures and PDFs as they go with messages.
+
+A `Picture` was decoded and encoded anew in the sandbox, so it is well formed.
+"""
 
 import base64
 
@@ -6,6 +9,10 @@ import msgspec
 
 MAX_PICTURES = 20  # of one message, or one result
 MAX_PICTURE_BYTES = 20 * 1024 * 1024
+MAX_DOCUMENTS = 5  # of one message
+MAX_DOCUMENT_BYTES = 20_000_000
+PDF_MARK = b"%PDF-"
+_HEAD_BYTES = 1_024
 _BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
 
 
@@ -13,6 +20,18 @@ def looks_like_picture(head: bytes) -> bool:
     """Return whether a file begins as PNG, JPEG, GIF or WebP does."""
     is_webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
     return is_webp or head.startswith(_BEGINNINGS)
+
+
+def looks_like_pdf(head: bytes) -> bool:
+    """Return whether a file begins as a PDF does; other bytes may stand before it."""
+    return PDF_MARK in head[:_HEAD_BYTES]
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """One PDF; `name` is for people and the model alone, `data` is the file."""
+
+    name: str
+    data: bytes
 
 
 class PictureFacts(msgspec.Struct, frozen=True, kw_only=True):

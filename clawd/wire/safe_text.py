@@ -45,6 +45,7 @@ _MAYBE_MARKS = re.compile(r"[^\x00-\u02ff\w\s]{2,}")
 # Letters of other scripts that most fonts draw as a Latin one: Cyrillic, Greek, Armenian.
 _LIKE_LATIN = frozenset("аАВсСеЕёЁНіІїЇјЈКМоОрРѕЅТхХуУһԁԛԝӏҺԌΑΒΕΖΗΙΚΜΝΟΡΤΥΧοαρνιυκγϲϳօսհցոքզլՕՍ")
 _WORD = re.compile(r"\w+")
+_FENCE = re.compile("`{3,}")
 _NOT_VISIBLE = re.compile(f"[{_INVISIBLE}]")
 _NOT_VISIBLE_IN_LINE = re.compile(f"[{_INVISIBLE}\t\n]")
 
@@ -57,6 +58,13 @@ def single_line(text: str, limit: int = DESCRIPTION_LIMIT) -> str:
 def paragraph(text: str) -> str:
     r"""Return the text with `\n` and `\t` kept and every other C0 and DEL dropped."""
     return _C0_BUT_BREAKS.sub("", text)
+
+
+def fenced(text: str) -> str:
+    """Return text in a fence that nothing in it ends."""
+    longest = max((len(found) for found in _FENCE.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text}\n{fence}"
 
 
 def without_hidden(text: str) -> str:

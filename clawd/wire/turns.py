@@ -6,6 +6,7 @@ import msgspec
 
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Done, Method
+from clawd.wire.pictures import Document
 
 MAX_ROUNDS = 100
 """So many rounds of calls a message may ask for by itself."""
@@ -52,14 +53,17 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     must call; what follows is free. `max_rounds` is after how many rounds of calls the turn ends,
     whoever is there; 0 is as configured, where a person who can be asked is asked to go on.
     `pictures` are whole files, PNG, JPEG, WebP or GIF, which stand before the text; each is decoded
-    in the sandbox, and the conversation counts as holding untrusted text. With `plan_first` the
-    turn goes no further than mode readonly until the person, if one can be asked, says yes to its
-    plan; else it ends with the plan.
+    in the sandbox, and the conversation counts as holding untrusted text. `documents` are whole
+    PDFs, likewise: their text, read in the sandbox, stands behind the text of the message; of one
+    without any the first pages are shown as pictures. A notice says what was left out. With
+    `plan_first` the turn goes no further than mode readonly until the person, if one can be asked,
+    says yes to its plan; else it ends with the plan.
     """
 
     streams: ClassVar[bool] = True
     text: str
     pictures: tuple[bytes, ...] = ()
+    documents: tuple[Document, ...] = ()
     conversation_id: str = ""
     workspace: str = ""
     provider: str = ""

@@ -29,6 +29,7 @@ from clawd.wire.events import (
     TurnUsage,
 )
 from clawd.wire.method import Done
+from clawd.wire.pictures import Document
 from clawd.wire.policy import AddRule
 from clawd.wire.turns import SamplingWishes, SendMessage
 from tests.clawctl.conftest import Run
@@ -549,6 +550,10 @@ def test_pictures_go_with_the_message_and_nothing_else_does(
     assert request.pictures == (png(3, 2),)
     refused = clawctl("agent", "--attach", str(tmp_path / "b.png"), "-m", "what is it?")
     assert refused.returncode == 1
-    assert "b.png is no PNG, JPEG, WebP or GIF" in refused.stderr
+    assert "b.png is no PDF, PNG, JPEG, WebP or GIF" in refused.stderr
     assert clawctl("agent", "--attach", str(tmp_path / "a.dat")).returncode == 2
-    assert len(daemon.calls_of(SendMessage)) == 1
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.7")
+    assert clawctl("agent", "--attach", str(tmp_path / "paper.pdf"), "-m", "and?").returncode == 0
+    _, request = daemon.calls_of(SendMessage)
+    assert request.documents == (Document(name="paper.pdf", data=b"%PDF-1.7"),)
+    assert request.pictures == ()

@@ -15,6 +15,7 @@ from clawd.wire.conversations import (
     WriteSessionFile,
 )
 from clawd.wire.events import TurnFinished
+from clawd.wire.pictures import Document
 from clawd.wire.policy import PolicyExplanation
 from clawd.wire.tools import ToolLine, ToolList
 from clawd.wire.turns import SendMessage
@@ -38,6 +39,7 @@ def workspace(daemon: FakeDaemon, tmp_path: Path) -> Path:
     (folder / "notes.md").write_text("remember the milk\n")
     (folder / "big.log").write_text("a long line of a log\n" * 4_000)
     (folder / "photo.png").write_bytes(png(3, 2))
+    (folder / "paper.pdf").write_bytes(b"%PDF-1.7\0")
     (folder / "photo.bmp").write_bytes(b"BM\0\0")
     (folder / ".gitignore").write_text("*.tmp\n")
     (folder / "adapter.tmp").write_text("")
@@ -246,12 +248,23 @@ class TestAttached:
         assert message.text == "what is on @photo.png ?"
         assert message.files == ("photo.png",)
 
+    def test_a_pdf_goes_as_it_is(self, daemon: FakeDaemon, look: Look, workspace: Path) -> None:
+        daemon.handlers["send_message"] = echo
+        screen = look("agent")
+        screen.wait_for(at_prompt)
+        screen.type("what is in @paper.pdf ?\r")
+        screen.wait_for("with paper.pdf")
+        screen.wait_for("<what is in @paper.pdf ?>")
+        (message,) = daemon.calls_of(SendMessage)
+        assert message.documents == (Document(name="paper.pdf", data=b"%PDF-1.7\0"),)
+        assert (message.text, message.pictures) == ("what is in @paper.pdf ?", ())
+
     def test_what_cannot_go_with_a_message_is_refused_and_comes_back(
         self, daemon: FakeDaemon, look: Look, workspace: Path
     ) -> None:
         screen = look("agent", columns=120)
         for hints, name, told in (
-            (1, "photo.bmp", "neither text nor a PNG"),
+            (1, "photo.bmp", "neither text nor a PDF"),
             (2, "/etc/hostname", "lies outside of the workspace"),
         ):
             screen.wait_for(at_prompt)

@@ -8,6 +8,7 @@ from playwright.sync_api import FilePayload, expect
 
 from tests.support.home import Home
 from tests.support.pictures import png
+from tests.tools.builtin.tiny_pdf import tiny_pdf
 from tests.web.conftest import Shown, conversation_of, gateway, serious
 
 pytestmark = [pytest.mark.daemon, pytest.mark.page]
@@ -222,10 +223,10 @@ def test_pictures_are_attached_looked_at_and_sent(home: Home, shown: Shown) -> N
     page = shown.visit()
     files: list[FilePayload] = [
         {"name": "photo.png", "mimeType": "image/png", "buffer": png(60, 40)},
-        {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7\n"},
+        {"name": "a.bin", "mimeType": "", "buffer": b"\0\0"},
     ]
     page.set_input_files("input[type=file]", files)
-    expect(page.locator(".bar.red")).to_contain_text("a.pdf is neither text nor a picture")
+    expect(page.locator(".bar.red")).to_contain_text("a.bin is neither text nor a PDF or a picture")
     expect(page.locator(".files li")).to_have_count(1)
     thumbnail = page.locator(".files img")
     expect(thumbnail).to_have_js_property("naturalWidth", 60)
@@ -242,6 +243,31 @@ def test_pictures_are_attached_looked_at_and_sent(home: Home, shown: Shown) -> N
     expect(page.locator(".message.user .pictures")).to_contain_text("PNG 60 × 40")
     expect(page.locator(".message.user img")).to_have_count(0)
     expect(page.get_by_role("button", name="Answer again")).to_have_count(0)  # it has no files
+    assert not serious(page)
+
+
+def test_a_pdf_is_attached_and_its_text_arrives(home: Home, shown: Shown) -> None:
+    home.configure({"text": "{{last_user}}"}, tables=gateway() + "\n[web]\nmax_pdf_pages = 1\n")
+    home.start()
+    page = shown.visit()
+    paper: FilePayload = {
+        "name": "paper.pdf",
+        "mimeType": "application/pdf",
+        "buffer": tiny_pdf(["first words", "second words"]),
+    }
+    page.set_input_files("input[type=file]", paper)
+    expect(page.locator(".files li")).to_contain_text("paper.pdf")
+    shown.say("what is in it?")
+    expect(page.locator(".message.assistant")).to_contain_text("first words")
+    expect(page.locator(".notice")).to_contain_text("of paper.pdf pages 2 are left out")
+    expect(page.locator(".message.user")).to_contain_text("paper.pdf")
+    expect(page.locator(".message.user .plain")).to_have_text("what is in it?")
+    page.get_by_role("button", name="Answer again").click()
+    expect(page.locator("nav .line")).to_have_count(2)
+    expect(page.locator(".message.assistant")).to_contain_text("first words")
+    page.reload()
+    expect(page.locator(".message.user .plain")).to_contain_text("first words")
+    expect(page.get_by_role("button", name="Answer again")).to_have_count(0)  # it has no file
     assert not serious(page)
 
 

@@ -9,7 +9,7 @@ import { ReceiptLink } from "./receipt";
 import { attempt, before, choices, extend, folder, fork, machine, models, named, select, selected, send, stopTurn, reportError, toNewest } from "./state";
 import { Files } from "./files";
 import { bytes, number, t, visible } from "./text";
-import type { Conversation, Item, Said, SentPicture, ToolCall } from "./turn";
+import { DOCUMENT, type Conversation, type Item, type Said, type SentDocument, type SentPicture, type ToolCall } from "./turn";
 import type { FileDiff } from "./wire";
 
 const NEAR_END = 80;
@@ -186,11 +186,17 @@ function ForkButton({ id }: { id: number }): JSX.Element {
 // A message is sent anew in a copy that ends before it: what was said stays as it was. One that is
 // not stored, as its turn was stopped, is sent again where it was.
 async function sendAnew(item: Said, text: string): Promise<void> {
-  if (!item.id) return send(text, item.pictures);
+  if (!item.id) return send(text, item.pictures, item.documents);
   const at = await before(item.id);
   if (at) await fork(at);
   else await select("");
-  await send(text, item.pictures);
+  await send(text, item.pictures, item.documents);
+}
+
+// Whether a message can be sent again with what it was sent with.
+function hasItsFiles(item: Said): boolean {
+  const isRead = !item.documents.length && item.text.value.includes(DOCUMENT);
+  return !isRead && item.pictures.every((each) => each.data);
 }
 
 function Question({ item }: { item: Said }): JSX.Element {
@@ -221,10 +227,17 @@ function Question({ item }: { item: Said }): JSX.Element {
   return (
     <article id={item.key} class="message user" aria-label={t.you}>
       <Pictures of={item.pictures} />
+      {item.documents.length ? (
+        <ul class="pictures">
+          {item.documents.map((each) => (
+            <li class="faint">{visible(each.name)}</li>
+          ))}
+        </ul>
+      ) : null}
       <div class="plain" dir="auto">
         {visible(item.text.value.slice(0, 200_000))}
       </div>
-      {isIdle && item.pictures.every((each) => each.data) ? (
+      {isIdle && hasItsFiles(item) ? (
         <footer>
           <button type="button" class="quiet" onClick={() => (editing.value = true)}>
             {t.editAgain}
@@ -395,18 +408,20 @@ interface Attached {
   size: number;
   text: string;
   picture: SentPicture | null;
+  document: SentDocument | null;
 }
 
 const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif"];
-/** Of all pictures of a message: in base64 they must fit a request. */
-const MAX_PICTURES = 5_900_000;
+/** Of all pictures and PDFs of a message: in base64 they must fit a request. */
+const MAX_ATTACHED = 5_900_000;
 
 async function attached(file: File): Promise<Attached> {
   const { name, size, type } = file;
-  if (!PICTURES.includes(type)) {
+  const isDocument = (await file.slice(0, 5).text()) === "%PDF-";
+  if (!isDocument && !PICTURES.includes(type)) {
     const text = await file.text();
-    if (text.includes("\0") || text.startsWith("%PDF-")) throw new Error(`${name} ${t.notText}`);
-    return { name, size, text, picture: null };
+    if (text.includes("\0")) throw new Error(`${name} ${t.notText}`);
+    return { name, size, text, picture: null, document: null };
   }
   const data = await new Promise<string>((done, fail) => {
     const reader = new FileReader();
@@ -414,7 +429,8 @@ async function attached(file: File): Promise<Attached> {
     reader.onerror = () => fail(reader.error);
     reader.readAsDataURL(file);
   });
-  return { name, size, text: "", picture: { caption: name, url: URL.createObjectURL(file), data } };
+  if (isDocument) return { name, size, text: "", picture: null, document: { name, data } };
+  return { name, size, text: "", picture: { caption: name, url: URL.createObjectURL(file), data }, document: null };
 }
 
 /** Pictures of this tab's own files, by blobs alone; of others what is known of them. */
@@ -466,17 +482,19 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     if (!text && !files.value.length) return;
     const given = files.value;
     const pictures = given.flatMap((file) => (file.picture ? [file.picture] : []));
-    const size = given.reduce((sum, file) => sum + (file.picture ? file.size : 0), 0);
-    if (size > MAX_PICTURES) {
-      reportError(new Error(t.picturesTooBig));
+    const documents = given.flatMap((file) => (file.document ? [file.document] : []));
+    const isText = (file: Attached) => !file.picture && !file.document;
+    const size = given.reduce((sum, file) => sum + (isText(file) ? 0 : file.size), 0);
+    if (size > MAX_ATTACHED) {
+      reportError(new Error(t.attachedTooBig));
       return;
     }
-    const texts = given.filter((file) => !file.picture).map(fenced);
-    const whole = [text, ...texts].filter(Boolean).join("\n\n") || pictures.map((each) => each.caption).join(", ");
+    const texts = given.filter(isText).map(fenced);
+    const whole = [text, ...texts].filter(Boolean).join("\n\n") || given.map((each) => each.name).join(", ");
     field.current!.value = "";
     files.value = [];
     note();
-    send(whole, pictures).catch((error: unknown) => {
+    send(whole, pictures, documents).catch((error: unknown) => {
       if (field.current) field.current.value = text;
       files.value = given;
       note();

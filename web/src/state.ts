@@ -3,7 +3,7 @@
 import { computed, signal } from "@preact/signals";
 import { call, follow, MethodError, UNREACHABLE } from "./api";
 import { t } from "./text";
-import { Conversation, type SentPicture } from "./turn";
+import { Conversation, type SentDocument, type SentPicture } from "./turn";
 import type { ApprovalLine, ConversationDetail, ConversationLine, Event } from "./wire";
 
 export type Place = "chat" | "proof" | "machine";
@@ -173,7 +173,7 @@ async function goTo(target: Conversation, messageId: number): Promise<void> {
 }
 
 /** Send a message; a new conversation is opened for the first one. */
-export async function send(text: string, pictures: SentPicture[] = []): Promise<void> {
+export async function send(text: string, pictures: SentPicture[] = [], documents: SentDocument[] = []): Promise<void> {
   let target = selected.value;
   if (!target.id) {
     const opened = await attempt(call<ConversationLine>("open_conversation", { workspace: folder.value.trim() }));
@@ -184,7 +184,7 @@ export async function send(text: string, pictures: SentPicture[] = []): Promise<
     selected.value = target;
     history.replaceState(null, "", `#${opened.id}`);
   }
-  if (target.isRunning && !pictures.length) {
+  if (target.isRunning && !pictures.length && !documents.length) {
     const joined = await call<{ joined: boolean }>("steer_turn", {
       conversation_id: target.id,
       turn_id: target.turnId,
@@ -194,7 +194,7 @@ export async function send(text: string, pictures: SentPicture[] = []): Promise<
   }
   if (target.newer.value) await toNewest(target);
   target.reloads += 1; // what is under way knows nothing of this message
-  target.say(text, pictures);
+  target.say(text, pictures, documents);
   const { model, preset, mode, temperature } = choices.value;
   const sampling = temperature === "" ? undefined : { temperature: Number(temperature) };
   try {
@@ -204,6 +204,7 @@ export async function send(text: string, pictures: SentPicture[] = []): Promise<
       interactive: true,
       detach: true,
       ...(pictures.length ? { pictures: pictures.map((each) => each.data) } : {}),
+      ...(documents.length ? { documents } : {}),
       ...(model ? { model } : {}),
       ...(preset ? { preset } : {}),
       ...(mode ? { mode } : {}),

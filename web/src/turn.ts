@@ -18,6 +18,14 @@ export interface Said {
   usage: Usage | null;
   isLive: Signal<boolean>;
   pictures: SentPicture[];
+  /** PDFs of this tab's own; what the daemon read of them is in the text of the stored message. */
+  documents: SentDocument[];
+}
+
+/** A PDF of a message: the file in base64. */
+export interface SentDocument {
+  name: string;
+  data: string;
 }
 
 /** A picture of a message: a blob of this tab's own and the file in base64; both are empty where
@@ -76,6 +84,7 @@ function said(kind: "user" | "assistant", text: string, more: Partial<Said> = {}
     usage: null,
     isLive: signal(false),
     pictures: [],
+    documents: [],
     ...more,
   };
 }
@@ -93,6 +102,15 @@ function toolCall(callId: string, tool: string, args: string, status: ToolCall["
     tookMs: signal(0),
     changes: signal<FileDiff[]>([]),
   };
+}
+
+/** Behind the text of a stored message that had PDFs stands what is in them, each behind this. */
+export const DOCUMENT = "\n\n[document ";
+
+// Whether a stored text is that of a message with files of this tab's own.
+function isOf(item: Said, content: string): boolean {
+  if (item.documents.length) return content.startsWith(item.text.value + DOCUMENT);
+  return item.pictures.length > 0 && item.text.value === content;
 }
 
 /** How many stored messages are held at once. */
@@ -246,8 +264,12 @@ export class Conversation {
   private itemsOf(message: MessageLine): Item[] {
     const key = `m${message.id}`;
     if (message.role === "user") {
-      const sent = this.unstored.find((item) => item.kind === "user" && item.pictures.length && item.text.value === message.content);
+      const sent = this.unstored.find((item) => item.kind === "user" && isOf(item, message.content));
       const own = sent?.kind === "user" ? sent.pictures : [];
+      if (sent?.kind === "user" && sent.documents.length) {
+        const { pictures, documents } = sent;
+        return [said("user", sent.text.value, { key, id: message.id, pictures, documents })];
+      }
       const pictures = (message.pictures ?? []).map((each, at) => ({
         caption: `${each.media_type.replace("image/", "").toUpperCase()} ${each.width} × ${each.height}`,
         url: own[at]?.url ?? "",
@@ -272,9 +294,9 @@ export class Conversation {
   }
 
   /** A message of the person at this page, before the daemon reports it. */
-  say(text: string, pictures: SentPicture[] = []): void {
+  say(text: string, pictures: SentPicture[] = [], documents: SentDocument[] = []): void {
     this.toEnd.value += 1;
-    this.add(said("user", text, { pictures }));
+    this.add(said("user", text, { pictures, documents }));
     this.doing.value = "starting";
     this.began = performance.now();
   }

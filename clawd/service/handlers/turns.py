@@ -12,6 +12,7 @@ from clawd.providers.presets import SHARED, with_preset
 from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.incoming import IncomingMessage
 from clawd.service.build import Daemon
+from clawd.service.documents import with_documents
 from clawd.service.handlers.shared import attending, take_answer
 from clawd.wire import turns
 from clawd.wire.events import TurnFinished
@@ -26,12 +27,15 @@ async def send_message(daemon: Daemon, params: turns.SendMessage, call: Call) ->
     wishes = _wishes(params.sampling, call)
     given = msgspec.structs.asdict(params) | {"door": call.door, "sampling": wishes}
     given |= {"is_resumable": True, "pictures": ()}
+    del given["documents"]
     if params.url:
         given["provider"] = _provider_at(daemon, params.url, call)
     incoming = msgspec.convert(given, IncomingMessage)
     if params.pictures:
         read = await daemon.pictures.read_all(params.pictures)
         incoming = msgspec.structs.replace(incoming, pictures=read)
+    if params.documents:
+        incoming = await with_documents(daemon, incoming, params.documents, call.principal)
     ticket = await daemon.inbox.submit(incoming, call.principal)
     call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
     try:

@@ -2,7 +2,6 @@
 
 import mimetypes
 import re
-from bisect import bisect_left, bisect_right
 from typing import Any, ClassVar
 
 import msgspec
@@ -23,20 +22,17 @@ from clawd.tools.base import (
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.file_text import nearest_names
 from clawd.tools.builtin.file_tools import FileTool
+from clawd.tools.builtin.pdf_text import ALL_PAGES, LAST_PAGE, PdfText, Ranges, read_pdf
 from clawd.tools.builtin.transfer import (
     TransferFailure,
     assess_address,
-    cleaned,
     get,
     kind_of,
     one_line,
     size_of,
 )
-from clawd.tools.reader import Reader, Reading
+from clawd.wire.pictures import looks_like_pdf
 
-_HEAD_BYTES = 1_024
-_Ranges = tuple[tuple[int, int], ...]
-LAST_PAGE = 1_000_000
 _MAX_PARTS = 100
 _MAX_LENGTH = 1_000
 _PART = re.compile(r"(\d{1,7})?\s*(?:(-|–|\.\.|:)\s*(\d{1,7})?)?", re.ASCII)
@@ -57,7 +53,7 @@ class PdfExtractTool(FileTool):
     description: ClassVar[str] = (
         "`source` is a path in the workspace or an address with http:// or https://. `pages` says "
         'which pages, as in "1-3,5"; all by default. Answers the text of each page below a line '
-        "`--- page N ---`. Pictures are not read, so a scanned page has no text. A last line says "
+        "`--- page N ---`. Scanned pages have no text and are shown as pictures. A last line says "
         "which pages were left out and how to ask for them."
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
@@ -73,11 +69,7 @@ class PdfExtractTool(FileTool):
     def __init__(self, deps: BuiltinDeps) -> None:
         super().__init__(deps)
         self._deps = deps
-        web = deps.web
-        self._reader = Reader(
-            deps.sandbox, timeout_s=web.extract_timeout_s, memory_bytes=web.extract_memory_bytes
-        )
-        self.timeout_s = deps.http_timeout_s + web.extract_timeout_s + 10
+        self.timeout_s = deps.http_timeout_s + deps.web.extract_timeout_s + 10
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -104,9 +96,8 @@ class PdfExtractTool(FileTool):
             found = await in_thread(lambda: _from_file(source, self._opened(context), limit))
         if isinstance(found, ToolResult):
             return found
-        wanted = limited(ranges, self._deps.web.max_pdf_pages)
-        reading = await self._reader.read({"kind": "pdf", "ranges": wanted}, found.data)
-        return _told(source, found, reading, ranges)
+        text = await read_pdf(found.data, ranges, self._deps)
+        return _told(source, found.facts, text)
 
     async def _fetched(self, url: str) -> _Pdf | ToolResult:
         limit = self._deps.web.max_pdf_bytes
@@ -114,7 +105,7 @@ class PdfExtractTool(FileTool):
         if isinstance(answer, TransferFailure):
             return answer.result()
         facts = {"url": answer.target.url, "untrusted_source": answer.target.host}
-        if not _is_pdf(answer.body):
+        if not looks_like_pdf(answer.body):
             kind, size = one_line(kind_of(answer.body, answer.kind), 100), size_of(answer)
             other = " web_fetch shows a page." if kind == "text/html" else ""
             return failed(f"{answer.target.url} is no PDF: {kind}, {size}.{other}", **facts)
@@ -128,10 +119,6 @@ def _is_address(source: str) -> bool:
     return "://" in source
 
 
-def _is_pdf(data: bytes) -> bool:
-    return b"%PDF-" in data[:_HEAD_BYTES]
-
-
 def _from_file(path: str, opened: Workspace, limit: int) -> _Pdf | ToolResult:
     if not path:
         raise InvalidRequestError("source is empty", hint='Write source = "paper.pdf".')
@@ -143,7 +130,7 @@ def _from_file(path: str, opened: Workspace, limit: int) -> _Pdf | ToolResult:
             return failed(f"{error.message}{near or '; file_list shows what is there'}")
         with file:
             data = file.read(limit + 1)
-    if not _is_pdf(data):
+    if not looks_like_pdf(data):
         kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
         return failed(f"{path} is no PDF: {kind_of(data, kind)}. file_read shows a text file.")
     if len(data) > limit:
@@ -155,58 +142,19 @@ def _too_large(source: str, size: str, limit: int) -> str:
     return f"{source} is too large: {size}; max_pdf_bytes in [web] is {limit}"
 
 
-def _told(source: str, found: _Pdf, reading: Reading, ranges: _Ranges) -> ToolResult:
-    count = reading.first("pages")
-    if not isinstance(count, int):
-        why = str(reading.first("error") or "") or reading.problem
-        if why == "encrypted":
-            why = "it is encrypted and opens only with a password"
-        return failed(f"{source}: {one_line(why, 300)}", **found.facts)
-    lines = [f"pages: {count}"]
-    if title := one_line(str(reading.first("title") or ""), 200):
-        lines.insert(0, f"title: {title}")
-    pages = {each["page"]: each for each in reading.answers if isinstance(each.get("page"), int)}
-    for number, each in pages.items():
-        lines += ["", f"--- page {number} ---", _page_text(each)]
-    missing = _missing(ranges, set(pages), count)
-    if not pages:
-        asked = "none of these pages" if not reading.problem else reading.problem
-        return failed(f"{source} has {count} pages, {asked}", **found.facts)
-    if reading.problem:
-        lines += ["", f"[{reading.problem}]"]
-    if missing:
-        rest = ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in missing)
-        lines += ["", f'[more: ask with pages = "{rest}" for what was left out]']
-    facts = {"pages": count, "read": len(pages), "truncated": bool(missing)} | found.facts
-    return succeeded("\n".join(lines), **facts)
+def _told(source: str, facts: dict[str, Any], found: PdfText) -> ToolResult:
+    if found.problem:
+        return failed(f"{source}{found.problem}", **facts)
+    lines = [found.text]
+    if found.left_out:
+        more = f'[more: ask with pages = "{found.left_out}" for what was left out]'
+        lines += ["", more]
+    facts = {"pages": found.pages, "read": found.read, "truncated": bool(found.left_out)} | facts
+    result = succeeded("\n".join(lines), **facts)
+    return msgspec.structs.replace(result, images=found.pictures)
 
 
-def _page_text(answer: dict[str, Any]) -> str:
-    if "error" in answer:
-        return f"(this page cannot be read: {one_line(str(answer['error']), 200)})"
-    text = str(answer.get("text", ""))
-    shown = cleaned(text).strip() or "(no text; it may be a picture)"
-    if answer.get("length") != len(text):
-        shown += f"\n[cut: the page has {answer.get('length')} characters]"
-    return shown
-
-
-def _missing(ranges: _Ranges, read: set[int], count: int) -> _Ranges:
-    """Return the wanted pages of the document that were not read; it may claim any count."""
-    known = sorted(read)
-    missing: list[tuple[int, int]] = []
-    for first, wanted in ranges:
-        at, last = first, min(wanted, count, LAST_PAGE)
-        for number in known[bisect_left(known, first) : bisect_right(known, last)]:
-            if at < number:
-                missing.append((at, number - 1))
-            at = number + 1
-        if at <= last:
-            missing.append((at, last))
-    return tuple(missing)
-
-
-def page_ranges(text: str) -> _Ranges:
+def page_ranges(text: str) -> Ranges:
     """Return the ranges that a text means, sorted and without overlap; empty text means all pages.
 
     Raises:
@@ -216,22 +164,11 @@ def page_ranges(text: str) -> _Ranges:
         raise _refusal(text)
     spec = re.sub(r"^\s*pages?\b|[\[\]\"']", "", text.strip().lower()).strip()
     if spec in {"", "all", "*"}:
-        return ((1, LAST_PAGE),)
+        return ALL_PAGES
     parts = re.split(r"\s*[,;]\s*|\s+(?!\s*[-–:.])(?<![-–:.] )", spec)
     if len(parts) > _MAX_PARTS:
         raise _refusal(text)
     return _joined(sorted(_range(part, text) for part in parts))
-
-
-def limited(ranges: _Ranges, most: int) -> _Ranges:
-    """Return the first `most` pages of the ranges."""
-    kept, room = [], most
-    for first, last in ranges:
-        if room <= 0:
-            break
-        kept.append((first, min(last, first + room - 1)))
-        room -= last - first + 1
-    return tuple(kept)
 
 
 def _range(part: str, whole: str) -> tuple[int, int]:
@@ -245,7 +182,7 @@ def _range(part: str, whole: str) -> tuple[int, int]:
     return first, last
 
 
-def _joined(ranges: list[tuple[int, int]]) -> _Ranges:
+def _joined(ranges: list[tuple[int, int]]) -> Ranges:
     joined: list[tuple[int, int]] = []
     for first, last in ranges:
         if joined and first <= joined[-1][1] + 1:

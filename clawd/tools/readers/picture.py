@@ -37,12 +37,12 @@ def read(job: dict[str, Any], data: bytes) -> Iterator[dict[str, Any]]:
     except Exception as error:  # noqa: BLE001 - a hostile file breaks decoders in any way
         yield {"error": f"it cannot be decoded: {type(error).__name__} {error}".strip()[:200]}
         return
-    media_type, encoded = _encoded(small, is_lossy=kind == "JPEG")
+    media_type, file = encoded(small, is_lossy=kind == "JPEG")
     yield {
         "media_type": media_type,
         "width": small.width,
         "height": small.height,
-        "data": base64.b64encode(encoded).decode(),
+        "data": base64.b64encode(file).decode(),
     }
 
 
@@ -66,7 +66,7 @@ def _decoded(image: Any, longest: int) -> Any:
     return plain
 
 
-def _encoded(image: Any, *, is_lossy: bool) -> tuple[str, bytes]:
+def encoded(image: Any, *, is_lossy: bool) -> tuple[str, bytes]:
     """Return type and bytes: PNG, but JPEG of what came as one or would be large."""
     out = io.BytesIO()
     if not is_lossy:

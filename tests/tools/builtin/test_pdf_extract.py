@@ -10,16 +10,18 @@ import pypdf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from clawd.config.sections import WebSection
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
 from clawd.security.network import NetworkRules
-from clawd.tools.builtin.pdf_extract import LAST_PAGE, _missing, limited, page_ranges
+from clawd.tools.builtin.pdf_extract import page_ranges
+from clawd.tools.builtin.pdf_text import LAST_PAGE, limited, missing
 from tests.support.rows import each_row
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
 from tests.tools.builtin.nasty_site import MIB, Site, serving
-from tests.tools.builtin.tiny_pdf import tiny_pdf
+from tests.tools.builtin.tiny_pdf import scanned_pdf, tiny_pdf
 
 
 @pytest.fixture
@@ -49,6 +51,26 @@ async def test_the_text_of_each_page_stands_below_its_number(bench: Bench) -> No
         "(no text; it may be a picture)\n\n--- page 3 ---\nthird words"
     )
     assert "untrusted_source" not in result.metadata
+
+
+async def test_pages_are_shown_as_pictures_where_the_document_has_no_text(bench: Bench) -> None:
+    result = await bench.call("pdf_extract", source=put(bench, scanned_pdf([40, 200])))
+    note = "(no text; the page is shown as a picture)"
+    assert result.output == f"pages: 2\n\n--- page 1 ---\n{note}\n\n--- page 2 ---\n{note}"
+    shown = [Image.open(io.BytesIO(data)) for data in result.images]
+    assert [each.size for each in shown] == [(1176, 1568)] * 2
+    for each, shade in zip(shown, (40, 200), strict=True):
+        assert each.convert("L").getextrema() == pytest.approx((shade, shade), abs=2)
+    mixed = await bench.call("pdf_extract", source=put(bench, tiny_pdf(["words", ""])))
+    assert mixed.images == ()
+    alone = await bench.call("pdf_extract", source="paper.pdf", pages="2")
+    assert len(alone.images) == 1
+
+
+async def test_of_a_long_scan_the_first_pages_are_shown_and_the_rest_is_told(bench: Bench) -> None:
+    result = await bench.call("pdf_extract", source=put(bench, scanned_pdf([99] * 12)))
+    assert len(result.images) == result.metadata["read"] == 10
+    assert result.output.endswith('[more: ask with pages = "11-12" for what was left out]')
 
 
 async def test_an_address_works_and_its_text_is_untrusted(bench: Bench, site: Site) -> None:
@@ -260,10 +282,10 @@ def test_the_pages_left_out_are_those_wanted_and_not_read(
 ) -> None:
     ranges = page_ranges(",".join(f"{a}-{b}" for a, b in given_ranges)) if given_ranges else ()
     wanted = {n for a, b in ranges for n in range(a, b + 1) if n <= count}
-    left = _missing(ranges, read, count)
+    left = missing(ranges, read, count)
     assert {n for a, b in left for n in range(a, b + 1)} == wanted - read
     assert all(one[1] + 1 < other[0] for one, other in itertools.pairwise(left))
 
 
 def test_a_document_may_claim_any_number_of_pages() -> None:
-    assert _missing(((1, LAST_PAGE),), {1, 2, 5}, 10**30) == ((3, 4), (6, LAST_PAGE))
+    assert missing(((1, LAST_PAGE),), {1, 2, 5}, 10**30) == ((3, 4), (6, LAST_PAGE))

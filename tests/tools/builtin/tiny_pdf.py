@@ -54,6 +54,26 @@ def tiny_pdf(
     return _file([*objects, _object(number, info)], b"/Info %d 0 R" % number)
 
 
+def scanned_pdf(shades: list[int]) -> bytes:
+    """Return a document without text: on each page a picture of one grey, over the whole page."""
+    count = len(shades)
+    kids = b" ".join(b"%d 0 R" % (3 + 3 * i) for i in range(count))
+    objects = [
+        _object(1, b"<< /Type /Catalog /Pages 2 0 R >>"),
+        _object(2, b"<< /Type /Pages /Kids [%s] /Count %d >>" % (kids, count)),
+    ]
+    picture = b"/Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray"
+    for i, shade in enumerate(shades):
+        page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents %d 0 R"
+        page += b" /Resources << /XObject << /I %d 0 R >> >> >>"
+        objects += [
+            _object(3 + 3 * i, page % (4 + 3 * i, 5 + 3 * i)),
+            _stream(4 + 3 * i, b"q 600 0 0 800 0 0 cm /I Do Q"),
+            _stream(5 + 3 * i, bytes([shade]), picture + b" /BitsPerComponent 8"),
+        ]
+    return _file(objects)
+
+
 @functools.cache
 def bomb() -> bytes:
     """Return one whose page unpacks to far more than any memory limit."""
