@@ -78,12 +78,16 @@ class Database:
             StorageError: nothing of it was kept.
             ClawError: what the function raised; nothing of it was kept.
         """
-        result: _T = await self._submit(_Write(act, is_durable=durable))
+        if self._writer is None:
+            raise self._closed()
+        result: _T = await self._writer.submit(_Write(act, is_durable=durable))
         return result
 
     async def write_alone(self, act: Act[_T]) -> _T:
         """Run the function in the writing thread outside any transaction (for VACUUM)."""
-        result: _T = await self._submit(_Write(act, is_alone=True))
+        if self._writer is None:
+            raise self._closed()
+        result: _T = await self._writer.submit(_Write(act, is_alone=True))
         return result
 
     async def read(self, act: Act[_T]) -> _T:
@@ -122,11 +126,6 @@ class Database:
             await asyncio.to_thread(self._readers.shutdown)
             self._readers = None
         await asyncio.to_thread(self._close)
-
-    async def _submit(self, write: _Write) -> Any:
-        if self._writer is None:
-            raise self._closed()
-        return await self._writer.submit(write)
 
     def _closed(self) -> StorageError:
         return StorageError(f"memory {self.path} is not open")

@@ -54,12 +54,6 @@ class ScriptedCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: str
     arguments: dict[str, Any] | str = {}
 
-    def raw_arguments(self) -> str:
-        """Return the arguments as a model would have written them."""
-        if isinstance(self.arguments, str):
-            return self.arguments
-        return json.dumps(self.arguments, ensure_ascii=False)
-
 
 class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One reply of the script.
@@ -262,13 +256,20 @@ class ScriptedProvider:
 
     def _deltas(self, reply: ScriptedReply, request: ChatRequest) -> list[Delta]:
         deltas: list[Delta] = [
-            ReasoningDelta(text=piece) for piece in _pieces(_filled(reply.reasoning, request))
+            ReasoningDelta(text=piece)
+            for piece in _PIECE.findall(_filled(reply.reasoning, request))
         ]
-        deltas += [TextDelta(text=piece) for piece in _pieces(_filled(reply.text, request))]
-        calls = _offered(reply, request)
+        text = _filled(reply.text, request)
+        deltas += [TextDelta(text=piece) for piece in _PIECE.findall(text)]
+        calls = reply.tool_calls
+        if reply.first_offered:
+            offered = {tool.name for tool in request.tools}
+            calls = tuple(call for call in calls if call.name in offered)[:1]
         for index, call in enumerate(calls[:1] if request.parallel_calls is False else calls):
             self._calls += 1
-            arguments = call.raw_arguments()
+            arguments = call.arguments
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
             half = len(arguments) // 2
             deltas += [
                 CallDelta(index=index, id=f"call_{self._calls}", name=call.name),
@@ -276,13 +277,6 @@ class ScriptedProvider:
                 CallDelta(index=index, arguments=arguments[half:]),
             ]
         return deltas
-
-
-def _offered(reply: ScriptedReply, request: ChatRequest) -> tuple[ScriptedCall, ...]:
-    if not reply.first_offered:
-        return reply.tool_calls
-    offered = {tool.name for tool in request.tools}
-    return tuple(call for call in reply.tool_calls if call.name in offered)[:1]
 
 
 def _filled(template: str, request: ChatRequest) -> str:
@@ -334,10 +328,6 @@ def _tool_results(request: ChatRequest) -> list[str]:
         if message.role == "tool":
             results.insert(0, message.content or "")
     return results
-
-
-def _pieces(text: str) -> list[str]:
-    return _PIECE.findall(text)
 
 
 def _words(request: ChatRequest) -> int:

@@ -120,10 +120,6 @@ class OpenTurns:
         self._clock = clock
         self._open: dict[str, OpenTurn] = {}
 
-    def get(self, conversation_id: str) -> OpenTurn | None:
-        """Return the turn of a conversation that runs, if one does."""
-        return self._open.get(conversation_id)
-
     def begin(self, about: events.TurnStarted, owner: int) -> None:
         """A turn began; beyond MAX_OPEN_TURNS it is not followed."""
         if len(self._open) < MAX_OPEN_TURNS:
@@ -131,11 +127,12 @@ class OpenTurns:
             turn = OpenTurn(owner=owner, about=about, began=now, since=now)
             self._open[about.conversation_id] = turn
 
-    def note(self, conversation_id: str, event: object) -> None:
-        """Take an event of a conversation; of one without a turn it is nothing."""
+    def note(self, conversation_id: str, event: object) -> OpenTurn | None:
+        """Take an event of a conversation; return its turn that runs, if one does."""
         turn = self._open.get(conversation_id)
         if turn is not None:
             turn.note(event, self._clock())
+        return turn
 
     def end(self, conversation_id: str, turn_id: str) -> OpenTurn | None:
         """Forget a turn and return it; one that was cancelled while it waited is none."""
@@ -250,7 +247,8 @@ class Activity:
 
     def note(self, told: DaemonEvent) -> None:
         """Take an event of the daemon."""
-        event, open_turn = told.event, self.open.get(told.conversation_id)
+        event = told.event
+        open_turn = self.open.note(told.conversation_id, event)
         match event:
             case events.TurnStarted():
                 self.open.begin(event, told.owner or 0)
@@ -272,7 +270,6 @@ class Activity:
                 self._end(told.conversation_id, event.turn_id, event.code)
             case _:
                 pass
-        self.open.note(told.conversation_id, event)
 
     def _end(self, conversation_id: str, turn_id: str, end: str) -> None:
         self.turns.add(end)

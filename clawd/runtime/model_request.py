@@ -1,7 +1,7 @@
 """One hop: a request to a provider, its deltas as events, what came of it, and what it cost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -81,7 +81,11 @@ async def run_hop(
     collected = _Collected(emit, limit_bytes, known_tokens)
     deltas = provider.chat(request)
     try:
-        return await collected.drain(deltas)
+        async for delta in deltas:
+            if (result := collected.take(delta)) is not None:
+                return result
+        lost = ProviderError("the answer broke off without an end", kind="network")
+        return collected.result(failure=lost)
     finally:
         close = getattr(deltas, "aclose", None)
         if close is not None:
@@ -101,15 +105,7 @@ class _Collected:
     _names: dict[int, str] = field(default_factory=dict)  # of calls that come in pieces
     _evaluated: events.PromptEvaluated | None = None
 
-    async def drain(self, deltas: AsyncIterator[Delta]) -> HopResult:
-        async for delta in deltas:
-            result = self._take(delta)
-            if result is not None:
-                return result
-        lost = ProviderError("the answer broke off without an end", kind="network")
-        return self._result(failure=lost)
-
-    def _take(self, delta: Delta) -> HopResult | None:
+    def take(self, delta: Delta) -> HopResult | None:
         self._has_begun = self._has_begun or isinstance(
             delta, events.TextDelta | events.ReasoningDelta | CallDelta
         )
@@ -142,13 +138,13 @@ class _Collected:
                 self._evaluated = msgspec.structs.replace(delta, new=new, reevaluated=old)
                 self._emit(self._evaluated)
             case Failed():
-                return self._result(failure=delta.error)
+                return self.result(failure=delta.error)
             case Finished():
                 self._emit(events.HopFinished(usage=hop_usage(delta.usage, self._known_tokens)))
-                return self._result(finished=delta)
+                return self.result(finished=delta)
             case _:
                 assert_never(delta)
-        return self._result(overlong=True) if self._room < 0 else None
+        return self.result(overlong=True) if self._room < 0 else None
 
     def _within_limit(self, text: str) -> str:
         """Return what of the text still fits into the answer; less than all of it ends the hop."""
@@ -165,7 +161,7 @@ class _Collected:
         if name := self._names.get(delta.index):
             self._emit(events.ToolDraft(tool=name, text=delta.arguments, index=delta.index))
 
-    def _result(
+    def result(
         self,
         *,
         finished: Finished | None = None,

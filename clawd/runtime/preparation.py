@@ -1,6 +1,7 @@
 """What is settled before a turn begins: who answers, what is offered, what the model is shown."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -547,8 +548,9 @@ class _Opening:
         incoming: IncomingMessage,
         settled: _Settled,
     ) -> None:
-        self._preparation, self._settled = preparation, settled
-        self._live, self._incoming = live, incoming
+        self._settled, self._live, self._incoming = settled, live, incoming
+        settings, agent, *_, has_skills = settled
+        self._offered = partial(preparation.offered, settings, agent, incoming, skills=has_skills)
         self.offer = self._offered()
         choice, names = incoming.tool_choice, [tool.name for tool in self.offer.shown]
         if choice != "auto" and choice not in names and (choice != "required" or not names):
@@ -557,10 +559,6 @@ class _Opening:
                 f"tool_choice is {choice!r}; the tools that are offered: {told}",
                 hint="Name one of them, or leave tool_choice out.",
             )
-
-    def _offered(self) -> Offer:
-        settings, agent, *_, has_skills = self._settled
-        return self._preparation.offered(settings, agent, self._incoming, skills=has_skills)
 
     def begin(self) -> Beginning:
         """Return the system prompt, or the given one, and the tools."""

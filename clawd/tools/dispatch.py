@@ -149,7 +149,12 @@ class Dispatcher:
             workspace=str(scope.workspace),
             late=request.late,
         )
-        prepared = self._prepare(request, scope, entry)
+        prepared: PreparedCall | Refused
+        try:
+            prepared = self._preparer.prepare(request, scope, entry)
+        except Exception as error:  # noqa: BLE001 - what cannot be read is a no, with its receipt
+            _log.error("a call could not be read, it is denied", exc_info=error)
+            prepared = denied(f"it could not be read: {type(error).__name__}")
         self._reports.audit("tool requested", entry, risk=entry.risk)
         if isinstance(prepared, Refused):
             return await self._refuse(entry, prepared, request, scope)
@@ -211,15 +216,6 @@ class Dispatcher:
         return self._hosts.action(host, request, scope)
 
     # --- before the act
-
-    def _prepare(
-        self, request: CallRequest, scope: CallScope, entry: Entry
-    ) -> PreparedCall | Refused:
-        try:
-            return self._preparer.prepare(request, scope, entry)
-        except Exception as error:  # noqa: BLE001 - what cannot be read is a no, with its receipt
-            _log.error("a call could not be read, it is denied", exc_info=error)
-            return denied(f"it could not be read: {type(error).__name__}")
 
     async def _hooked(
         self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope

@@ -145,17 +145,16 @@ class Journal:
         chain: the receipt chain; None when receipts are switched off.
         ledger: where intents and contents are kept.
         redactor: replaces secrets.
+
+    Attributes:
+        is_recording: receipts are written at all.
     """
 
     def __init__(self, chain: ReceiptChain | None, ledger: Ledger, redactor: Redactor) -> None:
         self._chain = chain
+        self.is_recording = chain is not None
         self._ledger = ledger
         self._redactor = redactor
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether receipts are written at all."""
-        return self._chain is not None
 
     def canonical(self, arguments: dict[str, Any]) -> bytes:
         """Return the arguments as canonical JSON, secrets included: what an approval shows."""

@@ -237,6 +237,9 @@ class CallPreparer:
             assessment = Assessment(risk="high", blocked=f"{tool.name} could not be assessed")
         if assessment.blocked and assessment.risk != "high":
             assessment = msgspec.structs.replace(assessment, risk="high")
+        outward = tool.outward if assessment.outward is None else assessment.outward
+        if tool.starts_process and self._settings.sandbox_level == NO_SANDBOX:
+            outward = None
         return Action(
             tool=tool.name,
             arguments=self._journal.canonical(arguments),
@@ -249,14 +252,9 @@ class CallPreparer:
             environment={"TOOL_HASH": tool.identity[:32]} if tool.identity else {},
             starts_process=tool.starts_process,
             sandbox_level=self._settings.sandbox_level,
-            outward=self._outward(tool, assessment),
+            outward=outward,
             at_most=scope.at_most,
         )
-
-    def _outward(self, tool: Tool, assessment: Assessment) -> bool | None:
-        if tool.starts_process and self._settings.sandbox_level == NO_SANDBOX:
-            return None
-        return tool.outward if assessment.outward is None else assessment.outward
 
 
 def _told(error: ClawError) -> str:
@@ -307,7 +305,8 @@ class Resolver:
         name = request.tool.strip()
         meant: Meant | None = None
         if (tool := self._registry.find(name)) is not None:
-            meant = self._flat(tool, request.arguments, by_other_name=name != tool.name)
+            form = self._form(tool, is_strict=name != tool.name)
+            meant = Meant(tool=tool, raw=request.arguments, form=form)
         elif why := self._registry.elsewhere.why_missing(name):
             raise NotFoundError(why)
         elif request.by_model:
@@ -325,7 +324,7 @@ class Resolver:
         name = cleaned(written)
         tool = self._registry.find(name)
         if tool is not None and tool.name == name:
-            return self._flat(tool, raw)
+            return Meant(tool=tool, raw=raw, form=self._form(tool))
         words = words_of(name)
         servers = {alias_of(each) for each in offer.flat} - {""}
         if is_of_a_server(written, servers) or any(words == _bare(each) for each in offer.flat):
@@ -342,7 +341,7 @@ class Resolver:
         if tool is None and (alias := ALIASES.get("_".join(words))) is not None:
             tool = self._registry.find(alias)
         if tool is not None:
-            return self._flat(tool, raw, by_other_name=True)
+            return Meant(tool=tool, raw=raw, form=self._form(tool, is_strict=True))
         if (either := EITHER.get("_".join(words))) is not None:
             return self._either(either, raw, offer)
         if (tool := _with_verb(words, offer)) is not None:
@@ -355,13 +354,12 @@ class Resolver:
         known = _known(offer)
         ranks = {tool.name: traits_of(tool).rank for tool in offer.flat}
         found = self._registry.find(near_name(name, known, ranks) or "")
-        return None if found is None else self._flat(found, raw, by_other_name=True)
+        if found is None:
+            return None
+        return Meant(tool=found, raw=raw, form=self._form(found, is_strict=True))
 
-    def _flat(self, tool: Tool, raw: str, *, by_other_name: bool = False) -> Meant:
+    def _form(self, tool: Tool, *, is_strict: bool = False) -> Form:
         # By another name, arguments that the tool does not take may be what made the difference.
-        return Meant(tool=tool, raw=raw, form=self._form(tool, is_strict=by_other_name))
-
-    def _form(self, tool: Tool, *, is_strict: bool) -> Form:
         traits = traits_of(tool)
         only_looks = traits.effect == "looks" and not tool.starts_process
         return Form(
@@ -382,7 +380,7 @@ class Resolver:
             tool = self._registry.find(name)
             if tool is None or tool.name not in offer.names:
                 continue
-            meant = self._flat(tool, raw, by_other_name=True)
+            meant = Meant(tool=tool, raw=raw, form=self._form(tool, is_strict=True))
             try:
                 meant.arguments()
             except InvalidRequestError:

@@ -79,7 +79,10 @@ class TaintTracking:
         """
         files = self._taint.files
         if result is not None:
-            brought = _brought(result)
+            facts = result.metadata
+            one, many = facts.get("untrusted_source"), facts.get("untrusted_sources", ())
+            named = many if isinstance(many, list | tuple) else (many,)
+            brought = tuple(str(each) for each in (one, *named) if each)
             known = (*self._known(passage), *brought)
             found = (*brought, *await files.sources(passage.touched.reads, known=known))
             if passage.conversation_id:
@@ -118,11 +121,3 @@ def touched_by(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -
     except Exception as error:  # noqa: BLE001 - a tool that cannot tell may touch everything
         _log.error("%s could not tell which files it touches", tool.name, exc_info=error)
         return Touched(reads=(context.workspace,), writes=(context.workspace,))
-
-
-def _brought(result: ToolResult) -> tuple[str, ...]:
-    """Return the sources that a tool names: `untrusted_source` or `untrusted_sources`."""
-    one = result.metadata.get("untrusted_source")
-    many = result.metadata.get("untrusted_sources", ())
-    listed = many if isinstance(many, list | tuple) else (many,)
-    return tuple(str(each) for each in (one, *listed) if each)
