@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from clawctl.client import LOST, SILENT, Client, is_nobody, reason_of
-from clawctl.unit_files import SERVICE
+from clawctl.systemctl import SERVICE
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import Layout, layout
 from clawd.wire.daemon import Shutdown

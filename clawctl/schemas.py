@@ -19,8 +19,7 @@ from clawctl.commands.stop import StopReport
 from clawctl.config_edit import Edited
 from clawctl.model_catalogue import Fit, Machine
 from clawctl.receipt_bundle import About
-from clawctl.service_install import ServiceReport
-from clawctl.service_state import ServiceState
+from clawctl.service_install import ServiceReport, ServiceState
 from clawctl.single_call import Rewound
 from clawctl.top import Snapshot
 from clawd.wire.conversations import (

@@ -21,7 +21,6 @@ from clawctl.single_call import run_and_show
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
 from clawd.wire.events import McpLine
-from clawd.wire.hosts import host_grant
 from clawd.wire.mcp import (
     END,
     LINE,
@@ -38,6 +37,7 @@ from clawd.wire.mcp import (
     ShowMcpTool,
 )
 from clawd.wire.method import Done
+from clawd.wire.policy import host_grant
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 from clawd.wire.tools import RunTool
 

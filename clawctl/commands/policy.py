@@ -18,9 +18,9 @@ from clawctl.app import App, Exit, json_command, json_option, pass_app
 from clawctl.render import emit, emit_json, say, show_table
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
-from clawd.wire.hosts import HOST_TOOL, host_grant
 from clawd.wire.method import Done, Method
 from clawd.wire.policy import (
+    HOST_TOOL,
     REPLAY_LIMIT,
     AddRule,
     AllowHost,
@@ -30,6 +30,7 @@ from clawd.wire.policy import (
     PolicyReplay,
     ReplayPolicy,
     ShowPolicy,
+    host_grant,
 )
 
 # Hosts that a package tool's own settings on this machine name; no list of hosts is kept here.

@@ -19,13 +19,14 @@ from clawctl.service_install import (
     Steps,
     end_beside,
     install,
+    is_up,
     restart_beside,
     runs_beside,
+    service_state,
+    show_service,
     uninstall,
 )
-from clawctl.service_state import is_up, service_state, show_service
-from clawctl.systemctl import Manager, Scope
-from clawctl.unit_files import SERVICE, SOCKET, files_of
+from clawctl.systemctl import SERVICE, SOCKET, Manager, Scope, files_of
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import SYSTEM_HOME, Layout, layout
 from clawd.wire.safe_text import ascii_json

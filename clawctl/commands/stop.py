@@ -110,8 +110,7 @@ def _ended(app: App, daemon: Running, limit_s: float) -> StopReport:
 
 def _systemctl(daemon: Running, verb: Literal["stop", "restart"]) -> None:
     """Let the manager that runs it do it; a socket that stays would start it again at once."""
-    from clawctl.systemctl import Manager
-    from clawctl.unit_files import SERVICE, SOCKET
+    from clawctl.systemctl import SERVICE, SOCKET, Manager
 
     assert daemon.unit
     if daemon.unit == "system" and os.geteuid() != 0:

@@ -30,10 +30,10 @@ from clawctl.plan import parts_of
 from clawctl.repl.blocks import Piece, Splitter
 from clawctl.repl.canvas import Canvas
 from clawctl.repl.markdown import Painter
-from clawctl.repl.reasoning import Thoughts
 from clawctl.repl.styled_rows import (
     Row,
     Span,
+    Thoughts,
     fitted,
     rendered,
     safe,

@@ -6,7 +6,7 @@ from typing import TextIO
 
 from clawctl.call_text import short_arguments
 from clawctl.render import without_status
-from clawctl.repl.reasoning import Thoughts
+from clawctl.repl.styled_rows import Thoughts
 from clawctl.repl.theme import ASCII, Look
 from clawctl.turn import ViewOptions, conversation_after, why_of
 from clawctl.views import compressed_line

@@ -20,10 +20,9 @@ from clawctl.repl.acts.talk import show_end
 from clawctl.repl.bar_state import Pulse, SessionStanding
 from clawctl.repl.daemon_link import DaemonLink, Opening, wait_long
 from clawctl.repl.host import Host, Spent
-from clawctl.repl.lines import Lines, PipedLines, PlainLines
+from clawctl.repl.lines import AttentiveView, Lines, PipedLines, PlainLines, Steering, TypeAhead
 from clawctl.repl.message_text import OutgoingMessage, message_of
 from clawctl.repl.slash import is_command, run_command
-from clawctl.repl.typeahead import AttentiveView, Steering, TypeAhead
 from clawctl.repl.values import known_to
 from clawctl.request_follower import View, follow, listening
 from clawctl.settings import is_plain

@@ -48,7 +48,7 @@ from clawd.config.schema import Config
 from clawd.config.sections import EVENTS, SOURCE_DEFAULT, default_tree
 from clawd.errors import ConfigError
 from clawd.paths import Layout, expanded, layout
-from clawd.wire.hosts import is_listed_form
+from clawd.wire.policy import is_listed_form
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 SOURCE_COMMAND_LINE = "command line"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr
 
 from clawd.config.sections import Section
-from clawd.wire.hosts import ANY_HOST, is_listed_form
+from clawd.wire.policy import ANY_HOST, is_listed_form
 
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 Paths = Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)]

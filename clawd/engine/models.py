@@ -1,20 +1,252 @@
-"""Finds a model's file by its name; never another model than the one that was asked for."""
+"""Finds a model's file by its name; never another model than the one that was asked for.
+
+A model's file is the one whose digest was noted when it was put there, or it is not loaded.
+
+What is noted, and where, is `clawd.wire.models`. A file that looks as when it was last found
+right is not read again; one that looks otherwise is, and what is found is noted. This finds what
+was exchanged, damaged or rewritten by the program that it is shared with; whoever may write the
+folder may write the pin as well.
+
+The packaged assistant: a small real model, and clawd's own LoRA adapter over it.
+
+Adapter, chat template and card are package data. The base, a file of 98 MB, is not: it stands as
+`assistant.gguf` in a folder of models. What is used is what the adapter was made for, by digest;
+where anything of it is missing or damaged, the embedded model answers who asked for neither.
+
+The card begins so, and figures follow:
+
+    is_default = false
+    [base]
+    name = "SmolLM2-135M-Instruct Q4_1"
+    sha256 = "b179c952…"
+    licence = "Apache-2.0"
+
+    [adapter]
+    sha256 = "9f86d081…"
+"""
 
 import contextlib
 import hashlib
+import os
+import tomllib
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, Literal
 
-from clawd.engine.assistant import (
-    ASSISTANT,
-    BASE_FILE,
-    PULL,
-    SHARED_MODELS,
-    Assistant,
-    packaged_assistant,
-)
+import msgspec
+
+from clawd.engine import embedded
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.gguf import SHARD, files_of
-from clawd.errors import ModelNotFoundError
+from clawd.errors import CancelledByUserError, ModelLoadError, ModelNotFoundError
+from clawd.wire.models import MAX_BYTES, ModelPin, Seen, decode_pin, encode_pin, pin_of, seen
+
+ASSISTANT = "assistant"
+BASE_FILE = f"{ASSISTANT}.gguf"
+PULL = "clawctl model pull assistant"
+SHARED_MODELS = Path("/usr/share/clawd/models")
+"""Where the package `clawd-model-small` puts the base."""
+
+_MAX_CARD_BYTES = 1 << 20
+_MAX_BASE_BYTES = 1 << 30  # what is larger is another model, and would take long to read
+
+
+class Assistant(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of the package that make an assistant of its base; a test has its own."""
+
+    adapter: Path
+    template: Path
+    card: Path
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the package has all of them."""
+        return not self._lacking()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the card says that it answers unasked: it was judged good enough."""
+        try:
+            return self.read_card().get("is_default") is True
+        except (OSError, ValueError):
+            return False
+
+    def problem(self, base: Path) -> str:
+        """Return why it cannot be made with this base, "" where it can; blocks once for each file.
+
+        What was found right, or wrong, is not read again while it looks the same.
+        """
+        if lacking := self._lacking():
+            return f"this installation lacks {lacking}"
+        try:
+            card = self.read_card()
+            for path, part in ((base, "base"), (self.adapter, "adapter")):
+                if path.stat().st_size > _MAX_BASE_BYTES:
+                    return f"{path} is too large to be its {part}"
+                wanted, found = fact(card, part, "sha256"), _digest_of_file(path)
+                if found != wanted:
+                    return f"{path} is damaged: it has SHA-256 {found}, the card says {wanted}"
+        except (OSError, ValueError) as error:
+            return f"it cannot be read: {error}"
+        return ""
+
+    def check(self, base: Path) -> None:
+        """See that it can be made with this base; blocks as `problem` does.
+
+        Raises:
+            ModelLoadError: it cannot.
+        """
+        if problem := self.problem(base):
+            hint = f"Get its base anew: {PULL} --force" if self.is_there else "Install clawd anew."
+            raise ModelLoadError(f"the assistant cannot be used: {problem}", hint=hint)
+
+    def read_card(self) -> dict[str, Any]:
+        """Return what is told of how it was made and how good it is.
+
+        Raises:
+            OSError: the card cannot be read; ValueError: it is none.
+        """
+        with self.card.open("rb") as file:
+            return tomllib.loads(file.read(_MAX_CARD_BYTES).decode("utf-8"))
+
+    def _lacking(self) -> str:
+        files = (self.adapter, self.template, self.card)
+        return next((path.name for path in files if not path.is_file()), "")
+
+
+def packaged_assistant() -> Assistant:
+    """Return the assistant of the installed package, whose files need not be there."""
+    folder = embedded.embedded_model_path().parent
+    return Assistant(
+        adapter=folder / "assistant-adapter.gguf",
+        template=folder / "assistant.jinja",
+        card=folder / "assistant-card.toml",
+    )
+
+
+def fact(card: dict[str, Any], *keys: str) -> str:
+    """Return a text of a card, "" where it is not told."""
+    value: Any = card
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _digest_of_file(path: Path) -> str:
+    looks = seen(path.stat())
+    try:
+        pin = read_pin(path)
+    except ModelLoadError:
+        pin = None
+    return pin.sha256 if pin is not None and pin.seen == looks else _read_digest(path, looks)
+
+
+@lru_cache(maxsize=8)
+def _read_digest(path: Path, _looks: Seen) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_PIECE_BYTES = 4 << 20
+PinState = Literal["none", "right", "changed"]
+
+
+def read_pin(path: Path) -> ModelPin | None:
+    """Return what was noted of a file, None for nothing; blocks.
+
+    Raises:
+        ModelLoadError: what was noted cannot be read.
+    """
+    beside = pin_of(path)
+    try:
+        with beside.open("rb") as file:
+            return decode_pin(file.read(MAX_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(
+            f"the pin of a model cannot be read ({beside}): {error}",
+            hint=f"See whether {path.name} is what it should be, then note its digest anew: "
+            f"clawctl model accept {path.stem}",
+        ) from error
+
+
+def check_pins(path: Path, name: str, is_over: Callable[[], bool] = lambda: False) -> None:
+    """See that all files of a model are what was noted of them; blocks, for large ones long.
+
+    Raises:
+        ModelLoadError: one is another than was noted.
+        CancelledByUserError: `is_over` said so meanwhile.
+    """
+    for part in files_of(path):
+        pin = read_pin(part)
+        if pin is None or not part.exists():
+            continue
+        found = _digest(part, pin, is_over)
+        if found != pin.sha256:
+            raise ModelLoadError(
+                f"the file of model {name} changed since it was put there ({part}): it has SHA-256 "
+                f"{found}, pinned is {pin.sha256}",
+                hint=f"If you changed it: clawctl model accept {name}. If not, get it anew"
+                f"{_from(pin)}.",
+                data={"path": str(part), "found": found, "pinned": pin.sha256},
+            )
+
+
+def pin_state(path: Path) -> tuple[PinState, ModelPin | None]:
+    """Return how a model's files are to what was noted of them, and what was noted of the first.
+
+    Blocks, for large ones long. What cannot be read counts as changed.
+    """
+    pin = None
+    try:
+        pin = read_pin(path)
+        check_pins(path, path.stem)
+    except ModelLoadError:
+        return "changed", pin
+    return ("none" if pin is None else "right"), pin
+
+
+def _digest(path: Path, pin: ModelPin, is_over: Callable[[], bool]) -> str:
+    try:
+        with path.open("rb", buffering=0) as file:
+            looks = seen(os.fstat(file.fileno()))
+            if pin.seen == looks:
+                return pin.sha256
+            digest = hashlib.sha256()
+            piece = bytearray(_PIECE_BYTES)
+            while count := file.readinto(piece):
+                if is_over():
+                    raise CancelledByUserError("the engine is shutting down")
+                digest.update(memoryview(piece)[:count])
+            is_still = seen(os.fstat(file.fileno())) == looks
+    except OSError as error:
+        raise ModelLoadError(f"{path} cannot be read: {error.strerror}") from error
+    found = digest.hexdigest()
+    if found == pin.sha256 and is_still:
+        _note(path, msgspec.structs.replace(pin, seen=looks))
+    return found
+
+
+def _note(path: Path, pin: ModelPin) -> None:
+    """Note that a file was found right; where that may not be written it is read again."""
+    beside = pin_of(path)
+    fresh = beside.with_name(f".{beside.name}.{os.getpid()}.new")
+    with contextlib.suppress(OSError):
+        try:
+            fresh.write_bytes(encode_pin(pin))
+            fresh.chmod(0o644)
+            fresh.replace(beside)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def _from(pin: ModelPin) -> str:
+    if pin.source.startswith(("hf:", "ollama:")):
+        return f": clawctl model pull {pin.source} --force"
+    return f" from {pin.source}" if pin.source else ""
+
 
 EMBEDDED = "embedded"
 AUTO = "auto"

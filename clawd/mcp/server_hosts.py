@@ -16,7 +16,7 @@ from clawd.mcp.model import ServerSettings
 from clawd.security.sandbox.egress import Denial, WayOut
 from clawd.security.sandbox.run import Sandbox
 from clawd.tools.call_hosts import ReachSettings
-from clawd.wire.hosts import covers_host, this_machine_among
+from clawd.wire.policy import covers_host, this_machine_among
 
 _KEPT = 100
 """So many hosts that nothing leads to are remembered between two receipts."""

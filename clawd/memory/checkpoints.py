@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.memory.conversations import copy_plan, find_conversation
-from clawd.memory.pictures import copy_pictures, with_pictures
+from clawd.memory.conversations import copy_pictures, copy_plan, find_conversation, with_pictures
 from clawd.memory.rows import (
     CONVERSATION_COLUMNS,
     MADE_BY,

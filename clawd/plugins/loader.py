@@ -19,7 +19,7 @@ from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageE
 from clawd.plugins.files import FRESH, OLD, PluginFile, PluginTree, put_tree, read_tree
 from clawd.plugins.manifest import PluginManifest, manifest_of
 from clawd.receipts.durable import read_private, sync_folder, write_private
-from clawd.wire.hosts import ANY_HOST
+from clawd.wire.policy import ANY_HOST
 from clawd.wire.secrets import find_secrets
 
 _MAX_BYTES = 64 << 20

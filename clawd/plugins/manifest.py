@@ -22,7 +22,7 @@ from clawd.errors import InvalidRequestError
 from clawd.plugins.files import PluginTree
 from clawd.security.risk import Risk
 from clawd.tools.base import NAME_PATTERN
-from clawd.wire.hosts import ANY_HOST, is_listed_form
+from clawd.wire.policy import ANY_HOST, is_listed_form
 
 MANIFEST = "manifest.toml"
 MAX_MANIFEST_BYTES = 1 << 20

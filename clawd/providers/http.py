@@ -40,8 +40,7 @@ import msgspec
 from clawd.config.schema import ProviderSection
 from clawd.errors import ClawError, ConfigError, ContextFullError, ProviderError
 from clawd.kernel.concurrency import Pace
-from clawd.providers.abilities import sees_by_name
-from clawd.providers.base import Capabilities, ChatRequest, Delta
+from clawd.providers.base import Capabilities, ChatRequest, Delta, sees_by_name
 from clawd.providers.reliable import (
     FirstByteTimeoutError,
     RetrySettings,

@@ -33,21 +33,19 @@ from clawd.errors import (
     InvalidRequestError,
     ModelNotFoundError,
 )
-from clawd.providers.abilities import (
-    Described,
-    Ranks,
-    SlotState,
-    TokenList,
-    Vectors,
-    WrittenPrompt,
-)
 from clawd.providers.base import (
     Capabilities,
     ChatRequest,
     Delta,
+    Described,
     Failed,
     Message,
+    Ranks,
     RawPrompt,
+    SlotState,
+    TokenList,
+    Vectors,
+    WrittenPrompt,
     strip_context_block,
 )
 from clawd.providers.ledger import (
@@ -93,7 +91,7 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _LocalAbilities:
-    """Answers with models of this machine all that abilities.py names but `Fronting`."""
+    """Answers with models of this machine all that base.py names but `Fronting`."""
 
     def __init__(
         self,

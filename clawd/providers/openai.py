@@ -14,7 +14,6 @@ import numpy as np
 from typing_extensions import override
 
 from clawd.errors import InvalidRequestError, ProviderError
-from clawd.providers.abilities import Vectors
 from clawd.providers.base import (
     CallDelta,
     ChatRequest,
@@ -28,6 +27,7 @@ from clawd.providers.base import (
     StopReason,
     ToolCall,
     ToolSpec,
+    Vectors,
     without_tool_role,
 )
 from clawd.providers.http import (

@@ -16,7 +16,6 @@ from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 import msgspec
 
 from clawd.errors import ClawError, ConfigError, ProviderError
-from clawd.providers.abilities import sees
 from clawd.providers.base import (
     CallDelta,
     Capabilities,
@@ -25,6 +24,7 @@ from clawd.providers.base import (
     Failed,
     Finished,
     Provider,
+    sees,
 )
 from clawd.wire.events import ReasoningDelta, TextDelta
 

@@ -17,8 +17,16 @@ from clawd.errors import ContextFullError, InvalidRequestError
 from clawd.kernel.concurrency import settled
 from clawd.memory.checkpoints import UNCOMPRESSED, Checkpoint, Checkpoints, ModelView
 from clawd.memory.conversations import Conversations
-from clawd.providers.abilities import ToolReading, able, sees
-from clawd.providers.base import ChatRequest, Message, Provider, Sampling, without_pictures
+from clawd.providers.base import (
+    ChatRequest,
+    Message,
+    Provider,
+    Sampling,
+    ToolReading,
+    able,
+    sees,
+    without_pictures,
+)
 from clawd.providers.ledger import estimate_tokens
 from clawd.runtime.compression import (
     TEMPLATE_TOKENS,

@@ -18,7 +18,7 @@ import msgspec
 
 from clawd.errors import BusyError, InvalidRequestError
 from clawd.memory.checkpoints import Checkpoint
-from clawd.memory.pictures import facts_of
+from clawd.memory.conversations import facts_of
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, visible_to
 from clawd.memory.store import Memory
 from clawd.runtime.compressor import Compressor, Room

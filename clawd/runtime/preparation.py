@@ -9,14 +9,18 @@ import msgspec
 
 from clawd.config.schema import AgentProfile
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.providers.abilities import Thinking, ToolReading, able, check_seen, sees
 from clawd.providers.base import (
     AUTO,
     ChatRequest,
     Message,
     Provider,
     Sampling,
+    Thinking,
+    ToolReading,
     ToolSpec,
+    able,
+    check_seen,
+    sees,
     thinking,
     unheeded,
 )

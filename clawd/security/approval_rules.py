@@ -28,7 +28,7 @@ from clawd.errors import BusyError, ClawError, ForbiddenError, NotFoundError, St
 from clawd.security.known_commands import RUN_ANYTHING
 from clawd.security.principal import Principal
 from clawd.security.risk import Action, Need, Risk, highest
-from clawd.wire.hosts import HOST_TOOL, covers_host
+from clawd.wire.policy import HOST_TOOL, covers_host
 from clawd.wire.safe_text import visible_line
 
 MAX_RULES = 1_000

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.providers.abilities import sees
+from clawd.providers.base import sees
 from clawd.runtime.incoming import IncomingMessage
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon

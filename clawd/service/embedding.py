@@ -8,8 +8,7 @@ from clawd.memory.indexer import Indexer
 from clawd.memory.knowledge.store import Knowledge
 from clawd.memory.store import Memory
 from clawd.memory.vectors import Counted
-from clawd.providers.abilities import Embedding, Hosting, able
-from clawd.providers.base import Provider
+from clawd.providers.base import Embedding, Hosting, Provider, able
 from clawd.runtime.hub import DaemonEvent
 from clawd.wire.events import TurnFailed, TurnFinished, TurnStarted
 

@@ -14,9 +14,16 @@ from clawd.config.load import Loaded, engine_settings, matching_pattern
 from clawd.config.schema import ProviderSection
 from clawd.config.secrets import provider_key
 from clawd.config.sections import HookEntry
-from clawd.engine.assistant import ASSISTANT, Assistant
 from clawd.engine.client import EngineSettings
-from clawd.engine.models import AUTO, EMBEDDED, ModelFolder, projector_of, size_bytes
+from clawd.engine.models import (
+    ASSISTANT,
+    AUTO,
+    EMBEDDED,
+    Assistant,
+    ModelFolder,
+    projector_of,
+    size_bytes,
+)
 from clawd.engine.protocol import LOOP_TOKENS, LoraAdapter, ModelConfig, Sampling
 from clawd.engine.supervisor import Engine
 from clawd.errors import ConfigError, ModelNotFoundError

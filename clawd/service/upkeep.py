@@ -22,8 +22,7 @@ from clawd.engine.models import size_bytes
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError
 from clawd.memory.upkeep import KeepLimits, Upkeep
-from clawd.providers.abilities import Warming, able
-from clawd.providers.base import ChatRequest
+from clawd.providers.base import ChatRequest, Warming, able
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.preparation import Preparation
 from clawd.security.approval_rules import RuleBook

@@ -20,7 +20,7 @@ from clawd.security.sandbox.egress import Denial, Egress, WayOut
 from clawd.security.taint import TaintBook
 from clawd.tools.base import ToolResult
 from clawd.tools.outcome import CallRequest, CallScope
-from clawd.wire.hosts import HOST_TOOL, covers_host, this_machine_among
+from clawd.wire.policy import HOST_TOOL, covers_host, this_machine_among
 from clawd.wire.safe_text import shortened
 
 MAX_CONVERSATIONS = 10_000

@@ -58,8 +58,8 @@ from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
 from clawd.wire.events import FileDiff, Notice, ToolStarted
-from clawd.wire.hosts import HOST_TOOL, host_grant
 from clawd.wire.pictures import MAX_PICTURES, Picture
+from clawd.wire.policy import HOST_TOOL, host_grant
 from clawd.wire.safe_text import shortened
 
 REASON_LIMIT = 400

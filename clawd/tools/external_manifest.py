@@ -33,7 +33,7 @@ import msgspec
 
 from clawd.errors import InvalidRequestError
 from clawd.tools.base import NAME_PATTERN
-from clawd.wire.hosts import ANY_HOST, is_listed_form
+from clawd.wire.policy import ANY_HOST, is_listed_form
 from clawd.wire.secrets import is_secret_variable
 
 _MAX_ELEMENT_BYTES = 4 << 10

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from clawctl.client import Client, connect
-from clawd.engine.assistant import BASE_FILE
+from clawd.engine.models import BASE_FILE
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.tools.base import builtin_traits

@@ -10,7 +10,7 @@ import pytest
 
 from clawctl import modelfile
 from clawctl.main import main
-from clawd.engine.pins import pin_state
+from clawd.engine.models import pin_state
 from clawd.errors import ModelNotFoundError, NotFoundError, StorageError
 from clawd.wire.events import ModelLoading
 from clawd.wire.method import Done

@@ -8,8 +8,7 @@ import pytest
 
 from clawctl.main import main
 from clawctl.model_import import find_models
-from clawd.engine.models import ModelFolder
-from clawd.engine.pins import pin_state
+from clawd.engine.models import ModelFolder, pin_state
 from clawd.wire.models import decode_pin, pin_of
 from tests.clawctl.conftest import Capture
 from tests.support.model_server import model_bytes

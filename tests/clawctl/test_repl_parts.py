@@ -20,11 +20,10 @@ from prompt_toolkit.keys import Keys
 from clawctl.repl import suggestions
 from clawctl.repl.bar_state import BarState, fragments
 from clawctl.repl.editor import EditedLines, EditorQueries, PasteParser, Pastes
-from clawctl.repl.lines import HistoryFile, is_kept
+from clawctl.repl.lines import HistoryFile, TypeAhead, is_kept
 from clawctl.repl.message_text import Attachment, block, mentioned, session_name
 from clawctl.repl.styled_rows import width_of
 from clawctl.repl.suggestions import FileIndex, Known, Value, offers, walk
-from clawctl.repl.typeahead import TypeAhead
 from clawd.errors import InvalidRequestError
 from clawd.wire.gitignore import is_ignored, pattern_of
 from clawd.wire.references import is_name

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from clawctl import unit_files
-from clawctl.unit_files import MARK, escaped
+from clawctl import systemctl
+from clawctl.systemctl import MARK, escaped
 from clawd.errors import ClawError
 from clawd.paths import layout
 from tests.support.fake_systemd import FakeSystemd
@@ -159,9 +159,9 @@ def test_the_machines_service_goes_into_an_image(world: World, tmp_path: Path) -
 def test_the_machines_service_cannot_run_what_it_cannot_see(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unit_files, "own_program", lambda: Path(folder, "bin/clawd"))
+    monkeypatch.setattr(systemctl, "own_program", lambda: Path(folder, "bin/clawd"))
     with pytest.raises(ClawError, match="may not look into"):
-        unit_files.files_of("system", tmp_path, {}, layout({}))
+        systemctl.files_of("system", tmp_path, {}, layout({}))
 
 
 def test_without_lingering_the_line_that_changes_it_is_offered(world: World) -> None:

@@ -7,9 +7,15 @@ import pytest
 from bootstrap import models as models_of_setup
 
 from clawctl.model_catalogue import entry_of
-from clawd.engine.assistant import BASE_FILE, PULL, Assistant, packaged_assistant
 from clawd.engine.embedded import embedded_model_path
-from clawd.engine.models import TOY_FIRST, ModelFolder
+from clawd.engine.models import (
+    BASE_FILE,
+    PULL,
+    TOY_FIRST,
+    Assistant,
+    ModelFolder,
+    packaged_assistant,
+)
 from clawd.errors import ModelLoadError, ModelNotFoundError
 
 BASE, ADAPTER = b"GGUF the base", b"GGUF the adapter"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.engine.pins import check_pins, pin_state, read_pin
+from clawd.engine.models import check_pins, pin_state, read_pin
 from clawd.engine.protocol import ModelConfig
 from clawd.errors import CancelledByUserError, ModelLoadError
 from clawd.wire.models import ModelPin, encode_pin, pin_of, seen

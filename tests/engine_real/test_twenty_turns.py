@@ -18,7 +18,7 @@ from clawd.config.sections import CompressionSection, KnowledgeSection
 from clawd.engine.client import EngineSettings, GenerationEvent
 from clawd.engine.protocol import Generate, ModelConfig
 from clawd.engine.supervisor import Engine
-from clawd.engine.worker.plainchat import CHATML
+from clawd.engine.worker.chat_fallback import CHATML
 from clawd.engine.worker.template import ChatTemplate, RenderInput
 from clawd.memory.knowledge.entries import Author
 from clawd.memory.knowledge.keywords import entry_name

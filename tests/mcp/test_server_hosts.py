@@ -20,7 +20,7 @@ from clawd.security.network import NetworkRules
 from clawd.security.sandbox.egress import Egress
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.call_hosts import ReachSettings
-from clawd.wire.hosts import is_listed_form, this_machine_among
+from clawd.wire.policy import is_listed_form, this_machine_among
 from tests.mcp.conftest import Shop
 from tests.mcp.remote import a_tool
 from tests.mcp.world import LIMIT_S, World, told

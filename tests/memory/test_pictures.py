@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from clawd.memory.pictures import facts_of
+from clawd.memory.conversations import facts_of
 from clawd.memory.rows import Conversation, NewMessage, StoredMessage
 from clawd.memory.store import Memory
 from clawd.providers.base import Message

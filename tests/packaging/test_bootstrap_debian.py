@@ -12,7 +12,7 @@ from bootstrap import debian, lock, models, package_copyright, package_site, por
 from bootstrap.environment import engine_requirement, read_project, satisfies
 from bootstrap.steps import SetupError
 
-from clawd.engine.assistant import BASE_FILE, SHARED_MODELS
+from clawd.engine.models import BASE_FILE, SHARED_MODELS
 
 HASHED = re.compile(r"[a-z0-9-]+==\S+( +--hash=sha256:[0-9a-f]{64})+")
 

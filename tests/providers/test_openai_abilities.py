@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from clawd.errors import ContextFullError, ProviderError
-from clawd.providers.abilities import Embedding, Vectors
-from clawd.providers.base import ChatRequest, Failed, Finished, Message, RawPrompt
+from clawd.providers.base import (
+    ChatRequest,
+    Embedding,
+    Failed,
+    Finished,
+    Message,
+    RawPrompt,
+    Vectors,
+)
 from clawd.providers.openai import vectors_of
 from clawd.wire.events import HopUsage, TextDelta
 from tests.providers.test_openai_compatible import LIMIT_S, deltas_of, provider_for

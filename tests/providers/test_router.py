@@ -9,7 +9,6 @@ import pytest
 
 from clawd.config.schema import ProviderLabels
 from clawd.errors import ConfigError, EngineError, ProviderError
-from clawd.providers.abilities import Tokenizing, TokenList, WrittenPrompt, able
 from clawd.providers.base import (
     Capabilities,
     ChatRequest,
@@ -18,6 +17,10 @@ from clawd.providers.base import (
     Finished,
     Message,
     Provider,
+    Tokenizing,
+    TokenList,
+    WrittenPrompt,
+    able,
 )
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import RoutedProvider, RouterProvider, RouterSettings

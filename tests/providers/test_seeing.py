@@ -2,8 +2,7 @@
 
 from clawd.channels.http.catalogue import capabilities_of
 from clawd.config.schema import ProviderSection
-from clawd.providers.abilities import sees, sees_by_name
-from clawd.providers.base import ChatRequest, Message
+from clawd.providers.base import ChatRequest, Message, sees, sees_by_name
 from clawd.providers.openai import OpenAICompatibleProvider
 from clawd.providers.reliable import ReliableProvider
 from clawd.providers.router import RoutedProvider, RouterProvider

@@ -15,8 +15,7 @@ from clawd.security.policy import PolicySettings
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, succeeded
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.builtin.file_write import FileWriteTool
-from clawd.tools.builtin.files import FileReadTool
+from clawd.tools.builtin.files import FileReadTool, FileWriteTool
 from clawd.tools.session_files import SessionAccess
 from clawd.wire.events import ContextCompressed, Notice, SessionFileChanged, SessionFileDeleted
 from tests.runtime.counting_model import CountingModel

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.engine.worker import fence
+from clawd.engine.worker import lockdown
 from clawd.kernel.syscalls import NUMBERS
 from clawd.security.sandbox import landlock as sandbox_landlock
 from clawd.security.sandbox.plan import ChildCommand
@@ -156,8 +156,8 @@ def _filters(machine: str) -> dict[str, bytes]:
         "landlock level": sandbox_landlock._filter(machine),
         "asking": sandbox_landlock._asking(machine),
         "computing": compute_filter(machine),
-        "engine": fence.filter_program(machine, _WORLD, is_networked=False),
-        "engine with servers": fence.filter_program(machine, _WORLD, is_networked=True),
+        "engine": lockdown.filter_program(machine, _WORLD, is_networked=False),
+        "engine with servers": lockdown.filter_program(machine, _WORLD, is_networked=True),
     }
 
 

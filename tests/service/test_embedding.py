@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import BusyError, ClawError, ConfigError, ContextFullError, StoppedError
-from clawd.providers.abilities import Vectors
-from clawd.providers.base import Provider, RawPrompt
+from clawd.providers.base import Provider, RawPrompt, Vectors
 from clawd.providers.scripted import ScriptedProvider
 from clawd.security.redact import Redactor
 from clawd.service.embedding import NamedEmbedder

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.engine.protocol import ModelConfig
-from clawd.engine.worker.fence import raise_fence
+from clawd.engine.worker.lockdown import raise_fence
 from clawd.kernel.syscalls import NUMBERS, system_call
 
 BASE = Path(os.environ.get("BASE", "/"))

@@ -27,7 +27,7 @@ from clawd.tools.child_outcome import told_of
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.external import external_tool
 from clawd.tools.outcome import CallOutcome
-from clawd.wire.hosts import HOST_TOOL, covers_host, host_grant
+from clawd.wire.policy import HOST_TOOL, covers_host, host_grant
 from tests.receipts.samples import draft
 from tests.security.fakes import ADA
 from tests.support import second_verifier

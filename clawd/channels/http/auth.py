@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from clawd.channels.http.app import CALLER, GATEWAY, IS_STREAM, PAGE_PATH, Handler
-from clawd.channels.http.connections import TimedProtocol, connection_of
+from clawd.channels.http.guard import TimedProtocol, connection_of
 from clawd.channels.http.model_api import Caller
 from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
 from clawd.security.keys import KEY_START, ApiKey, KeyBook

@@ -22,8 +22,7 @@ from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, Gateway
 from clawd.errors import ClawError, ModelNotFoundError
-from clawd.providers.abilities import able, sees
-from clawd.providers.base import Provider
+from clawd.providers.base import Provider, able, sees
 from clawd.providers.ledger import ContextTeller
 from clawd.providers.local import LocalProvider
 from clawd.runtime.settings import RuntimeSettings
@@ -268,7 +267,7 @@ async def find_able(
     Args:
         gateway: what handlers work with.
         name: as the client named the model.
-        ability: a protocol of providers/abilities.py.
+        ability: a protocol of providers/base.py.
         lack: what the provider lacks otherwise, for the error.
 
     Raises:

@@ -36,8 +36,7 @@ from clawd.channels.http.body import (
 from clawd.channels.http.catalogue import find_able
 from clawd.channels.http.model_api import Caller
 from clawd.errors import ContextFullError, InvalidRequestError
-from clawd.providers.abilities import Embedding, Ranking, Tokenizing
-from clawd.providers.base import RawPrompt
+from clawd.providers.base import Embedding, Ranking, RawPrompt, Tokenizing
 
 _MAX_INPUTS = 2048
 _MAX_TOKEN = 2**31 - 1

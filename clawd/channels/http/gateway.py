@@ -32,7 +32,7 @@ from clawd.channels.http.body import (
     query_as,
 )
 from clawd.channels.http.errors import message_of
-from clawd.channels.http.openapi import document_of
+from clawd.channels.http.routes_table import document_of
 from clawd.errors import ClawError, NotFoundError
 from clawd.providers.presets import check_preset, preset_values
 from clawd.runtime.hub import HubSubscription

@@ -28,7 +28,6 @@ from clawd.channels.http.turn_stream import Telling, TurnStream
 from clawd.config.schema import ProviderLabels
 from clawd.errors import ForbiddenError, InvalidRequestError, StoppedError
 from clawd.kernel.concurrency import settled
-from clawd.providers.abilities import Serving, Tokenizing, able
 from clawd.providers.base import (
     CallDelta,
     ChatRequest,
@@ -38,6 +37,9 @@ from clawd.providers.base import (
     Message,
     Provider,
     Sampling,
+    Serving,
+    Tokenizing,
+    able,
 )
 from clawd.providers.ledger import TokenCounter, estimated
 from clawd.providers.presets import PresetWord, preset_word

@@ -25,8 +25,17 @@ from clawd.channels.http.openai.fields import (
 from clawd.channels.http.openai.wording import PING, STREAM_TYPE, error_value, sse, timings_value
 from clawd.engine.protocol import MAX_ANSWER_TOKENS
 from clawd.errors import BusyError
-from clawd.providers.abilities import Described, Seeing, Serving, Tokenizing, TokenList
-from clawd.providers.base import ChatRequest, Finished, Infill, InfillFile
+from clawd.providers.base import (
+    ChatRequest,
+    Described,
+    Finished,
+    Infill,
+    InfillFile,
+    Seeing,
+    Serving,
+    Tokenizing,
+    TokenList,
+)
 from clawd.wire.events import PromptEvaluated, TextDelta
 
 # POST /infill, in llama-server's form: what stands in the gap between two texts.

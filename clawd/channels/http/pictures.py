@@ -15,8 +15,7 @@ from clawd.channels.http.body import invalid
 from clawd.channels.http.catalogue import ModelCatalogue
 from clawd.channels.http.model_api import Caller, Generation, Generations, ModelRequest
 from clawd.errors import InvalidRequestError
-from clawd.providers.abilities import check_seen
-from clawd.providers.base import Message
+from clawd.providers.base import Message, check_seen
 from clawd.tools.pictures import Pictures
 from clawd.wire.pictures import Picture
 

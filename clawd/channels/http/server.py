@@ -15,9 +15,8 @@ from aiohttp import web
 from typing_extensions import override
 
 from clawd.channels.http.app import DRAINING
-from clawd.channels.http.connections import HANDSHAKE_TIMEOUT_S, ProtocolFactory
 from clawd.channels.http.errors import error_response
-from clawd.channels.http.guard import Traffic, dress
+from clawd.channels.http.guard import HANDSHAKE_TIMEOUT_S, ProtocolFactory, Traffic, dress
 from clawd.config.http import HttpSection
 from clawd.errors import ClawError, InvalidRequestError
 

@@ -15,8 +15,7 @@ from clawd.engine.protocol import (
     decode_to_worker,
     encode,
 )
-from clawd.engine.worker.fence import raise_fence
-from clawd.engine.worker.process import harden
+from clawd.engine.worker.lockdown import harden, raise_fence
 
 
 def main() -> int:

@@ -17,9 +17,9 @@ from clawd.engine.protocol import (
     Tokens,
 )
 from clawd.engine.worker.backend import Sampler
-from clawd.engine.worker.drafts import Drafter
 from clawd.engine.worker.pictures import Encoding, PictureSpan, spans_of
 from clawd.engine.worker.prompt import Part, tokens_of
+from clawd.engine.worker.prompt_lookup import Drafter
 from clawd.engine.worker.slots import Slot
 from clawd.wire.events import PromptProgress
 from clawd.wire.pictures import Picture

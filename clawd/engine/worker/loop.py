@@ -44,7 +44,6 @@ from clawd.engine.protocol import (
     decode_to_worker,
     encode,
 )
-from clawd.engine.worker.answers import Answers
 from clawd.engine.worker.backends import loaded_variant
 from clawd.engine.worker.embedding import EmbeddingQueue
 from clawd.engine.worker.files import fingerprint
@@ -55,18 +54,19 @@ from clawd.engine.worker.llama import TINY_MODEL_PARAMS, LoadError
 from clawd.engine.worker.model import LlamaModel
 from clawd.engine.worker.pictures import PictureError
 from clawd.engine.worker.planner import Planner
+from clawd.engine.worker.prewarm import MAX_WANTED
 from clawd.engine.worker.prompt import (
     NoInfillError,
     PromptBuilder,
     PromptTooLongError,
     UnknownTokenError,
 )
+from clawd.engine.worker.queries import Answers
 from clawd.engine.worker.scheduler import Scheduler, context_full
 from clawd.engine.worker.schema import SchemaError
 from clawd.engine.worker.statefolder import StateFolder
 from clawd.engine.worker.states import StateStore
 from clawd.engine.worker.template import ChatTemplate
-from clawd.engine.worker.warm import MAX_WANTED
 from clawd.errors import ProtocolError
 
 MAX_UNSENT_BYTES = 4 * 1024 * 1024

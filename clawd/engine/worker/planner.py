@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from clawd.engine.worker.backend import Backend
-from clawd.engine.worker.drafts import MAX_DRAFT
 from clawd.engine.worker.generation import GenerationState
 from clawd.engine.worker.pictures import Eye
+from clawd.engine.worker.prompt_lookup import MAX_DRAFT
 from clawd.engine.worker.slots import Slot
 
 # What a step takes by the number of its tokens, measured, and what follows from it. Pure.

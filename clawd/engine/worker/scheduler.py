@@ -25,10 +25,10 @@ from clawd.engine.worker.generation import GenerationState
 from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.pictures import PictureError, PictureSpan
 from clawd.engine.worker.planner import SHARED_STEP_LIMIT_S, STEP_LIMIT_S, Planned, Planner
+from clawd.engine.worker.prewarm import Warmer
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.slots import Slot, SlotCache
 from clawd.engine.worker.states import StateStore
-from clawd.engine.worker.warm import Warmer
 from clawd.wire.pictures import Picture
 
 # Cells that must be free beyond a prompt before it is admitted beside others, so that it is not

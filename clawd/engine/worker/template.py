@@ -34,7 +34,7 @@ from jinja2.exceptions import SecurityError
 from typing_extensions import override
 
 from clawd.engine.protocol import CallFrame, ChatCall, ChatMessage
-from clawd.engine.worker.plainchat import (
+from clawd.engine.worker.chat_fallback import (
     CHATML,
     calls_as_text,
     merge_neighbours,
@@ -45,7 +45,7 @@ from clawd.engine.worker.plainchat import (
     shorten_ids,
     tools_as_text,
 )
-from clawd.engine.worker.process import memory_bound, processor_bound
+from clawd.engine.worker.lockdown import memory_bound, processor_bound
 
 MAX_OUTPUT_CHARACTERS = 8 * 1024 * 1024
 MAX_REPEATED = 1024 * 1024

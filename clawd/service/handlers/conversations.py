@@ -8,7 +8,7 @@ import msgspec
 from clawd.channels.rpc.connection import Call
 from clawd.errors import InvalidRequestError
 from clawd.memory.checkpoints import FORKED_FROM
-from clawd.memory.pictures import facts_of
+from clawd.memory.conversations import facts_of
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, check_shown, visible_to
 from clawd.memory.store import Memory
 from clawd.runtime.context import CLAIMS, UNREADABLE, claims, unreadable

@@ -12,7 +12,7 @@ from clawd.errors import InvalidRequestError
 from clawd.mcp.model import RemoteTool, ServerSettings, ServerState, address_of
 from clawd.mcp.mount import load_sdk
 from clawd.mcp.tools import McpTool, assessment_of
-from clawd.providers.abilities import Holding
+from clawd.providers.base import Holding
 from clawd.runtime.calls import ClientKind
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon

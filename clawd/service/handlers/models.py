@@ -8,10 +8,16 @@ from typing import Any
 import msgspec
 
 from clawd.channels.rpc.connection import Call
-from clawd.engine.assistant import ASSISTANT, fact, packaged_assistant
 from clawd.engine.gguf import files_of, read_head
-from clawd.engine.models import EMBEDDED, TOY_LIMIT, size_bytes
-from clawd.engine.pins import pin_state
+from clawd.engine.models import (
+    ASSISTANT,
+    EMBEDDED,
+    TOY_LIMIT,
+    fact,
+    packaged_assistant,
+    pin_state,
+    size_bytes,
+)
 from clawd.engine.protocol import ModelConfig
 from clawd.engine.slot import ModelStatus
 from clawd.errors import NotFoundError

@@ -43,8 +43,8 @@ from clawd.tools.registry import Registry
 from clawd.wire import policy as wire
 from clawd.wire.codec import mirror
 from clawd.wire.events import ApprovalRequested
-from clawd.wire.hosts import host_grant
 from clawd.wire.method import Done
+from clawd.wire.policy import host_grant
 from clawd.wire.safe_text import shortened
 
 SHOWN_ARGUMENTS = 400

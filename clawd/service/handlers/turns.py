@@ -6,8 +6,7 @@ import msgspec
 
 from clawd.channels.rpc.connection import Call
 from clawd.errors import ForbiddenError
-from clawd.providers.abilities import Sampled, able
-from clawd.providers.base import ChatRequest, Sampling
+from clawd.providers.base import ChatRequest, Sampled, Sampling, able
 from clawd.providers.presets import SHARED, with_preset
 from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.incoming import IncomingMessage

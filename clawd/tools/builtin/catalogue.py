@@ -4,12 +4,14 @@ from clawd.tools.base import Tool
 from clawd.tools.builtin.calculator import CalculatorTool, TimeTool
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.evaluate import EvaluateTool
-from clawd.tools.builtin.file_write import FileAppendTool, FileEditTool, FileWriteTool
 from clawd.tools.builtin.files import (
     CheckPathTool,
     CwdTool,
+    FileAppendTool,
+    FileEditTool,
     FileListTool,
     FileReadTool,
+    FileWriteTool,
     WorkspaceTool,
 )
 from clawd.tools.builtin.fs_ops import FsOpsTool

@@ -31,14 +31,16 @@ from clawd.tools.base import (
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
 from clawd.tools.builtin.file_text import Edit, EditError, edit_of, overlapping_lines
 from clawd.tools.builtin.file_tools import SEARCH_LIMIT_S, ActingTool, ChangingTool, Watch
-from clawd.tools.builtin.file_write import (
+from clawd.tools.builtin.files import (
+    CheckPathTool,
     FileAppendTool,
     FileEditTool,
+    FileListTool,
+    FileReadTool,
     FileWriteTool,
     edit_file,
     overlap_in,
 )
-from clawd.tools.builtin.files import CheckPathTool, FileListTool, FileReadTool
 from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.naming import NO_CHOICE, choice_of
 from clawd.tools.preview import Preview

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from clawd.providers.abilities import Tokenizing
+from clawd.providers.base import Tokenizing
 from clawd.wire.events import HopFinished
 from tests.channels.http.plain import ROUTES, Chat, lines_of
 from tests.channels.http.rig import Served, served

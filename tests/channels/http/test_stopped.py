@@ -7,8 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from clawd.channels.http.routes_table import ROWS, starts_work
-from clawd.providers.abilities import Described, SlotState
-from clawd.providers.base import ChatRequest, Delta
+from clawd.providers.base import ChatRequest, Delta, Described, SlotState
 from clawd.providers.scripted import ScriptedProvider
 from tests.channels.http.rig import served
 

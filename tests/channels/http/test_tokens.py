@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from clawd.channels.http.llama_server import params_of
-from clawd.providers.abilities import Described
+from clawd.providers.base import Described
 from tests.channels.http.local_models import served_locally
 from tests.channels.http.rig import Served, served
 from tests.support.gguf_models import write_random_gguf

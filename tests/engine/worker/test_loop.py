@@ -30,11 +30,11 @@ from clawd.engine.protocol import (
     decode_from_worker,
     encode,
 )
-from clawd.engine.worker.answers import Answers
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.loop import LoadedEngine, Worker
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import PromptBuilder
+from clawd.engine.worker.queries import Answers
 from clawd.engine.worker.scheduler import Scheduler
 from clawd.engine.worker.states import StateStore
 from clawd.engine.worker.template import ChatTemplate

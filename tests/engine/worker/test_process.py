@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from clawd.engine.worker.process import OOM_SCORE_ADJ, memory_bound, processor_bound
+from clawd.engine.worker.lockdown import OOM_SCORE_ADJ, memory_bound, processor_bound
 from tests.support.rows import each_row
 
 HARDENED = (
     "from pathlib import Path\n"
-    "from clawd.engine.worker.process import harden\n"
+    "from clawd.engine.worker.lockdown import harden\n"
     "score = Path('/proc/self/oom_score_adj')\n"
     "score.write_text(str(max(int(score.read_text()), {before})))\n"
     "before = int(score.read_text())\n"

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.engine.protocol import FromWorker, GenerationDone, Sampling, Tokens
-from clawd.engine.worker.drafts import MAX_DRAFT, Drafter
 from clawd.engine.worker.planner import (
     Grouping,
     Payoff,
@@ -18,6 +17,7 @@ from clawd.engine.worker.planner import (
     draft_length,
 )
 from clawd.engine.worker.prompt import Part
+from clawd.engine.worker.prompt_lookup import MAX_DRAFT, Drafter
 from clawd.engine.worker.scheduler import Scheduler
 from tests.engine.worker.fake_backend import FakeBackend, expected_text, repetitive_token
 

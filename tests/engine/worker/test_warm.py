@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clawd.engine.protocol import ChatMessage, Generate, GenerationStarted, Warmth
-from clawd.engine.worker.answers import Answers
 from clawd.engine.worker.prompt import PromptBuilder, tokens_of
+from clawd.engine.worker.queries import Answers
 from clawd.engine.worker.states import StateStore
 from clawd.engine.worker.template import ChatTemplate
 from tests.engine.worker.fake_backend import FakeBackend

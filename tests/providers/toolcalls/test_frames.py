@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from clawd.engine.protocol import ChatCall, Grammar
+from clawd.engine.worker.chat_fallback import calls_in_frame
 from clawd.engine.worker.constraint import Trigger
 from clawd.engine.worker.grammar import GrammarPlan, GrammarPlanner, Rules, calls_rule
-from clawd.engine.worker.plainchat import calls_in_frame
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import detect, family_of, habits_of, parser_of
 from clawd.providers.toolcalls.families import FAMILIES

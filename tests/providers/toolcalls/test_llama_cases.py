@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from clawd.engine.protocol import ChatCall, ChatMessage
-from clawd.engine.worker.plainchat import calls_in_frame
+from clawd.engine.worker.chat_fallback import calls_in_frame
 from clawd.engine.worker.prompt import Part, PromptBuilder, tokens_of
 from clawd.engine.worker.template import ChatTemplate, RenderInput
 from clawd.providers.base import SWITCHES, CallDelta, thinking

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from clawd.engine.protocol import ChatCall
-from clawd.engine.worker.plainchat import calls_in_frame
+from clawd.engine.worker.chat_fallback import calls_in_frame
 from clawd.providers.base import CallAssembler, CallDelta, ToolCall
 from clawd.providers.toolcalls import (
     dialects,

@@ -47,8 +47,7 @@ from clawd.channels.http.openai.wording import (
     usage_value,
 )
 from clawd.engine.protocol import TokenLogprob
-from clawd.providers.abilities import Tokenizing, able
-from clawd.providers.base import Finished, Infill, RawPrompt, Sampling
+from clawd.providers.base import Finished, Infill, RawPrompt, Sampling, Tokenizing, able
 from clawd.wire.events import HopUsage, PromptEvaluated, PromptProgress, TextDelta
 
 # The body of /v1/completions as clawd's own requests: one for each prompt and choice.

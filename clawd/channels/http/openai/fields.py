@@ -12,8 +12,7 @@ from clawd.channels.http.catalogue import find
 from clawd.channels.http.model_api import ModelRequest
 from clawd.channels.http.openai.messages import History
 from clawd.errors import InvalidRequestError
-from clawd.providers.abilities import Tokenizing
-from clawd.providers.base import EFFORTS, Sampling, ToolSpec, thinking
+from clawd.providers.base import EFFORTS, Sampling, Tokenizing, ToolSpec, thinking
 
 _MAX_CHOICES = 16
 _MAX_STOPS = 64
