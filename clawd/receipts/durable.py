@@ -202,7 +202,11 @@ class GroupCommit(Generic[_T, _R]):
 
     def _next_batch(self) -> list[_Waiting[_T, _R]] | None:
         """Return what waits: nothing when housekeeping is due, None at the end."""
-        limit_s = self._housekept()
+        limit_s = None
+        try:
+            limit_s = self._housekeep() if self._housekeep is not None else None
+        except Exception:  # noqa: BLE001  the thread must go on: its writers wait
+            _log.exception("housekeeping failed", extra={"writer": self._name})
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._is_closed, limit_s)
             if self._is_closed and not self._queue:
@@ -210,13 +214,6 @@ class GroupCommit(Generic[_T, _R]):
             count = min(len(self._queue), MAX_BATCH)
             self._taken = [self._queue.popleft() for _ in range(count)]
             return self._taken
-
-    def _housekept(self) -> float | None:
-        try:
-            return self._housekeep() if self._housekeep is not None else None
-        except Exception:  # noqa: BLE001  the thread must go on: its writers wait
-            _log.exception("housekeeping failed", extra={"writer": self._name})
-            return None
 
     def _answers(self, items: list[_T]) -> Sequence[_R | Exception]:
         try:

@@ -442,18 +442,14 @@ def folders_of(workspace: Path, rules: PathRules, roots: Sequence[Path]) -> list
     """
     chain: list[Path] = []
     for folder in (workspace, *workspace.parents)[:_MAX_SEARCHED]:
-        if chain and not _may_read(folder, rules, roots):
+        is_below = any(folder.is_relative_to(root) for root in roots)
+        is_home = folder in {Path("/"), _home()}
+        if chain and (is_home or not is_below or rules.forbids(folder) is not None):
             break
         chain.append(folder)
         if os.path.lexists(folder / ".git"):
             return chain[:MAX_AGENTS_MD_LEVELS]
     return [workspace]
-
-
-def _may_read(folder: Path, rules: PathRules, roots: Sequence[Path]) -> bool:
-    is_home = folder in {Path("/"), _home()}
-    is_below = any(folder.is_relative_to(root) for root in roots)
-    return is_below and not is_home and rules.forbids(folder) is None
 
 
 def _home() -> Path:

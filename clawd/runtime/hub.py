@@ -280,18 +280,15 @@ class Hub:
                 subscription.put(told)
         return True
 
-    def _keep(self, told: DaemonEvent) -> None:
+    def emit(self, told: DaemonEvent) -> None:
+        """Tell an event to all that it is for."""
+        self._number += 1
+        told = msgspec.structs.replace(told, number=self._number)
         size = _chars_of(told.event)
         self._kept.append((told, size))
         self._kept_chars += size
         while len(self._kept) > KEPT_EVENTS or self._kept_chars > KEPT_CHARS:
             self._kept_chars -= self._kept.popleft()[1]
-
-    def emit(self, told: DaemonEvent) -> None:
-        """Tell an event to all that it is for."""
-        self._number += 1
-        told = msgspec.structs.replace(told, number=self._number)
-        self._keep(told)
         for listener in self._listeners:
             listener(told)
         for subscription in tuple(self._subscriptions):

@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -47,6 +47,7 @@ MAX_SAID_BYTES = 64 * 1024
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Ticket:
     """A submitted message: the events of its turn, its end, and the way to cancel it.
 
@@ -57,22 +58,14 @@ class Ticket:
         task: runs the turn; None until it does.
     """
 
-    def __init__(
-        self,
-        conversation_id: str,
-        events: Subscription,
-        *,
-        followers: Attendance | None = None,
-        late: LateCall | None = None,
-    ) -> None:
-        self.conversation_id = conversation_id
-        self.turn_id = f"turn-{secrets.token_hex(8)}"
-        self.events = events
-        self.is_unused = False
-        self.attendance = Attendance(followers)
-        self.late = late
-        self.cut_by: ClawError | None = None
-        self.task: asyncio.Task[TurnFinished] | None = None
+    conversation_id: str
+    events: Subscription
+    attendance: Attendance
+    late: LateCall | None = None
+    turn_id: str = field(default_factory=lambda: f"turn-{secrets.token_hex(8)}", init=False)
+    is_unused: bool = field(default=False, init=False)
+    cut_by: ClawError | None = field(default=None, init=False)
+    task: asyncio.Task[TurnFinished] | None = field(default=None, init=False)
 
     def on_end(self, act: Callable[[], None]) -> None:
         """Call a function when the turn has ended, however."""
@@ -198,7 +191,7 @@ class Inbox:
         ticket = Ticket(
             live.record.id,
             Subscription(limit=limits.max_queued_events, stall_s=limits.follower_stall_s),
-            followers=live.attendance,
+            Attendance(live.attendance),
             late=late,
         )
         task = asyncio.create_task(self._run_in_order(live, incoming, principal, ticket))

@@ -161,18 +161,15 @@ def _rules(inputs: PromptInputs) -> str:
         cutoff = single_line(settings.knowledge_cutoff, NAME_LIMIT)
         lines.append(f"Your knowledge ends in {cutoff}; say so when it matters.")
     if parts.rule_lookup and offered & _REMEMBERING and offered & _SEARCHING:
-        lines.append(_knowledge_loop(offered))
+        saves = "knowledge_save" in offered
+        saving = ", and save with knowledge_save what is new" if saves else ""
+        lines.append(
+            "What you do not know: look into memory first, into the web second; where they differ, "
+            f"prefer the recent{saving}."
+        )
     if parts.rule_sources:
         lines.append("Name your sources: files, pages and memory.")
     return "\n".join(["[rules]", *lines]) if lines else ""
-
-
-def _knowledge_loop(offered: frozenset[str]) -> str:
-    saving = ", and save with knowledge_save what is new" if "knowledge_save" in offered else ""
-    return (
-        "What you do not know: look into memory first, into the web second; where they differ, "
-        f"prefer the recent{saving}."
-    )
 
 
 def _catalogue(inputs: PromptInputs) -> str:

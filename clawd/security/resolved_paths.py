@@ -317,8 +317,10 @@ class HeldPaths:
             else:
                 anchor, below = self._nearest(location.path)
             held = _Held(given=path, location=location, rules=rules, anchor=anchor, below=below)
-            if self._is_where_it_was(held):
+            descriptor = self._folders.get(anchor)
+            if descriptor is None or real_path(descriptor) == anchor:
                 return held
+            os.close(self._folders.pop(anchor))  # what was opened is not of the judged path
         raise ForbiddenError(f"{path} leads to another place each time it is looked at")
 
     def _nearest(self, path: Path) -> tuple[Path, tuple[str, ...]]:
@@ -332,14 +334,6 @@ class HeldPaths:
                     raise
                 anchor = anchor.parent
         return anchor, path.relative_to(anchor).parts
-
-    def _is_where_it_was(self, held: _Held) -> bool:
-        """Return whether the folder that was opened is that of the judged path."""
-        descriptor = self._folders.get(held.anchor)
-        if descriptor is None or real_path(descriptor) == held.anchor:
-            return True
-        os.close(self._folders.pop(held.anchor))
-        return False
 
     def _anchor(self, held: _Held) -> int:
         """Return a descriptor of one's own of the folder that is held, where it was."""

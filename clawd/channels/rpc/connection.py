@@ -6,7 +6,7 @@ What is hostile ends this connection with a Failure and a log line; nobody else 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -64,6 +64,7 @@ Handler = Callable[[Any, Call], Awaitable[Any]]
 """Returns the report of a method, given its parameters."""
 
 
+@dataclass(eq=False)
 class Connection:
     """A client's connection, from hello to its end.
 
@@ -75,23 +76,14 @@ class Connection:
         handlers: run the methods, by name.
     """
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        *,
-        principal: Principal,
-        identity: Identity,
-        handlers: Mapping[str, Handler],
-    ) -> None:
-        self.principal = principal
-        self._reader = reader
-        self._writer = writer
-        self._identity = identity
-        self._handlers = handlers
-        self._frames = FrameReader()
-        self._calls: dict[int, tuple[asyncio.Task[None], Call]] = {}
-        self._send_lock = asyncio.Lock()
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    principal: Principal
+    identity: Identity
+    handlers: Mapping[str, Handler]
+    _frames: FrameReader = field(default_factory=FrameReader, init=False)
+    _calls: dict[int, tuple[asyncio.Task[None], Call]] = field(default_factory=dict, init=False)
+    _send_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def serve(self) -> None:
         """Serve the client until it goes; its requests end with it."""
@@ -117,13 +109,13 @@ class Connection:
         """
         data = encode_frame(frame)
         async with self._send_lock:
-            self._writer.write(data)
-            transport = self._writer.transport
+            self.writer.write(data)
+            transport = self.writer.transport
             if not transport.is_closing() and not transport.get_write_buffer_size():
                 return  # it is sent: a timer for each token would cost more than that
             try:
                 async with asyncio.timeout(STALL_S):
-                    await self._writer.drain()
+                    await self.writer.drain()
             except TimeoutError:
                 transport.abort()
                 raise ConnectionAbortedError(f"the client took nothing for {STALL_S:g} s") from None
@@ -146,7 +138,7 @@ class Connection:
 
     async def _incoming(self) -> AsyncIterator[wire.ClientFrame]:
         pace = Pace()
-        while data := await self._reader.read(READ_BYTES):
+        while data := await self.reader.read(READ_BYTES):
             for body in self._frames.feed(data):
                 await pace.step()
                 yield decode_client_frame(body)
@@ -171,9 +163,9 @@ class Connection:
         await self.send(
             wire.Welcome(
                 protocol=version,
-                version=self._identity.version,
-                pid=self._identity.pid,
-                home=self._identity.home,
+                version=self.identity.version,
+                pid=self.identity.pid,
+                home=self.identity.home,
                 role=self.principal.role,
             )
         )
@@ -221,7 +213,7 @@ class Connection:
     async def _answer(self, request: wire.Request, params: Method[Any], call: Call) -> None:
         """Run the handler and send what comes of it. The outermost handler of a request."""
         try:
-            value = await self._handlers[request.method](params, call)
+            value = await self.handlers[request.method](params, call)
             reply: wire.ServerFrame = wire.Result(id=request.id, value=pack(value))
             await self.send(reply)
         except errors.ClawError as error:
@@ -230,7 +222,7 @@ class Connection:
                 _log.error("method %s failed: %s", request.method, error.message)
             await self.send(failure_of(request.id, error))
         except ConnectionError:
-            self._writer.transport.abort()
+            self.writer.transport.abort()
         except asyncio.CancelledError:
             await self._tell_cancelled(request.id)
             raise
@@ -241,7 +233,7 @@ class Connection:
             await self.send(wire.Failure(id=request.id, code="internal", message=text, hint=hint))
 
     async def _tell_cancelled(self, request_id: int) -> None:
-        if self._writer.is_closing():
+        if self.writer.is_closing():
             return
         try:
             await self.send(wire.Failure(id=request_id, code="cancelled", message="cancelled"))

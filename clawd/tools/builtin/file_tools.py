@@ -12,6 +12,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -60,24 +61,22 @@ _TAIL_BYTES = 256
 _SNIFFED_BYTES = 8192
 
 
+@dataclass(eq=False)
 class Watch:
     """Says when an act must end: its time is up, or nobody waits for it any more."""
 
-    def __init__(
-        self, limit_s: float = SEARCH_LIMIT_S, cancelled: threading.Event | None = None
-    ) -> None:
-        self.limit_s = limit_s
-        self._deadline = time.monotonic() + limit_s
-        self.cancelled = cancelled or threading.Event()
+    limit_s: float = SEARCH_LIMIT_S
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    _began: float = field(default_factory=time.monotonic, init=False)
 
     @property
     def left_s(self) -> float:
         """How much of the time is left."""
-        return max(self._deadline - time.monotonic(), 0.0)
+        return max(self._began + self.limit_s - time.monotonic(), 0.0)
 
     def is_over(self) -> bool:
         """Whether it must end."""
-        return self.cancelled.is_set() or time.monotonic() > self._deadline
+        return self.cancelled.is_set() or time.monotonic() > self._began + self.limit_s
 
 
 class FileTool(Tool):

@@ -306,7 +306,7 @@ async def test_a_second_cancel_does_not_break_off_the_answer_to_the_first(rig: R
     client.send(request(1, FollowConversation(conversation_id="c")))
     (connection,) = (each for each in rig.server._clients.values() if each is not None)
     async with asyncio.timeout(LIMIT_S):
-        while connection._writer.transport.get_write_buffer_size() <= 64 * 1024:
+        while connection.writer.transport.get_write_buffer_size() <= 64 * 1024:
             await asyncio.sleep(0.001)
     assert await rig.soon(rig.handlers.started) == "follow"
     client.send(request(2, Status()))
