@@ -12,7 +12,7 @@ the end. What fails before the first event is a status; after it, the event `err
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
@@ -66,19 +66,24 @@ async def told(request: web.Request, params: Method[Any]) -> web.Response:
     return _json_of(result)
 
 
-async def status(request: web.Request) -> web.Response:
-    """Say what the daemon is and does."""
-    return await told(request, Status())
+def _answering(
+    kind: type[Method[Any]], *, with_query: bool = False, **parts: str
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return the handler that answers what a method of the control socket reports.
 
+    Args:
+        kind: the method.
+        with_query: its fields are taken from what stands after the question mark.
+        parts: the part of the path that is a field's value, by the field.
+    """
 
-async def _models(request: web.Request) -> web.Response:
-    """List the models of this machine."""
-    return await told(request, ListModels())
+    async def answer(request: web.Request) -> web.Response:
+        given = {field: request.match_info[part] for field, part in parts.items()}
+        return await told(
+            request, query_as(request, kind, **given) if with_query else kind(**given)
+        )
 
-
-async def tools(request: web.Request) -> web.Response:
-    """List the tools."""
-    return await told(request, ListTools())
+    return answer
 
 
 async def _tool(request: web.Request) -> web.Response:
@@ -96,51 +101,10 @@ async def _tools_as_functions(request: web.Request) -> web.Response:
     return _json_of({"object": "list", "data": functions})
 
 
-async def _conversations(request: web.Request) -> web.Response:
-    """List conversations, newest first."""
-    return await told(request, query_as(request, ListConversations))
-
-
-async def _conversation(request: web.Request) -> web.Response:
-    """Show one conversation."""
-    wanted = request.match_info["id"]
-    return await told(request, query_as(request, ShowConversation, conversation_id=wanted))
-
-
 async def _search(request: web.Request) -> web.Response:
     """Search the stored messages for `q`."""
     words = request.query.get("q", "")
     return await told(request, query_as(request, SearchMemory, query=words))
-
-
-async def _receipts(request: web.Request) -> web.Response:
-    """List receipts, newest first."""
-    return await told(request, query_as(request, ListReceipts))
-
-
-async def _receipt(request: web.Request) -> web.Response:
-    """Show one receipt."""
-    return await told(request, ShowReceipt(receipt_id=request.match_info["id"]))
-
-
-async def _verify(request: web.Request) -> web.Response:
-    """Verify the receipt log."""
-    return await told(request, query_as(request, VerifyReceipts))
-
-
-async def _head(request: web.Request) -> web.Response:
-    """Show the end of the receipt log."""
-    return await told(request, HeadOfReceipts())
-
-
-async def _approvals(request: web.Request) -> web.Response:
-    """List what waits for an answer."""
-    return await told(request, ListApprovals())
-
-
-async def _estop(request: web.Request) -> web.Response:
-    """Say whether the emergency stop is set."""
-    return await told(request, EstopState())
 
 
 async def presets(_request: web.Request) -> web.Response:
@@ -354,11 +318,6 @@ async def _follow(request: web.Request) -> web.StreamResponse:
     return stream.response
 
 
-async def _cancel(request: web.Request) -> web.Response:
-    """Cancel the running turn of a conversation."""
-    return await told(request, CancelTurn(conversation_id=request.match_info["id"]))
-
-
 async def _events(request: web.Request) -> web.StreamResponse:
     """Follow everything that the caller may see, until it leaves or is too slow.
 
@@ -448,27 +407,29 @@ def _compat(found: GatewayHealth, version: str) -> dict[str, Any]:
 
 
 ROUTES = [
-    web.get("/status", status),
-    web.get("/models/local", _models),
-    web.get("/tools", tools),
+    web.get("/status", _answering(Status)),
+    web.get("/models/local", _answering(ListModels)),
+    web.get("/tools", _answering(ListTools)),
     web.get("/tools/{name}", _tool),
     web.get("/v1/tools", _tools_as_functions),
-    web.get("/conversations", _conversations),
-    web.get("/conversations/{id}", _conversation),
+    web.get("/conversations", _answering(ListConversations, with_query=True)),
+    web.get(
+        "/conversations/{id}", _answering(ShowConversation, with_query=True, conversation_id="id")
+    ),
     web.get("/memory/search", _search),
-    web.get("/receipts", _receipts),
-    web.get("/receipts/verify", _verify),
-    web.get("/receipts/head", _head),
-    web.get("/receipts/{id}", _receipt),
-    web.get("/approvals", _approvals),
-    web.get("/estop", _estop),
+    web.get("/receipts", _answering(ListReceipts, with_query=True)),
+    web.get("/receipts/verify", _answering(VerifyReceipts, with_query=True)),
+    web.get("/receipts/head", _answering(HeadOfReceipts)),
+    web.get("/receipts/{id}", _answering(ShowReceipt, receipt_id="id")),
+    web.get("/approvals", _answering(ListApprovals)),
+    web.get("/estop", _answering(EstopState)),
     web.get("/v1/preset", presets),
     web.post("/v1/preset", preset),
     web.get("/openapi.json", _openapi),
     web.post("/tools/{name}/run", _run_tool),
     web.post("/chat", _chat),
     web.get("/conversations/{id}/events", _follow, allow_head=False),
-    web.post("/conversations/{id}/cancel", _cancel),
+    web.post("/conversations/{id}/cancel", _answering(CancelTurn, conversation_id="id")),
     web.get("/events", _events, allow_head=False),
     web.post("/approvals/{id}", _answer),
     web.post("/questions/{id}", _reply),
