@@ -485,7 +485,7 @@ def _drawn(options: ViewOptions, instead: View) -> View:
         return instead
     from threading import Thread
 
-    from clawctl.repl.view_choice import new_view, prepare
+    from clawctl.repl.plain_view import new_view, prepare
 
     # It takes a moment, in which the model reads.
     Thread(target=prepare, name="prepare", daemon=True).start()

@@ -10,8 +10,7 @@ import click
 from clawctl.app import App, json_command
 from clawctl.approve import Terminal
 from clawctl.client import Client
-from clawctl.commands.memory import list_, show
-from clawctl.exporting import Format, pieces_of, show_pieces, write_pieces
+from clawctl.commands.memory import Format, list_, pieces_of, show, show_pieces, write_pieces
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say
 from clawctl.single_call import Rewound, exit_code, run_tool, show_outcome

@@ -119,7 +119,7 @@ def prepare_drawing() -> None:
 
 
 def _import_drawing() -> None:
-    importlib.import_module("clawctl.repl.view_choice").prepare()
+    importlib.import_module("clawctl.repl.plain_view").prepare()
 
 
 TICK_S = 0.1

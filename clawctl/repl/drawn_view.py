@@ -27,9 +27,8 @@ from clawctl.call_text import (
     text_of,
 )
 from clawctl.plan import parts_of
-from clawctl.repl.blocks import Piece, Splitter
 from clawctl.repl.canvas import Canvas
-from clawctl.repl.markdown import Painter
+from clawctl.repl.markdown import Painter, Piece, Splitter
 from clawctl.repl.styled_rows import (
     Row,
     Span,

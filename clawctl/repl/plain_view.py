@@ -1,17 +1,55 @@
-"""Says a turn line by line, in words: for screen readers, and wherever nothing may be redrawn."""
+"""Says a turn line by line, in words, where nothing may be redrawn; chooses how a turn is drawn."""
 
+import os
 import time
 from collections.abc import Callable
 from typing import TextIO
 
 from clawctl.call_text import short_arguments
 from clawctl.render import without_status
+from clawctl.repl.canvas import Canvas, reflows, syncs
+from clawctl.repl.drawn_view import DrawnView
+from clawctl.repl.markdown import preload
 from clawctl.repl.styled_rows import Thoughts
-from clawctl.repl.theme import ASCII, Look
-from clawctl.turn import ViewOptions, conversation_after, why_of
+from clawctl.repl.theme import ASCII, Look, chosen_look
+from clawctl.request_follower import View
+from clawctl.turn import TurnView, ViewOptions, conversation_after, why_of
 from clawctl.views import compressed_line
 from clawd.wire import events
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
+
+_UNKNOWN_SIZE = (80, 24)
+
+
+def new_view(out: TextIO, err: TextIO, options: ViewOptions) -> View:
+    """Return what draws one turn: the answer on `out`, everything about it on `err`.
+
+    On a terminal both are one drawing; words line by line where that is asked for (`CLAWD_PLAIN`)
+    or the terminal cannot be redrawn.
+    """
+    if not (out.isatty() and err.isatty()):
+        return TurnView(out, err, options)
+    look = chosen_look(out)
+    if look.plain:
+        return PlainView(out, options)
+    if os.environ.get("TERM", "") in {"", "dumb"}:
+        return TurnView(out, err, options)
+    canvas = Canvas(out, lambda: _size(out), sync=syncs(os.environ), reflows=reflows(os.environ))
+    return DrawnView(out, options, look, canvas)
+
+
+def prepare() -> None:
+    """Import what the first block will need; it takes a moment, so call it in the background."""
+    preload()
+
+
+def _size(out: TextIO) -> tuple[int, int]:
+    try:
+        size = os.get_terminal_size(out.fileno())
+    except (OSError, ValueError):
+        return _UNKNOWN_SIZE
+    return size.columns or _UNKNOWN_SIZE[0], size.lines or _UNKNOWN_SIZE[1]
+
 
 LINE_LIMIT = 4_000
 RESULT_LINES = 6

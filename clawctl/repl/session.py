@@ -399,7 +399,7 @@ class ReplSession:
         self.spent = self.spent.after(finished.usage, seconds)
 
     def _new_view(self) -> View:
-        from clawctl.repl.view_choice import new_view
+        from clawctl.repl.plain_view import new_view
 
         quiet = self.choice.quiet
         options = ViewOptions(

@@ -28,8 +28,8 @@ from clawctl.client import LOST, Client, reason_of
 from clawctl.render import Palette, note, show_error
 from clawctl.repl.daemon_link import wait_long
 from clawctl.repl.host import Spent
+from clawctl.repl.plain_view import new_view
 from clawctl.repl.slash import is_command, run_command
-from clawctl.repl.view_choice import new_view
 from clawctl.request_follower import View, follow
 from clawctl.shell.command_log import Records
 from clawctl.shell.question import AskedLine, Question, line_of, question

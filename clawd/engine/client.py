@@ -14,8 +14,15 @@ from typing import assert_never
 
 import msgspec
 
-from clawd.engine.failures import STARTED_AGAIN, KillCause, WorkerDeath, load_error
-from clawd.engine.process import WorkerProcess, exit_reason, exit_signal
+from clawd.engine.process import (
+    STARTED_AGAIN,
+    KillCause,
+    WorkerDeath,
+    WorkerProcess,
+    exit_reason,
+    exit_signal,
+    load_error,
+)
 from clawd.engine.protocol import (
     CancelGeneration,
     Embed,

@@ -11,7 +11,7 @@ import msgspec
 
 from clawd.counts import Tally
 from clawd.engine.client import EngineSettings, ErrorFactory, WorkerClient
-from clawd.engine.failures import WorkerDeath
+from clawd.engine.process import WorkerDeath
 from clawd.engine.protocol import (
     Generate,
     GenerationDone,

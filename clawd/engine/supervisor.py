@@ -21,10 +21,9 @@ import msgspec
 
 from clawd.counts import Tally
 from clawd.engine.client import EngineSettings, ErrorFactory, GenerationEvent, WorkerClient
-from clawd.engine.failures import failure, no_room
 from clawd.engine.gguf import files_of
 from clawd.engine.models import check_pins
-from clawd.engine.process import Launcher, start_worker, unfenced, worker_argv
+from clawd.engine.process import Launcher, failure, no_room, start_worker, unfenced, worker_argv
 from clawd.engine.protocol import (
     CountTokens,
     Detokenize,

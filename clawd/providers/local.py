@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from clawd.engine.embedded import embedded_model_path
-from clawd.engine.failures import failure
 from clawd.engine.models import EMBEDDED, TOY_LIMIT, sampled_digest
+from clawd.engine.process import failure
 from clawd.engine.protocol import (
     ChatMessage,
     Embed,

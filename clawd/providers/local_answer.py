@@ -15,7 +15,7 @@ from typing import assert_never
 import msgspec
 
 from clawd.engine.client import GenerationEvent
-from clawd.engine.failures import failure
+from clawd.engine.process import failure
 from clawd.engine.protocol import (
     ChatMessage,
     Generate,

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from clawctl.repl.blocks import Splitter
+from clawctl.repl.markdown import Splitter
 from clawd.wire.events import HopReset, TextDelta
 from tests.support.drawing import Drawing, PyteTerminal, drawn
 from tests.support.reflow import ReflowTerminal

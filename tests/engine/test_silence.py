@@ -9,8 +9,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.engine.client import Silence, WorkerClient
-from clawd.engine.failures import WorkerDeath
-from clawd.engine.process import WorkerProcess
+from clawd.engine.process import WorkerDeath, WorkerProcess
 from clawd.engine.protocol import (
     FromWorker,
     Generate,

@@ -14,8 +14,15 @@ import psutil
 import pytest
 
 from clawd.engine.client import EngineSettings
-from clawd.engine.failures import KillCause, WorkerDeath, load_error
-from clawd.engine.process import exit_reason, exit_signal, start_worker, unfenced
+from clawd.engine.process import (
+    KillCause,
+    WorkerDeath,
+    exit_reason,
+    exit_signal,
+    load_error,
+    start_worker,
+    unfenced,
+)
 from clawd.engine.protocol import GenerationDone, LoadFailed
 from clawd.engine.slot import ModelSlot, Run
 from clawd.errors import EngineError, ModelLoadError, WorkerDiedError
