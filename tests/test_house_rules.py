@@ -15,12 +15,12 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 399,
-    "files of clawctl": 120,
-    "code lines of clawd": 78_903,
-    "code lines of clawctl": 20_229,
-    "modules with one importer": 122,
-    "modules with one importer, under 60 code lines": 4,
+    "files of clawd": 389,
+    "files of clawctl": 113,
+    "code lines of clawd": 78_833,
+    "code lines of clawctl": 20_204,
+    "modules with one importer": 118,
+    "modules with one importer, under 60 code lines": 3,
     "import lines, percent of code": 7.8,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
