@@ -2,7 +2,7 @@
 
     python -m tests.bench [--json FILE] [--quick] [--threads N] [--only PARTS]
 
-PARTS are some of engine, cancel, status, repl, rpc and receipts, with commas between them.
+PARTS are some of engine, cancel, status, repl, rpc, receipts, schedules, with commas between them.
 docs/benchmarks.md says how each figure is taken.
 """
 
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.bench import cancel, commands, engine, receipts, repl, rpc
+from tests.bench import cancel, commands, engine, receipts, repl, rpc, schedules
 from tests.bench.engine_setup import default_threads
 from tests.bench.machine import describe
 from tests.bench.ours import running_daemon
@@ -21,7 +21,7 @@ from tests.bench.report import Row, shortfalls, some_of, table, to_json
 from tests.bench.scale import FULL, QUICK, Scale
 from tests.bench.streams import BenchError
 
-PARTS = ("engine", "cancel", "status", "repl", "rpc", "receipts")
+PARTS = ("engine", "cancel", "status", "repl", "rpc", "receipts", "schedules")
 
 
 def main() -> int:
@@ -50,6 +50,9 @@ def _measure(folder: Path, scale: Scale, options: argparse.Namespace) -> Iterato
     if "receipts" in parts:
         _say(f"receipts: a chain of {scale.receipts:,}")
         yield from receipts.rows(folder, scale)
+    if "schedules" in parts:
+        _say(f"schedules: {scale.schedule_starts} starts, one a second")
+        yield from schedules.rows(folder, scale, _say)
     if {"status", "repl", "rpc"} & set(parts):
         with running_daemon(folder / "idle") as daemon:
             if "status" in parts:

@@ -17,6 +17,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         receipts: length of the chain.
         short_receipts: length of the one whose memory that is held against.
         receipt_pairs: readings of the chain on each side.
+        schedule_starts: jobs that begin, one a second.
     """
 
     layers: int
@@ -29,6 +30,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     receipts: int
     short_receipts: int
     receipt_pairs: int
+    schedule_starts: int
 
 
 FULL = Scale(
@@ -42,6 +44,7 @@ FULL = Scale(
     receipts=1_000_000,
     short_receipts=10_000,
     receipt_pairs=5,
+    schedule_starts=120,
 )
 QUICK = Scale(
     layers=2,
@@ -54,4 +57,5 @@ QUICK = Scale(
     receipts=5_000,
     short_receipts=500,
     receipt_pairs=2,
+    schedule_starts=3,
 )
