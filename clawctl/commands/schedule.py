@@ -47,7 +47,7 @@ def list_(app: App, *, as_json: bool) -> None:
         [
             (
                 each.name,
-                each.when or "by hand",
+                each.when or ("by files" if each.folder else "by hand"),
                 "paused" if each.is_paused else _local(each.wakes_at),
                 f"{each.last.state} {_local(each.last.due_at)}" if each.last else "-",
                 each.mode,
@@ -68,6 +68,8 @@ def list_(app: App, *, as_json: bool) -> None:
     metavar="TIMES",
     help="As 'Mon..Fri 07:00', 'every 2h', 'at 2026-12-24 18:00' or 'in 20m'; without: by hand.",
 )
+@click.option("--drop", "folder", default="", metavar="FOLDER", help="When a file comes in there.")
+@click.option("--pattern", default="*", metavar="GLOB", help="Only files of such names.")
 @click.option("--zone", default="", help="Time zone of its clocks, as Europe/Berlin.")
 @click.option("--quiet", default="", metavar="HOURS", help="Begin nothing in 22:00-07:00.")
 @click.option(
@@ -183,7 +185,8 @@ def _show(line: ScheduleLine, *, as_json: bool) -> None:
         return
     fields = (
         ("schedule", line.name),
-        ("when", f"{line.when} ({line.zone})" if line.when else "by hand"),
+        ("when", f"{line.when} ({line.zone})" if line.when else "" if line.folder else "by hand"),
+        ("files", f"{line.folder}/{line.pattern}" if line.folder else ""),
         ("next", "paused" if line.is_paused else _local(line.wakes_at)),
         ("quiet hours", line.quiet),
         ("missed", line.missed),

@@ -48,7 +48,9 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
         overlap: what is done while the time before still runs.
         mode: how far the model may go; never further than who made the job may set.
         tools: patterns of the tools that it may use; () for all that the door offers.
-        deliver: where the result goes, as `file:PATH`.
+        folder: where a finished file begins it, absolute; "" for none.
+        pattern: of the names of these files.
+        since_ns: files that were there before are not told.
         door: where it was made; each door has tools of its own.
         key_id: of the key of the HTTP gateway that it was made with; "" for none.
     """
@@ -66,7 +68,9 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     provider: str = ""
     model: str = ""
-    deliver: tuple[str, ...] = ()
+    folder: str = ""
+    pattern: str = "*"
+    since_ns: int = 0
     door: Literal["socket", "http"] = "socket"
     key_id: str = ""
 
@@ -243,6 +247,15 @@ class Schedules:
 
         return await self._database.write(act)
 
+    async def file_mark(self, schedule_id: str) -> int:
+        """Return the mark of the newest files that a job was told of; 0 for none."""
+        query = (
+            "SELECT key FROM schedule_runs WHERE schedule_id = ? AND cause = 'file' "
+            "ORDER BY number DESC LIMIT 1"
+        )
+        row = await self._database.read(lambda c: c.execute(query, (schedule_id,)).fetchone())
+        return int(row[0][1:]) if row is not None else 0
+
     async def release(self, claim: RunClaim) -> list[JobRun]:
         """Claim what was held and may begin by now, oldest first."""
 
@@ -403,8 +416,10 @@ def _update(connection: sqlite3.Connection, run: JobRun) -> int:
 def _prune(connection: sqlite3.Connection, schedule_id: str) -> None:
     connection.execute(
         f"DELETE FROM schedule_runs WHERE schedule_id = ?1 AND state NOT IN {_LIVE} "
-        "AND state != 'held' AND number <= (SELECT number FROM schedule_runs "
-        "WHERE schedule_id = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+        "AND state != 'held' AND (cause != 'file' OR number < (SELECT max(number) FROM "
+        "schedule_runs WHERE schedule_id = ?1 AND cause = 'file')) "
+        "AND number <= (SELECT number FROM schedule_runs WHERE schedule_id = ?1 "
+        "ORDER BY number DESC LIMIT 1 OFFSET ?2)",
         (schedule_id, MAX_KEPT),
     )
 

@@ -20,6 +20,7 @@ from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.memory.schedules import Cause, JobRun, RunClaim, RunState, Schedule, Schedules
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
+from clawd.schedules.drops import DropFolders
 from clawd.schedules.plan import Due, Times, delay_of, look, read_quiet, read_rule, read_zone
 from clawd.security.estop import Stop
 from clawd.security.keys import KeyBook
@@ -84,6 +85,7 @@ class JobScheduler:
         self._wakes = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._drops = DropFolders(self.wake)
 
     @property
     def running(self) -> int:
@@ -105,6 +107,7 @@ class JobScheduler:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        self._drops.close()
 
     async def close(self) -> None:
         """End; what still runs is ended. Idempotent."""
@@ -135,9 +138,13 @@ class JobScheduler:
             return RECHECK_S
         for run in await self._store.release(self._claim()):
             await self._begin(run)
-        wait_s = RECHECK_S
-        for schedule in await self._store.all():
-            if schedule.is_paused or not schedule.job.when:
+        wait_s, schedules = RECHECK_S, await self._store.all()
+        begin = [each for each in schedules if not each.is_paused]
+        self._drops.adopt({each.id: Path(each.job.folder) for each in begin if each.job.folder})
+        for schedule in begin:
+            if schedule.job.folder:
+                await self._look_into(schedule)
+            if not schedule.job.when:
                 continue
             times = times_of(schedule)
             due = look(times, schedule.next_at, self._now())
@@ -163,6 +170,13 @@ class JobScheduler:
         elif run is not None and run.state != "held":
             _report(run, f"{schedule.name}: as it is to be when it overlaps")
         return run
+
+    async def _look_into(self, schedule: Schedule) -> None:
+        """Begin a job whose folder has new files."""
+        since_ns = max(await self._store.file_mark(schedule.id), schedule.job.since_ns)
+        drop = self._drops.take(schedule.id, schedule.job.pattern, since_ns)
+        if drop is not None:
+            await self.fire(schedule, "file", key=f"f{drop.mark_ns}", text=drop.text)
 
     def _claim(self) -> RunClaim:
         return RunClaim(by=self._me, at=self._now(), max_running=self._settings().max_running)

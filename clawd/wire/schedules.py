@@ -53,6 +53,8 @@ class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     provider: str = ""
     model: str = ""
+    folder: str = ""
+    pattern: str = "*"
     last: ScheduleRun | None = None
 
 
@@ -70,9 +72,10 @@ class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
     """Have a prompt run at times, detached, as a conversation of its own.
 
     `when` is a calendar expression of systemd, `every 2h`, `at 2026-12-24 18:00` or `in 20m`; empty
-    for a schedule that is run by hand. `zone` and `quiet` are as configured where they are empty,
-    `mode` is the configured autonomy, at most supervised. `tools` are patterns of the tools that it
-    may use; none takes nothing out.
+    for a schedule that is run by hand or by files: `folder` is one of the workspace in which a
+    finished file begins it whose name matches `pattern`. `zone` and `quiet` are as configured where
+    they are empty, `mode` is the configured autonomy, at most supervised. `tools` are patterns of
+    the tools that it may use; none takes nothing out.
     """
 
     name: str
@@ -89,6 +92,8 @@ class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
     agent: str = ""
     provider: str = ""
     model: str = ""
+    folder: str = ""
+    pattern: str = "*"
 
 
 class PauseSchedule(Method[ScheduleLine], frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.memory.rows import visible_to
 from clawd.memory.schedules import JobRun, Schedule, ScheduledJob
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
+from clawd.schedules.drops import check_drop
 from clawd.schedules.plan import local_zone, read_quiet, read_rule, read_zone
 from clawd.schedules.scheduler import times_of
 from clawd.security.risk import Autonomy, autonomy_rank
@@ -44,7 +45,11 @@ async def add_schedule(
         raise InvalidRequestError(f"a schedule has a name of at most {MAX_NAME} characters")
     if not params.prompt.strip() or len(params.prompt.encode()) > MAX_MESSAGE_BYTES // 16:
         raise InvalidRequestError("a schedule has a prompt, of at most 256 KiB")
-    if not 0 <= params.jitter_s <= MAX_JITTER_S or len(params.tools) > MAX_PATTERNS:
+    if (
+        not 0 <= params.jitter_s <= MAX_JITTER_S
+        or len(params.tools) > MAX_PATTERNS
+        or len(params.pattern) > MAX_NAME
+    ):
         raise InvalidRequestError(
             f"jitter is at most {MAX_JITTER_S} s, and there are at most {MAX_PATTERNS} patterns"
         )
@@ -53,9 +58,13 @@ async def add_schedule(
     mode: Autonomy = params.mode or _default_mode(daemon)
     daemon.inbox.book.check_mode(mode, call.principal)
     now = int(time.time())
+    workspace = runtime.resolve_workspace(params.workspace)
     job = ScheduledJob(
         prompt=params.prompt,
-        workspace=str(runtime.resolve_workspace(params.workspace)),
+        workspace=str(workspace),
+        folder=check_drop(params.folder, workspace) if params.folder else "",
+        pattern=params.pattern,
+        since_ns=time.time_ns(),
         when=params.when.strip(),
         zone=params.zone or section.timezone or local_zone(),
         quiet=params.quiet or section.quiet,
@@ -186,6 +195,8 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
         agent=job.agent,
         provider=job.provider,
         model=job.model,
+        folder=job.folder,
+        pattern=job.pattern,
         last=_run(last[0]) if last else None,
     )
 

@@ -1,0 +1,160 @@
+"""Folders in which a finished file begins a job: what was written and closed, or moved in.
+
+Inotify says when and which; what counts is the moment of the last change of a file (ctime), which
+only grows: the newest one that a job was told of is its mark, and over a restart every file of the
+folder that is newer is told. A name is untrusted text.
+"""
+
+import asyncio
+import contextlib
+import fnmatch
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from clawd.errors import InvalidRequestError
+from clawd.security.estop import IN_CLOSE_WRITE, IN_MOVED_TO, watch_directory
+from clawd.wire.safe_text import visible_line
+
+MAX_TOLD = 100  # names of one run; the others are counted
+MAX_NAME = 200
+_EVENT = struct.Struct("iIII")
+_OVERFLOW = 0x4000
+_GONE = 0x8000  # the folder was removed, or what it lies on unmounted
+_READ_BYTES = 65_536
+
+_log = logging.getLogger(__name__)
+
+
+class Drop(NamedTuple):
+    """Files that came into a folder: what a job is told of them, and the newest ctime."""
+
+    text: str
+    mark_ns: int
+
+
+class _Watch(NamedTuple):
+    descriptor: int
+    folder: Path
+
+
+class DropFolders:
+    """Watches the folders of jobs. One of a daemon; every method is called on the loop's thread.
+
+    Args:
+        wake: called when a file has come.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._watches: dict[str, _Watch] = {}
+        self._came: dict[str, set[str] | None] = {}  # None: whatever is in the folder
+        self._lacking: set[str] = set()
+
+    def adopt(self, folders: Mapping[str, Path]) -> None:
+        """Watch these folders, by job, and no others."""
+        for job in [job for job, each in self._watches.items() if folders.get(job) != each.folder]:
+            self._forget(job)
+        for job, folder in folders.items():
+            if job not in self._watches:
+                try:
+                    descriptor = watch_directory(folder, IN_CLOSE_WRITE | IN_MOVED_TO)
+                except OSError as error:
+                    if job not in self._lacking:
+                        _log.warning("the folder of %s cannot be watched: %s", job, error.strerror)
+                        self._lacking.add(job)
+                    continue
+                self._lacking.discard(job)
+                self._watches[job] = _Watch(descriptor, folder)
+                self._came[job] = None
+                asyncio.get_running_loop().add_reader(descriptor, self._read, job)
+
+    def take(self, job: str, pattern: str, since_ns: int) -> Drop | None:
+        """Return what came for a job since a moment; None for nothing. It is not told again."""
+        came = self._came.pop(job, set())
+        watch = self._watches.get(job)
+        if watch is None or (came is not None and not came):
+            return None
+        names = _listed(watch.folder) if came is None else came
+        found = sorted(_finished(watch.folder, names, pattern, since_ns))
+        if not found:
+            return None
+        told = [visible_line(name, MAX_NAME) for _, name in found[:MAX_TOLD]]
+        more = [f"and {len(found) - MAX_TOLD} more"] if len(found) > MAX_TOLD else []
+        text = "\n".join([f"Files that came into {watch.folder.name}:", *told, *more])
+        return Drop(text, found[-1][0])
+
+    def close(self) -> None:
+        """Watch nothing any more. Idempotent."""
+        for job in tuple(self._watches):
+            self._forget(job)
+
+    def _forget(self, job: str) -> None:
+        watch = self._watches.pop(job)
+        self._came.pop(job, None)
+        asyncio.get_running_loop().remove_reader(watch.descriptor)
+        os.close(watch.descriptor)
+
+    def _read(self, job: str) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._watches[job].descriptor, _READ_BYTES)
+            names, masks = _names(data)
+            came = self._came.setdefault(job, set())
+            if came is None or masks & _OVERFLOW or len(came) > 10 * MAX_TOLD:
+                self._came[job] = None
+            else:
+                came |= names
+            if masks & _GONE:
+                self._forget(job)  # watched again at the next look, if it is there again
+            self._wake()
+
+
+def check_drop(folder: str, workspace: Path) -> str:
+    """Return the folder to watch, absolute; a relative one is of the workspace.
+
+    Raises:
+        InvalidRequestError: it is none, or lies outside of the workspace.
+    """
+    found = Path("/") if "\0" in folder else (workspace / folder).resolve()
+    if not found.is_relative_to(workspace) or not found.is_dir():
+        raise InvalidRequestError(
+            f"{visible_line(folder, 80)!r} is no folder of the workspace {workspace}"
+        )
+    return str(found)
+
+
+def _names(data: bytes) -> tuple[set[str], int]:
+    """Return the names that events tell, and what kinds of events there were."""
+    names, offset, masks = set[str](), 0, 0
+    while offset + _EVENT.size <= len(data):
+        _watch, mask, _cookie, length = _EVENT.unpack_from(data, offset)
+        offset += _EVENT.size
+        name = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
+        offset += length
+        masks |= mask
+        if name and mask & (IN_CLOSE_WRITE | IN_MOVED_TO):
+            names.add(name)
+    return names, masks
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return [each.name for each in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _finished(
+    folder: Path, names: Iterable[str], pattern: str, since_ns: int
+) -> Iterable[tuple[int, str]]:
+    """Yield the last change and name of regular files that match and are newer."""
+    for name in names:
+        if name.startswith(".") or not fnmatch.fnmatchcase(name, pattern):
+            continue
+        with contextlib.suppress(OSError):
+            facts = os.lstat(folder / name)
+            if (facts.st_mode & 0o170000) == 0o100000 and facts.st_ctime_ns > since_ns:
+                yield facts.st_ctime_ns, name
