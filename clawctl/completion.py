@@ -147,6 +147,16 @@ LIVE: dict[tuple[str, str], str] = {
     ("schedule run", "name"): "schedules",
     ("skill show", "name"): "skills",
     ("skill trust", "name"): "skills",
+    ("sop dry-run", "name"): "sops",
+    ("sop enable", "name"): "sops",
+    ("sop history", "name"): "sops",
+    ("sop run", "name"): "sops",
+    ("sop show", "name"): "sops",
+    ("sop validate", "what"): "sops",
+    ("sop approve", "run"): "sop_runs",
+    ("sop cancel", "run"): "sop_runs",
+    ("sop resume", "run"): "sop_runs",
+    ("sop status", "run"): "sop_runs",
     ("policy explain", "tool"): "tools",
     ("provider test", "name"): "providers",
     ("receipt export", "conversation"): "conversations",
@@ -398,6 +408,22 @@ def _skills(asked: _Asked) -> Iterator[_Name]:
             yield line.name, line.state
 
 
+def _sops(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.sops import ListSops
+
+    with asked.client() as client:
+        for line in client.call(ListSops()).items:
+            yield line.name, line.state
+
+
+def _sop_runs(asked: _Asked) -> Iterator[_Name]:
+    from clawd.wire.sops import ListSopRuns
+
+    with asked.client() as client:
+        for line in client.call(ListSopRuns()).items:
+            yield line.id, f"{line.name}: {line.status}"
+
+
 def _receipts(asked: _Asked) -> Iterator[_Name]:
     from clawd.wire.receipts import ListReceipts
 
@@ -452,6 +478,8 @@ SOURCES: dict[str, Callable[[_Asked], Iterator[_Name]]] = {
     "plugins": _plugins,
     "schedules": _schedules,
     "skills": _skills,
+    "sops": _sops,
+    "sop_runs": _sop_runs,
     "providers": _providers,
     "receipts": _receipts,
     "rules": _rules,

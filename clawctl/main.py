@@ -45,6 +45,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "mcp": "List, connect and disconnect MCP servers, call their tools, and be one.",
         "plugin": "Install, list, approve and remove plugins.",
         "skill": "List, show, add, check and trust skills.",
+        "sop": "List, check, enable and run procedures.",
         "policy": "Say what the policy answers to a call, or to a table of cases.",
     },
     "Memory": {

@@ -55,6 +55,7 @@ from clawd.wire.policy import (
 from clawd.wire.receipts import ReceiptDetail, ReceiptHead, ReceiptLine
 from clawd.wire.schedules import ScheduleHistory, ScheduleLine, ScheduleList, ScheduleRun
 from clawd.wire.skills import SkillLine, SkillList, SkillReview
+from clawd.wire.sops import SopLine, SopList, SopPlan, SopReview, SopRunList, SopRunReport
 from clawd.wire.tools import (
     ChangeLine,
     JobLine,
@@ -370,6 +371,17 @@ TYPES: dict[str, Any] = {
     "skill list": SkillList,
     "skill show": SkillReview,
     "skill trust": SkillLine | SkillReview,
+    "sop approve": SopRunReport,
+    "sop cancel": SopRunReport,
+    "sop dry-run": SopPlan,
+    "sop enable": SopLine,
+    "sop history": SopRunList,
+    "sop list": SopList,
+    "sop resume": SopRunReport,
+    "sop run": SopRunReport,
+    "sop show": SopReview,
+    "sop status": SopRunReport,
+    "sop validate": SopReview,
     "status": StatusReport,
     "stop": StopReport,
     "tool list": list[ToolLine],

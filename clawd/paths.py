@@ -129,6 +129,16 @@ class Layout:
         return self.home / "skill_pins.json"
 
     @property
+    def sops(self) -> Path:
+        """Procedures of the owner, a folder each (0700)."""
+        return self.home / "sops"
+
+    @property
+    def sop_pins(self) -> Path:
+        """What of each workspace's procedures was enabled (0600)."""
+        return self.home / "sop_pins.json"
+
+    @property
     def mcp(self) -> Path:
         """What is kept about MCP servers: tokens, what they print on standard error (0700)."""
         return self.home / "mcp"

@@ -13,6 +13,7 @@
     lapsed_calls   calls that waited for an approval, and may be answered late
     schedules      jobs that begin by themselves; each time of one is in schedule_runs
     pictures       of messages, each once; which message has which is in message_pictures
+    sop_runs       runs of procedures, each with how far it is
     embedding_models, message_vectors, note_vectors   for searches by meaning; see vectors.py
 
 `messages_fts` finds words, `messages_trigrams` parts of words of three letters and more; triggers
@@ -358,6 +359,20 @@ CREATE INDEX IF NOT EXISTS schedule_runs_by_time ON schedule_runs (schedule_id, 
 """
 
 
+_SOP_RUNS = """
+CREATE TABLE IF NOT EXISTS sop_runs (
+    id TEXT PRIMARY KEY,
+    owner INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    name TEXT NOT NULL,
+    status TEXT NOT NULL,
+    is_ended INTEGER NOT NULL,
+    run TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS sop_runs_by_owner ON sop_runs (owner, is_ended, id);
+"""
+
+
 STEPS: tuple[Step, ...] = (
     _create,
     _CHANGES,
@@ -372,6 +387,7 @@ STEPS: tuple[Step, ...] = (
     _LAPSED_CALLS,
     _PICTURES,
     _SCHEDULES,
+    _SOP_RUNS,
 )
 
 

@@ -17,6 +17,7 @@ from clawd.memory.rows import clean, encode, timestamp_now
 from clawd.memory.schedules import Schedules
 from clawd.memory.search import Search
 from clawd.memory.session_files import SessionFiles
+from clawd.memory.sop_runs import SopRunRows
 from clawd.memory.upkeep import Upkeep
 from clawd.memory.writer import Database
 from clawd.receipts.record import Intent, sha256_hex
@@ -373,6 +374,7 @@ class Memory:
         keys: what is kept of the keys of the HTTP gateway.
         lapsed: calls that nobody answered for in time.
         schedules: jobs that begin by themselves.
+        sop_runs: runs of procedures.
     """
 
     def __init__(self, database: Database) -> None:
@@ -391,6 +393,7 @@ class Memory:
         self.keys = _MemoryKeys(database)
         self.lapsed = LapsedCalls(database)
         self.schedules = Schedules(database)
+        self.sop_runs = SopRunRows(database)
 
     @classmethod
     async def open(cls, path: Path) -> "Memory":

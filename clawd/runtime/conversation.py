@@ -156,7 +156,13 @@ class ConversationBook:
         self._loading = asyncio.Lock()
 
     async def create(
-        self, principal: Principal, settings: RuntimeSettings, *, workspace: str, agent: str
+        self,
+        principal: Principal,
+        settings: RuntimeSettings,
+        *,
+        workspace: str,
+        agent: str,
+        title: str = "",
     ) -> LiveConversation:
         """Open a new conversation.
 
@@ -168,6 +174,7 @@ class ConversationBook:
         record = await self._conversations.create(
             Conversation(
                 owner=principal.uid,
+                title=title,
                 workspace=str(folder),
                 provider=settings.default_provider,
                 agent=agent,

@@ -187,6 +187,10 @@ class Broadcast:
                     made_by=self.made_by,
                 )
             )
+        self.tell_followers(event)
+
+    def tell_followers(self, event: Event) -> None:
+        """Give every subscription an event that the hub is given elsewhere."""
         for subscription in tuple(self._subscriptions):
             subscription.put(event)
             if subscription.stalled:

@@ -50,6 +50,8 @@ FILES = frozenset(
         # agents: their settings name programs that they start
         ".aider.conf.yml", ".claude.json", ".crush.json", ".mcp.json", ".opencode.json",
         "crush.json", "opencode.json", "opencode.jsonc",
+        # procedures, which clawd runs itself
+        "sop.toml",
     }
 )  # fmt: skip
 SUFFIXES = (".pth", ".code-workspace", ".sublime-project")

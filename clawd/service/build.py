@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -94,6 +94,9 @@ from clawd.service.state import (
 from clawd.service.toolset import Additions, Toolset
 from clawd.service.upkeep import MemoryKeeper, Preloader
 from clawd.skills.store import SkillStore
+from clawd.sop.runner import SopParts, SopRunner
+from clawd.sop.steps import StepActor, Trail
+from clawd.sop.store import SopStore
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Tool
 from clawd.tools.call_hosts import ReachSettings
@@ -188,6 +191,7 @@ class Daemon:
         self.registry: Registry
         self.calls: Calls
         self.skills: SkillStore
+        self.sops: SopRunner
         self.tool_clients: ToolClients
         self.person: PersonAtDoor
         self.housekeeping: Housekeeping
@@ -222,6 +226,7 @@ class Daemon:
         """
         self.approvals.close()
         await self.scheduler.stop()
+        await self.sops.close()
         await self.inbox.close(grace_s=self.state.loaded.config.limits.shutdown_grace_s)
 
     async def close(self) -> None:
@@ -344,6 +349,7 @@ class Daemon:
         self.hub.add_listener(self.activity.note)
         self._open_to_clients()
         await self.mcp.open(self.state.loaded, self._offer_tools)
+        await self.sops.recover()
         await asyncio.to_thread(self.last_run.begin)
 
     def _preparation(self, taint: TaintBook, models: ModelBook) -> Preparation:
@@ -553,6 +559,8 @@ class Daemon:
             book=self.inbox.book,
             settings=lambda: self.state.runtime,
         )
+        self.sops = self._sop_runner()
+        self._stack.push_async_callback(self.sops.close)
 
     def _scheduler(self) -> JobScheduler:
         scheduler = JobScheduler(
@@ -569,6 +577,40 @@ class Daemon:
         """Who may talk to it."""
         return peer_policy_of(self.loaded.layout, self.tools_cgroup)
 
+    def _sop_runner(self) -> SopRunner:
+        """Return what runs procedures."""
+        layout, ledger = self.loaded.layout, self.memory.ledger
+
+        async def open_intents() -> frozenset[str]:
+            return frozenset(each.id for each in await ledger.open_intents())
+
+        trail = Trail(
+            path=self.loaded.config.receipts.path,
+            is_recording=self.chain is not None,
+            open_intents=open_intents,
+            content=ledger.load_content,
+        )
+        actor = StepActor(self.calls, self.inbox, self.registry, jobs=self.jobs, trail=trail)
+        return SopRunner(
+            SopParts(
+                store=SopStore(layout.sops, PluginPins(layout.sop_pins), self._schema_of),
+                rows=self.memory.sop_runs,
+                actor=actor,
+                book=self.inbox.book,
+                settings=lambda: self.state.runtime,
+                estop=self.estop,
+                record=self.journal.record_sop_answer,
+                is_key_in_force=self._is_key_in_force,
+            )
+        )
+
+    def _schema_of(self, tool: str) -> dict[str, Any] | None:
+        found = self.registry.find(tool)
+        return found.parameters if found is not None and found.name == tool else None
+
+    def _is_key_in_force(self, key: str) -> bool:
+        return self.keys.left_s(key) != 0.0
+
     def _late_answers(self) -> LateAnswers:
         return LateAnswers(
             self.memory,
@@ -576,7 +618,7 @@ class Daemon:
             estop=self.estop,
             redactor=self.redactor,
             receipt_of=self._receipt,
-            is_key_in_force=lambda key: self.keys.left_s(key) != 0.0,
+            is_key_in_force=self._is_key_in_force,
         )
 
     async def _receipt(self, receipt_id: str) -> Receipt | None:

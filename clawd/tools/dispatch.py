@@ -21,7 +21,7 @@ from clawd.errors import (
     StorageError,
 )
 from clawd.kernel.concurrency import cancel_is_wanted, settled
-from clawd.receipts.record import Status
+from clawd.receipts.record import Status, new_id
 from clawd.security.approvals import (
     ApprovalQuestion,
     Approvals,
@@ -141,6 +141,7 @@ class Dispatcher:
             CancelledError: the caller was cancelled; the call is dead and has its receipt.
         """
         entry = Entry(
+            id=request.receipt_id or new_id(),
             conversation_id=scope.conversation_id,
             tool=self._journal.name_of(request.tool),
             arguments=request.arguments.encode(errors="replace"),

@@ -25,6 +25,7 @@ from clawd.security.approvals import LateAnswer
 from clawd.security.policy import ModeChange
 from clawd.security.redact import Redactor
 from clawd.security.risk import Risk
+from clawd.tools.outcome import SopAnswer
 from clawd.wire.events import FileDiff
 from clawd.wire.safe_text import shortened
 
@@ -289,6 +290,28 @@ class Journal:
             key=change.by.key_id,
         )
         return await self.finish(entry, "allowed", change.mode)
+
+    async def record_sop_answer(self, answer: SopAnswer) -> str:
+        """Write the receipt of what a person answered to a procedure; returns its id.
+
+        Raises:
+            ReceiptError, StorageError: it cannot be written.
+        """
+        granted = answer.word != "deny"
+        facts = {"run": answer.run, "step": answer.step, "asked": answer.asked, "said": answer.word}
+        entry = Entry(
+            conversation_id=answer.conversation_id,
+            tool="sop_answer",
+            arguments=_canonical.encode(facts),
+            uid=answer.by.uid,
+            workspace=answer.workspace,
+            risk="medium",
+            approval="user" if granted else "none",
+            approved_by=f"uid {answer.by.uid}",
+            reason=f"{answer.word}: step {answer.step}",
+            key=answer.by.key_id,
+        )
+        return await self.finish(entry, "allowed" if granted else "denied", answer.word)
 
     async def _remember(self, entry: Entry, receipt: Receipt, content: bytes) -> None:
         """Keep what belongs to a receipt that is on disk; together, so that it is one write."""

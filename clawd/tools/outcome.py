@@ -38,6 +38,8 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
             one; a program names what it means.
         late: what a person answered after the call's question had lapsed; None for a call that was
             not asked about yet.
+        receipt_id: what its receipt will be called, chosen by who must find it after a crash; "" is
+            a fresh one.
     """
 
     id: str
@@ -45,6 +47,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
     by_model: bool = False
     late: LateAnswer | None = None
+    receipt_id: str = ""
 
 
 class CallScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,3 +131,15 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     cut_note: str = ""
     pictures: tuple[Picture, ...] = ()
     pictures_told: str = ""
+
+
+class SopAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person said to a step of a procedure: whether it may be done, or whether it was."""
+
+    run: str
+    step: str
+    asked: str
+    word: str
+    conversation_id: str
+    workspace: str
+    by: Principal

@@ -18,6 +18,7 @@ from clawd.wire import (
     receipts,
     schedules,
     skills,
+    sops,
     tools,
     turns,
 )
@@ -33,6 +34,7 @@ RESOURCES = (
     receipts,
     schedules,
     skills,
+    sops,
     tools,
     turns,
 )

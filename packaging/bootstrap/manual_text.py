@@ -127,6 +127,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("skill list", "Which skills there are, and what is wrong with some."),
         ("skill trust inbox", "Look at one of the workspace, and let the model use it."),
     ),
+    "sop": (
+        ("sop run daily-check", "Run a procedure, and follow it until it ends or waits."),
+        ("sop approve run-01M85", "Say yes to what a run waits for; a beginning of its id does."),
+    ),
     "status": (
         ("status", "How it is, at a glance."),
         ("status --json", "The same for programs."),

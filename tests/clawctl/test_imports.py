@@ -37,6 +37,7 @@ ONE_SHOT = [
     "service",
     "shell",
     "skill",
+    "sop",
     "status",
     "stop",
     "tool",

@@ -126,6 +126,17 @@ from clawd.wire.schedules import (
     RunSchedule,
 )
 from clawd.wire.skills import AddSkill, InspectSkill, ListSkills, TrustSkill
+from clawd.wire.sops import (
+    CancelSop,
+    DryRunSop,
+    EnableSop,
+    InspectSop,
+    ListSopRuns,
+    ListSops,
+    ResumeSop,
+    RunSop,
+    ShowSopRun,
+)
 from clawd.wire.tools import (
     ApprovePlugin,
     InspectPlugin,
@@ -151,6 +162,7 @@ from clawd.wire.turns import (
 from tests.channels.rpc.rig import LIMIT_S, RawClient, request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.security import fakes
+from tests.sop.procedures import procedure
 from tests.support.dispatching import Probe
 from tests.support.inprocess import Inside, daemon_in
 from tests.support.other_user import connected
@@ -221,6 +233,12 @@ class World:
 
         begun = await jobs.run(Probe(), {"command": WORDS}, context, run=run, wait_s=0, limit_s=300)
         return str(begun.metadata["job"])
+
+    async def sop_run(self) -> str:
+        """Let Ada have a run of a procedure, which waits; return its id."""
+        place = self.inside.daemon.loaded.layout.sops
+        procedure(place, "wait", '[[steps]]\nid = "go"\nkind = "approval"\nprompt = "Go on?"\n')
+        return self.mark((await self.inside.ask(RunSop(name="wait"), ADA)).run.id)
 
     async def note(self) -> None:
         """Let Ada know something, under a keyword that is hers alone."""
@@ -313,6 +331,18 @@ def about_job(params: Method[Any]) -> Make:
         return params
 
     return make
+
+
+def about_sop(params: Method[Any]) -> Make:
+    async def make(world: World) -> Method[Any]:
+        await world.sop_run()
+        return params
+
+    return make
+
+
+async def approve_sop(world: World) -> Method[Any]:
+    return ResumeSop(run=await world.sop_run(), answer="approve")
 
 
 def about_notes(params: Method[Any]) -> Make:
@@ -513,6 +543,16 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("forbidden", "forbidden", "invalid_request"),
     ),
     "trust_skill": (plain(TrustSkill(name="none")), ("forbidden", "forbidden", "not_found")),
+    # Procedures are as skills are; their runs are the user's own.
+    "list_sops": (plain(ListSops()), EVERYBODY),
+    "inspect_sop": (plain(InspectSop(name="none")), ("forbidden", "forbidden", "not_found")),
+    "enable_sop": (plain(EnableSop(name="none")), ("forbidden", "forbidden", "not_found")),
+    "dry_run_sop": (about_sop(DryRunSop(name="wait")), EVERYBODY),
+    "run_sop": (about_sop(RunSop(name="wait")), EVERYBODY),
+    "list_sop_runs": (about_sop(ListSopRuns()), OWN),
+    "show_sop_run": (about(World.sop_run, ShowSopRun, "run"), OWN_BY_ID),
+    "resume_sop": (approve_sop, OWN_BY_ID),
+    "cancel_sop": (about(World.sop_run, CancelSop, "run"), OWN_BY_ID),
     # The servers are the operator's: everybody may see what they offer, admins connect them.
     "list_mcp_servers": (plain(ListMcpServers()), EVERYBODY),
     "list_mcp_tools": (plain(ListMcpTools()), EVERYBODY),

@@ -16,6 +16,7 @@ from clawd.service.handlers import (
     receipts,
     schedules,
     skills,
+    sops,
     tools,
     turns,
 )
@@ -33,6 +34,7 @@ RESOURCES = {
         receipts,
         schedules,
         skills,
+        sops,
         tools,
         turns,
     )

@@ -16,10 +16,12 @@ from clawd.wire.method import Method
 from clawd.wire.models import LoadModel
 from clawd.wire.policy import AnswerApproval, ListApprovals, ListRules
 from clawd.wire.schedules import AddSchedule
+from clawd.wire.sops import RunSop
 from clawd.wire.tools import ListJobs, RunTool
 from clawd.wire.turns import SendMessage
 from tests.plugins.plugin_files import plugin
 from tests.skills.skill_files import skill
+from tests.sop.procedures import procedure, shell
 from tests.support.fake_systemd import FakeSystemd
 from tests.support.here import Ended, run_here
 from tests.support.home import Home
@@ -180,6 +182,23 @@ class World:
     @property
     def _skills(self) -> Path:
         return Path(self.home.workspace, ".agents", "skills")
+
+    @property
+    def own_sop(self) -> str:
+        """The name of a procedure of the home, which waits for a yes."""
+        body = '[[steps]]\nid = "go"\nkind = "approval"\nprompt = "Go on?"\n'
+        return self._once("own_sop", lambda: procedure(self.home.path / "sops", "go", body).name)
+
+    @property
+    def sop(self) -> str:
+        """The name of a workspace's procedure, which is not enabled."""
+        place = Path(self.home.workspace, "sops")
+        return self._once("sop", lambda: procedure(place, "check", shell("one", "ls")).name)
+
+    @property
+    def a_sop_run(self) -> str:
+        """A run that waits for a yes."""
+        return str(self.call(RunSop(name=self.own_sop)).run.id)
 
     @property
     def table(self) -> Path:

@@ -1,0 +1,1 @@
+"""Procedures (SOPs): fixed steps that run by themselves, durably and under the policy."""

@@ -1,0 +1,602 @@
+"""The runs of procedures: started, driven step by step, stopped, and gone on with after a crash.
+
+What a run is about to do is on disk before it is done, and what came of it before anything else
+is. A run is a task of the runner; it waits for people without one.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from clawd.errors import (
+    BusyError,
+    ClawError,
+    ForbiddenError,
+    InvalidRequestError,
+    NotFoundError,
+    StoppedError,
+)
+from clawd.memory.sop_runs import SopRunRow, SopRunRows
+from clawd.receipts.record import new_id, new_ulid
+from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.settings import RuntimeSettings
+from clawd.security.estop import ESTOP_REASON, Stop
+from clawd.security.principal import Principal
+from clawd.sop.expressions import ExpressionError, as_text, evaluate, parse, render, render_tree
+from clawd.sop.load import load
+from clawd.sop.machine import (
+    ENDED,
+    Finish,
+    SopRun,
+    StepOutcome,
+    begun,
+    failed_for_good,
+    held,
+    marked,
+    next_move,
+    output_of,
+    over_budget,
+    scope_of,
+    settled,
+)
+from clawd.sop.schema import MAX_DEPTH, MAX_ITEMS, InputType, Procedure, SopInput, SopStep
+from clawd.sop.steps import Hold, StepActor
+from clawd.sop.store import SopStore
+from clawd.sop.values import TYPES
+from clawd.tools.base import in_thread
+from clawd.tools.outcome import SopAnswer
+from clawd.wire.events import Notice
+
+MAX_RUNNING = 16
+MAX_RECOVERIES = 3
+END_LIMIT_S = 10.0
+
+RunAnswer = Literal["", "approve", "deny", "repeat", "done", "failed"]
+
+_log = logging.getLogger(__name__)
+
+
+class SopStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is started with.
+
+    Attributes:
+        workspace: where it works; "" is the configured one.
+        origin: what starts it, for people: `user`, `schedule nightly`, `run …`.
+        mode: how far its calls may go; "" is as configured.
+        id: "" is a fresh one.
+        parent: the run of which it is a step.
+    """
+
+    name: str
+    workspace: str = ""
+    inputs: dict[str, Any] = {}
+    origin: str = "user"
+    mode: Literal["", "readonly", "supervised", "edits", "full"] = ""
+    id: str = ""
+    parent: str = ""
+
+
+class SopParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner works with.
+
+    Attributes:
+        store: the procedures.
+        rows: the runs.
+        actor: makes attempts of steps.
+        book: the conversations.
+        settings: returns the settings in force.
+        estop: while it is set nothing goes on.
+        record: writes the receipt of what a person answered, and returns its id.
+        is_key_in_force: returns whether a key of the HTTP gateway may still be used.
+    """
+
+    store: SopStore
+    rows: SopRunRows
+    actor: StepActor
+    book: ConversationBook
+    settings: Callable[[], RuntimeSettings]
+    estop: Stop
+    record: Callable[[SopAnswer], Awaitable[str]]
+    is_key_in_force: Callable[[str], bool]
+
+
+class _Driven:
+    """A run that goes on."""
+
+    def __init__(self, run: SopRun) -> None:
+        self.run = run
+        self.is_cancelled = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class SopRunner:
+    """Runs procedures. One of a daemon."""
+
+    def __init__(self, parts: SopParts) -> None:
+        self.store = parts.store
+        self._parts = parts
+        self._driven: dict[str, _Driven] = {}
+        self._is_closing = False
+
+    # --- what is asked for
+
+    async def start(
+        self,
+        name: str,
+        workspace: str,
+        inputs: dict[str, Any],
+        origin: str,
+        *,
+        principal: Principal,
+    ) -> str:
+        """Start a run and return its id; it goes on by itself.
+
+        Raises:
+            ClawError: there is no such procedure that may run, or the inputs are not its own.
+        """
+        begin = SopStart(name=name, workspace=workspace, inputs=inputs, origin=origin)
+        return (await self.begin(begin, principal)).id
+
+    async def begin(self, start: SopStart, principal: Principal) -> SopRun:
+        """Start a run as `start` does.
+
+        Raises:
+            BusyError: too many go on.
+            StoppedError: the emergency stop is set.
+            ClawError: there is no such procedure that may run, or the inputs are not its own.
+        """
+        self._check_room(is_child=bool(start.parent))
+        settings = self._parts.settings()
+        folder = settings.resolve_workspace(start.workspace)
+        sop = await in_thread(lambda: self.store.ready(start.name, folder))
+        inputs = given_inputs(sop.procedure.inputs, start.inputs)
+        live = await self._parts.book.create(
+            principal, settings, workspace=str(folder), agent="", title=f"SOP {start.name}"
+        )
+        if start.mode:
+            await self._parts.book.set_mode(live, start.mode, principal)
+        run = SopRun(
+            id=start.id or f"run-{new_ulid()}",
+            name=start.name,
+            digest=sop.digest,
+            source=sop.source,
+            workspace=str(folder),
+            principal=principal,
+            conversation_id=live.record.id,
+            created_at=_now(),
+            origin=start.origin,
+            mode=start.mode,
+            inputs=inputs,
+            parent=start.parent,
+        )
+        run = await self._save(run)
+        _log.info("procedure started", extra={"run": run.id, "sop": run.name, "origin": run.origin})
+        self._drive(run)
+        return run
+
+    async def resume(self, beginning: str, principal: Principal, answer: RunAnswer = "") -> SopRun:
+        """Let a run go on that waits, or was stopped; `answer` is what it waits for.
+
+        Raises:
+            NotFoundError: there is none that the principal may see.
+            InvalidRequestError: it ended, goes on already, or waits for another word.
+            StoppedError: the emergency stop is set.
+            ClawError: the answer cannot be recorded.
+        """
+        run = await self.load(beginning, principal)
+        if run.status in ENDED:
+            raise InvalidRequestError(f"{run.id} has {run.status}; start another run")
+        if run.id in self._driven:
+            raise InvalidRequestError(f"{run.id} goes on already")
+        self._check_room()
+        procedure = self._procedure(run)
+        run = await self._answered(procedure, run, principal, answer)
+        again = msgspec.structs.replace(run, recoveries=0)
+        run = await self._save(held(again, "running", run.reason))
+        self._drive(run)
+        return run
+
+    async def cancel(self, beginning: str, principal: Principal) -> SopRun:
+        """End a run for good, and what it does; nothing is taken back.
+
+        Raises:
+            NotFoundError: there is none that the principal may see.
+            InvalidRequestError: it has ended.
+        """
+        run = await self.load(beginning, principal)
+        if run.status in ENDED:
+            raise InvalidRequestError(f"{run.id} has {run.status} already")
+        driven = self._driven.get(run.id)
+        if driven is not None and driven.task is not None:
+            driven.is_cancelled = True
+            driven.task.cancel()
+            await asyncio.wait([driven.task])
+            run = driven.run
+        else:
+            run = await self._save(held(run, "cancelled", "cancelled by the user"))
+        for state in run.steps.values():
+            if state.status == "running" and state.mark.startswith("run-"):
+                await self._cancel_child(state.mark, principal)
+        return run
+
+    async def load(self, beginning: str, principal: Principal) -> SopRun:
+        """Return a run that the principal may see, by its id or a beginning of it.
+
+        Raises:
+            NotFoundError, InvalidRequestError: there is none, or more than one.
+        """
+        row = await self._parts.rows.match(beginning)
+        if not principal.may_see(row.owner, row.key):
+            raise NotFoundError(f"there is no run {beginning[:64]!r}")
+        driven = self._driven.get(row.id)
+        return driven.run if driven is not None else decoded(row)
+
+    async def listed(
+        self, principal: Principal, *, name: str = "", open_only: bool = False, limit: int = 50
+    ) -> list[SopRun]:
+        """Return the runs that a principal may see, newest first."""
+        owner = None if principal.is_admin else principal.uid
+        rows = await self._parts.rows.listed(
+            owner=owner, name=name, open_only=open_only, limit=limit
+        )
+        return [decoded(row) for row in rows if principal.may_see(row.owner, row.key)]
+
+    async def rest(self, run_id: str) -> SopRun:
+        """Wait until a run ends or waits, and return it."""
+        driven = self._driven.get(run_id)
+        if driven is not None and driven.task is not None:
+            await asyncio.wait([driven.task])
+            return driven.run
+        return decoded(await self._parts.rows.match(run_id))
+
+    def procedure(self, run: SopRun) -> Procedure:
+        """Return what a run does, as it was when it began."""
+        return self._procedure(run)
+
+    # --- the daemon's life
+
+    async def recover(self) -> int:
+        """Let the runs go on that went on when the daemon ended; return how many do."""
+        rows = await self._parts.rows.listed(open_only=True, limit=1000)
+        for row in rows:
+            run = decoded(row)
+            if run.status != "running" or run.id in self._driven:
+                continue
+            if self._parts.estop.is_set():
+                await self._save(held(run, "stopped", ESTOP_REASON))
+            elif run.recoveries >= MAX_RECOVERIES:
+                why = f"clawd ended {run.recoveries} times in its last step"
+                await self._save(held(run, "stopped", why))
+            else:
+                again = msgspec.structs.replace(run, recoveries=run.recoveries + 1)
+                self._drive(await self._save(again))
+        return len(self._driven)
+
+    async def close(self) -> None:
+        """Cut off what goes on; the next daemon goes on with it."""
+        self._is_closing = True
+        tasks = [each.task for each in self._driven.values() if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=END_LIMIT_S)
+            if stuck:
+                _log.error("%d runs did not end when they were cut off", len(stuck))
+
+    # --- one run
+
+    def _check_room(self, *, is_child: bool = False) -> None:
+        if self._is_closing:
+            raise BusyError("clawd is ending", retry_after_s=5.0)
+        if self._parts.estop.is_set():
+            raise StoppedError(ESTOP_REASON, hint="an admin clears it: clawctl estop --clear")
+        if len(self._driven) >= MAX_RUNNING and not is_child:
+            raise BusyError(f"{len(self._driven)} runs go on already", retry_after_s=30.0)
+
+    def _procedure(self, run: SopRun) -> Procedure:
+        return load(run.source.encode(), "", self.store.schemas).procedure
+
+    async def _save(self, run: SopRun) -> SopRun:
+        run = msgspec.structs.replace(run, updated_at=_now())
+        row = SopRunRow(
+            id=run.id,
+            owner=run.principal.uid,
+            key=run.principal.key_id,
+            name=run.name,
+            status=run.status,
+            run=msgspec.json.encode(run).decode(),
+        )
+        await self._parts.rows.put(row, is_ended=run.status in ENDED)
+        driven = self._driven.get(run.id)
+        if driven is not None:
+            driven.run = run
+        return run
+
+    def _drive(self, run: SopRun) -> None:
+        driven = self._driven[run.id] = _Driven(run)
+        driven.task = asyncio.create_task(self._driven_to_rest(driven))
+
+    async def _driven_to_rest(self, driven: _Driven) -> None:
+        """Drive a run until it ends or waits; whatever happens, it is kept as far as it is."""
+        run = driven.run
+        try:
+            key = run.principal.key_id
+            if key and not self._parts.is_key_in_force(key):
+                raise ForbiddenError("it was started with a key that is not in force")
+            await self._steps(self._procedure(run), run)
+        except asyncio.CancelledError:
+            if driven.is_cancelled:
+                await self._keep(held(driven.run, "cancelled", "cancelled by the user"))
+        except ClawError as error:
+            await self._keep(held(driven.run, "stopped", error.message))
+        except Exception as error:  # noqa: BLE001 - the outermost handler of a run
+            _log.error("a run of a procedure failed with a defect", exc_info=error)
+            await self._keep(held(driven.run, "stopped", f"a defect: {type(error).__name__}"))
+        finally:
+            del self._driven[run.id]
+        await self._ended(driven.run)
+
+    async def _keep(self, run: SopRun) -> None:
+        try:
+            await self._save(run)
+        except ClawError as error:
+            _log.error("how far a run is could not be kept: %s", error.message)
+
+    async def _ended(self, run: SopRun) -> None:
+        if run.status == "running":
+            return  # the daemon ends
+        _log.info("procedure at rest", extra={"run": run.id, "status": run.status})
+        text = f"SOP {run.name} {_SAID[run.status]}: {run.reason or run.id}"
+        level: Literal["info", "warning"] = "info" if run.status == "succeeded" else "warning"
+        try:
+            live = await self._parts.actor.live(run)
+            live.broadcast.emit(Notice(level=level, text=text))
+            if run.parent and run.status in ENDED and run.parent not in self._driven:
+                parent = decoded(await self._parts.rows.match(run.parent))
+                if parent.status in {"waiting", "stopped"}:
+                    self._drive(await self._save(held(parent, "running")))
+        except ClawError as error:
+            _log.info("nobody is told of a run: %s", error.message)
+
+    async def _steps(self, procedure: Procedure, run: SopRun) -> None:
+        while not isinstance(move := next_move(procedure, run), Finish):
+            if self._parts.estop.is_set():
+                await self._save(held(run, "stopped", ESTOP_REASON))
+                return
+            run = await self._step(procedure, run, move.step)
+            if run.status != "running":
+                return
+        await self._save(held(run, move.status, move.reason))
+
+    async def _step(self, procedure: Procedure, run: SopRun, step: SopStep) -> SopRun:
+        """Bring a step one attempt further; what is returned is on disk."""
+        status = run.state(step.id).status
+        if status in {"running", "waiting", "unsure"}:
+            done = await self._cut_off(run, step)
+        else:
+            begun_run = self._begun(procedure, run, step)
+            if begun_run.state(step.id).status != "running":
+                return await self._save(begun_run)
+            run = await self._save(begun_run)
+            done = await self._attempt(procedure, run, step)
+        if done is None:
+            return await self._save(marked(run, step.id, "pending"))
+        if isinstance(done, StepOutcome):
+            return await self._save(settled(procedure, run, step, done))
+        if done.undone:
+            run = marked(run, step.id, "pending")
+        elif done.status in {"waiting", "unsure"} and step.kind != "sub":
+            run = marked(run, step.id, "waiting" if done.status == "waiting" else "unsure")
+        return await self._save(held(run, done.status, done.reason))
+
+    def _begun(self, procedure: Procedure, run: SopRun, step: SopStep) -> SopRun:
+        """Return a run in which a step is begun, skipped, or failed before it could begin."""
+        if why := over_budget(procedure, run):
+            return failed_for_good(marked(run, step.id, "failed"), why)
+        scope, state, items = scope_of(procedure, run, step), run.state(step.id), None
+        try:
+            is_new = state.attempts == 0 and state.items is None
+            if is_new and step.when and not evaluate(parse(step.when), scope):
+                return marked(run, step.id, "skipped")
+            if step.foreach and state.items is None:
+                items = _items(evaluate(parse(step.foreach), scope))
+                if not items:
+                    return marked(run, step.id, "done")
+        except ExpressionError as error:
+            failure = StepOutcome(ok=False, error=str(error))
+            return settled(procedure, begun(run, step.id, ""), step, failure)
+        mark = f"run-{new_ulid()}" if step.kind == "sub" else new_id()
+        return begun(run, step.id, mark, items)
+
+    async def _attempt(
+        self, procedure: Procedure, run: SopRun, step: SopStep
+    ) -> StepOutcome | Hold | None:
+        scope = scope_of(procedure, run, step)
+        try:
+            if step.kind == "approval":
+                return Hold("waiting", as_text(render(step.prompt, scope)))
+            if step.kind == "sub":
+                return await self._child(run, step, render_tree(step.inputs, scope))
+            return await self._parts.actor.act(run, step, scope)
+        except ExpressionError as error:
+            return StepOutcome(ok=False, error=str(error))
+
+    async def _cut_off(self, run: SopRun, step: SopStep) -> StepOutcome | Hold | None:
+        """Return what became of an attempt that was begun, and of which no outcome is kept."""
+        if step.kind == "approval":
+            return Hold("waiting", run.reason) if run.reason else None
+        if step.kind == "sub":
+            return await self._rested_child(run.state(step.id).mark, goes_on=True)
+        return await self._parts.actor.found(run, step)
+
+    # --- runs of runs
+
+    async def _child(
+        self, run: SopRun, step: SopStep, inputs: dict[str, Any]
+    ) -> StepOutcome | Hold:
+        depth, above = 1, run.parent
+        while above:
+            depth, above = depth + 1, decoded(await self._parts.rows.match(above)).parent
+        if depth >= MAX_DEPTH:
+            return StepOutcome(ok=False, error=f"procedures are nested more than {MAX_DEPTH} deep")
+        start = SopStart(
+            name=step.sop,
+            workspace=run.workspace,
+            inputs=inputs,
+            origin=f"run {run.id}",
+            mode=run.mode,  # type: ignore[arg-type]  # as it was given
+            id=run.state(step.id).mark,
+            parent=run.id,
+        )
+        try:
+            child = await self.begin(start, run.principal)
+        except ClawError as error:
+            return StepOutcome(ok=False, error=error.message)
+        found = await self._rested_child(child.id)
+        assert found is not None
+        return found
+
+    async def _rested_child(
+        self, child_id: str, *, goes_on: bool = False
+    ) -> StepOutcome | Hold | None:
+        """Wait for a run that is a step of another; None where it never began.
+
+        With `goes_on` one that was stopped is driven again.
+        """
+        try:
+            child = await self.rest(child_id)
+            if goes_on and child.status in {"running", "stopped"}:
+                self._drive(await self._save(held(child, "running")))
+                child = await self.rest(child_id)
+        except NotFoundError:
+            return None
+        if child.status == "succeeded":
+            return StepOutcome(ok=True, output=output_of(self._procedure(child), child))
+        if child.status in ENDED:
+            return StepOutcome(ok=False, error=f"{child.id} has {child.status}: {child.reason}")
+        status = child.status if child.status == "stopped" else "waiting"
+        return Hold(status, f"{child.id} of {child.name} {_SAID[child.status]}: {child.reason}")
+
+    async def _cancel_child(self, child_id: str, principal: Principal) -> None:
+        try:
+            await self.cancel(child_id, principal)
+        except ClawError as error:
+            _log.info("a run of a run was not cancelled: %s", error.message)
+
+    # --- people
+
+    async def _answered(
+        self, procedure: Procedure, run: SopRun, principal: Principal, answer: RunAnswer
+    ) -> SopRun:
+        """Return a run with what a person says to the step that waits for a word."""
+        move = next_move(procedure, run)
+        step = move.step if not isinstance(move, Finish) else None
+        status = run.state(step.id).status if step is not None else ""
+        allowed: tuple[str, ...] = ("",)
+        if status == "waiting" and step is not None and step.kind == "approval":
+            allowed = ("", "approve", "deny")
+        elif status == "unsure":
+            allowed = ("repeat", "done", "failed")
+        if answer not in allowed:
+            name = step.id if step is not None else run.id
+            expected = " or ".join(filter(None, allowed)) or "no answer: clawctl sop resume"
+            raise InvalidRequestError(f"{name} takes {expected}, not {answer or 'nothing'}")
+        if step is None or not answer:
+            return run
+        receipt = await self._parts.record(
+            SopAnswer(
+                run=run.id,
+                step=step.id,
+                asked=run.reason,
+                word=answer,
+                conversation_id=run.conversation_id,
+                workspace=run.workspace,
+                by=principal,
+            )
+        )
+        if answer == "repeat":
+            return marked(run, step.id, "pending")
+        ok = answer in {"approve", "done"}
+        outcome = StepOutcome(
+            ok=ok,
+            output=f"{'approved' if answer == 'approve' else 'done'} by uid {principal.uid}",
+            error="" if ok else f"{_NO[answer]} by uid {principal.uid}",
+            receipt_id=receipt,
+        )
+        return settled(procedure, run, step, outcome)
+
+
+_NO = {"deny": "denied", "failed": "reported as failed"}
+_SAID: dict[str, str] = {
+    "running": "goes on",
+    "waiting": "waits",
+    "unsure": "asks",
+    "stopped": "was stopped",
+    "succeeded": "is done",
+    "failed": "has failed",
+    "cancelled": "was cancelled",
+}
+
+
+def given_inputs(wanted: tuple[SopInput, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a run, defaults filled in.
+
+    Raises:
+        InvalidRequestError: one is missing, not known or of another type; all are named.
+    """
+    problems = [f"{name} is no input" for name in given if name not in {w.name for w in wanted}]
+    values: dict[str, Any] = {}
+    for each in wanted:
+        value = _typed(given.get(each.name, each.default), each.type)
+        if value is None:
+            problems.append(f"{each.name} is missing")
+        elif not TYPES[each.type](value):
+            problems.append(f"{each.name} must be of type {each.type}")
+        values[each.name] = value
+    if problems:
+        names = ", ".join(each.name for each in wanted) or "none"
+        raise InvalidRequestError("; ".join(problems[:10]), hint=f"The inputs are: {names}")
+    return values
+
+
+def _typed(value: Any, kind: InputType) -> Any:
+    """Return a value that was written as text as the type that is wanted, where it can be."""
+    if not isinstance(value, str) or kind == "string":
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def decoded(row: SopRunRow) -> SopRun:
+    """Return a run as it was kept; what it may do is no more than what is known of today."""
+    run = msgspec.json.decode(row.run, type=SopRun)
+    known = msgspec.structs.replace(run.principal, pid=0, role="user")
+    return msgspec.structs.replace(run, principal=known)
+
+
+def _items(value: object) -> list[Any]:
+    """Return what a foreach goes through.
+
+    Raises:
+        ExpressionError: it is no list, or too long.
+    """
+    if isinstance(value, str):
+        value = [line for line in value.splitlines() if line.strip()]
+    if not isinstance(value, list):
+        raise ExpressionError(
+            f"foreach is {as_text(value)[:40]}; a list or lines of text are wanted"
+        )
+    if len(value) > MAX_ITEMS:
+        raise ExpressionError(f"foreach has {len(value)} items; at most {MAX_ITEMS} are taken")
+    return value
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
