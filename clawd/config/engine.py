@@ -101,6 +101,13 @@ class EngineSection(Section):
         "mmproj-NAME.gguf beside the model, where there is one. off: it reads none. It fits one "
         'model, so it belongs below its [model."pattern"].',
     )
+    image_max_tokens: int = Field(
+        default=0,
+        ge=0,
+        le=65_536,
+        description="The most tokens of a picture, which is scaled down to take no more; 0 is the "
+        "projector's. Only for projectors that take pictures of any size.",
+    )
     rpc_servers: Texts = Field(
         default=(),
         description="host:port of llama.cpp's rpc-servers, which take a share of the layers; "
@@ -210,7 +217,8 @@ _OF_A_MODEL = (
     "dry_breakers", "seed", "max_tokens", "stop_loops", "template_kwargs", "ctx_size",
     "n_batch", "n_ubatch", "n_threads", "n_parallel", "n_gpu_layers", "split_mode",
     "cache_type_k", "cache_type_v", "flash_attn", "kv_unified", "mlock", "mmap", "rope_scaling",
-    "rope_freq_scale", "yarn_orig_ctx", "lora", "mmproj", "rpc_servers", "speculation",
+    "rope_freq_scale", "yarn_orig_ctx", "lora", "mmproj", "image_max_tokens", "rpc_servers",
+    "speculation",
 )  # fmt: skip
 """The keys of [engine] that may differ from model to model."""
 

@@ -337,7 +337,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     otherwise each has as many of its own (auto: where they fit into memory several times).
     `rpc_servers` are `host:port` pairs whose devices take a share of the layers. Where
     `template_file` names one, the chat template in it stands in for the model file's own. `mmproj`
-    is the file of the projector with which it reads pictures.
+    is the file of the projector with which it reads pictures, each of at most `image_max_tokens`
+    where that is not 0 and the projector takes pictures of any size.
 
     The four about the prefix cache are no library's: sequences kept in RAM (0 keeps none, on
     disk neither), on disk (0 or no folder: none), where, and whether conversations are kept there
@@ -367,6 +368,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     lora: tuple[LoraAdapter, ...] = ()
     template_file: str = ""
     mmproj: str = ""
+    image_max_tokens: int = 0
     rpc_servers: tuple[str, ...] = ()
     max_queue: int = 64
     prefill_chunk: int = 128

@@ -379,6 +379,9 @@ class Engine:
         path = Path(slot.config.path)
         mark = slot.mark = file_mark(slot.config.path)
         await asyncio.to_thread(check_pins, path, slot.name, lambda: self._is_closed)
+        if slot.config.mmproj:
+            eyes = Path(slot.config.mmproj)
+            await asyncio.to_thread(check_pins, eyes, eyes.stem, lambda: self._is_closed)
         process = await start_worker(self._argv, launcher=self._launcher, model_path=path)
         settings = self._settings
         client = WorkerClient(

@@ -121,3 +121,18 @@ async def test_the_engine_answers_from_the_pinned_file_and_not_from_a_changed_on
         assert len(journal.having("start")) == 1
         pin(model, hashlib.sha256(model.read_bytes()).hexdigest())
         assert await text_of(engine, "say x", config) == "x"
+
+
+async def test_a_changed_projector_is_refused_by_its_own_name(model: Path, tmp_path: Path) -> None:
+    eyes = model.with_name("mmproj-good.gguf")
+    eyes.write_bytes(DATA)
+    pin(eyes)
+    config = ModelConfig(path=str(model), mmproj=str(eyes), alias="good")
+    async with fake_engine(tmp_path) as (engine, journal):
+        eyes.write_bytes(DATA[:-1] + b"L")
+        with pytest.raises(ModelLoadError, match="of model mmproj-good changed") as caught:
+            await text_of(engine, "say x", config)
+        assert "clawctl model accept mmproj-good" in caught.value.hint
+        assert not journal.having("start")
+        pin(eyes, hashlib.sha256(eyes.read_bytes()).hexdigest())
+        assert await text_of(engine, "say x", config) == "x"

@@ -328,3 +328,15 @@ def test_a_picture_that_no_batch_holds_is_refused_with_the_number_that_would(
     answer = start_worker(small).ask((user("?", ONE),), GREEDY)
     assert "takes 4 tokens at once, and a batch has 3" in answer.failed.message
     assert "n_ubatch of the model to 4" in answer.failed.hint
+
+
+def test_a_picture_is_scaled_down_to_the_tokens_that_it_may_take(
+    start_worker: StartWorker, folder: Path
+) -> None:
+    whole = config_of(*write_pair(folder, "qwen2vl_merger", template=TEMPLATE))
+    few = msgspec.structs.replace(whole, image_max_tokens=4)
+    taken = [
+        start_worker(config).ask((user("?", ONE),), GREEDY).done.prompt_tokens
+        for config in (whole, few)
+    ]
+    assert taken[0] - CELLS["qwen2vl_merger"] < taken[1] <= taken[0] - CELLS["qwen2vl_merger"] + 4

@@ -36,6 +36,7 @@ OF_LOADING: list[tuple[str, Any, str, Any]] = [
     ("rope_scaling", "yarn", "rope_scaling", "yarn"),
     ("rope_freq_scale", 0.25, "rope_freq_scale", 0.25),
     ("yarn_orig_ctx", 4096, "yarn_orig_ctx", 4096),
+    ("image_max_tokens", 256, "image_max_tokens", 256),
     (
         "lora",
         ["/adapters/a.gguf", "/adapters/b.gguf:0.5"],

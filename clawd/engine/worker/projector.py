@@ -107,6 +107,8 @@ class Projector:
         params.n_threads = int(lib.llama_n_threads_batch(context))
         params.flash_attn_type = flash_attention(config)
         params.cb_eval = self._watch
+        if config.image_max_tokens:
+            params.image_max_tokens = config.image_max_tokens
         self._handle = self._mtmd.mtmd_init_from_file(str(path).encode(), model, params)
         if not self._handle:
             raise LoadError(
