@@ -149,10 +149,17 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> bytes:
     """Return the frame with its length in front.
 
     Raises:
-        ProtocolError: it would be over MAX_FRAME_BYTES.
+        InvalidRequestError: it is a request and would be over MAX_FRAME_BYTES.
+        ProtocolError: it is another frame and would be so.
     """
     body = _encoded(frame)
     if len(body) > MAX_FRAME_BYTES:
+        if isinstance(frame, Request):
+            raise InvalidRequestError(
+                f"a request of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}",
+                hint="Send fewer or smaller files with one message; files of the workspace, and "
+                "parts of them, the model reads with its tools.",
+            )
         raise ProtocolError(
             f"a frame of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}",
             hint="Ask for less at a time: lists take `limit` and `cursor`.",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import ClawError
+from clawd.wire.codec import MAX_FRAME_BYTES
 from clawd.wire.conversations import ConversationLine, DeleteConversation, OpenConversation
 from clawd.wire.events import (
     ApprovalRequested,
@@ -552,6 +553,11 @@ def test_pictures_go_with_the_message_and_nothing_else_does(
     assert refused.returncode == 1
     assert "b.png is no PDF, PNG, JPEG, WebP or GIF" in refused.stderr
     assert clawctl("agent", "--attach", str(tmp_path / "a.dat")).returncode == 2
+    (tmp_path / "large.png").write_bytes(png(3, 2) + bytes(MAX_FRAME_BYTES))
+    refused = clawctl("agent", "--attach", str(tmp_path / "large.png"), "-m", "and this?")
+    assert refused.returncode == 1
+    assert "is over the limit of 16777216" in refused.stderr
+    assert "smaller files" in refused.stderr
     (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.7")
     assert clawctl("agent", "--attach", str(tmp_path / "paper.pdf"), "-m", "and?").returncode == 0
     _, request = daemon.calls_of(SendMessage)

@@ -6,8 +6,9 @@ import socket
 import pytest
 from playwright.sync_api import FilePayload, expect
 
+from clawd.wire.pictures import MAX_PICTURE_BYTES
 from tests.support.home import Home
-from tests.support.pictures import png
+from tests.support.pictures import chunk, png
 from tests.tools.builtin.tiny_pdf import tiny_pdf
 from tests.web.conftest import Shown, conversation_of, gateway, serious
 
@@ -244,6 +245,31 @@ def test_pictures_are_attached_looked_at_and_sent(home: Home, shown: Shown) -> N
     expect(page.locator(".message.user img")).to_have_count(0)
     expect(page.get_by_role("button", name="Answer again")).to_have_count(0)  # it has no files
     assert not serious(page)
+
+
+def test_what_fits_no_request_is_refused_by_its_key_and_20_mb_fit_a_larger_one(
+    home: Home, shown: Shown
+) -> None:
+    home.configure({"text": "{{pictures}}"}, tables=gateway("max_body_bytes = 29_000_000"))
+    home.start()
+    page = shown.visit()
+    small = png(60, 40)
+    at = len(small) - len(chunk(b"IEND", b""))
+    room = MAX_PICTURE_BYTES - len(small) - len(chunk(b"clWd", b""))
+
+    def padded(length: int) -> FilePayload:
+        data = small[:at] + chunk(b"clWd", bytes(length)) + small[at:]
+        return {"name": "large.png", "mimeType": "image/png", "buffer": data}
+
+    page.set_input_files("input[type=file]", padded(room))
+    expect(page.locator(".files li")).to_contain_text("large.png")
+    shown.say("what is it?")
+    expect(page.locator(".message.assistant")).to_contain_text("60x40")
+    page.set_input_files("input[type=file]", padded(room + 2_000_000))
+    expect(page.locator(".files li")).to_have_count(1)
+    shown.say("and this?")
+    expect(page.locator(".bar.red")).to_contain_text("29 MB (max_body_bytes in [channels.http])")
+    expect(page.locator("#field")).to_have_value("and this?")
 
 
 def test_a_pdf_is_attached_and_its_text_arrives(home: Home, shown: Shown) -> None:

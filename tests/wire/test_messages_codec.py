@@ -145,6 +145,13 @@ def test_a_frame_over_the_limit_is_not_encoded() -> None:
     assert caught.value.hint
 
 
+def test_a_request_over_the_limit_is_refused_by_what_is_in_it() -> None:
+    large = SendMessage(text="?", pictures=(bytes(MAX_FRAME_BYTES),))
+    with pytest.raises(InvalidRequestError, match=r"a request of 167[0-9]* bytes") as caught:
+        encode_frame(Request(id=1, method="send_message", params=pack(large)))
+    assert "smaller files" in caught.value.hint
+
+
 def test_halves_of_surrogate_pairs_cross_as_the_replacement_character() -> None:
     sent = Failure(id=1, code="x", message="file \udcff", data={"\ud800": ["\udfff", 1, None]})
     assert decode_server_frame(body_of(sent)) == Failure(

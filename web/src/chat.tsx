@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
 import { ReceiptLink } from "./receipt";
-import { attempt, before, choices, extend, folder, fork, machine, models, named, select, selected, send, stopTurn, reportError, toNewest } from "./state";
+import { attempt, before, choices, extend, folder, fork, machine, models, mostBytes, named, select, selected, send, stopTurn, reportError, toNewest } from "./state";
 import { Files } from "./files";
 import { bytes, number, t, visible } from "./text";
 import { DOCUMENT, type Conversation, type Item, type Said, type SentDocument, type SentPicture, type ToolCall } from "./turn";
@@ -14,7 +14,6 @@ import type { FileDiff } from "./wire";
 
 const NEAR_END = 80;
 const AHEAD = 1_200; // pixels before an end of what is held, where more is loaded
-const MAX_FILE = 8 << 20;
 
 function Claims({ said }: { said: Said }): JSX.Element | null {
   const wrong = said.claims.filter((claim) => claim.verdict !== "supported");
@@ -412,8 +411,12 @@ interface Attached {
 }
 
 const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif"];
-/** Of all pictures and PDFs of a message: in base64 they must fit a request. */
-const MAX_ATTACHED = 5_900_000;
+/** What a message has beside its text and its files, and more. */
+const REST = 4_096;
+
+function tooBig(): string {
+  return `${t.tooBig} ${bytes(mostBytes.value)} (max_body_bytes in [channels.http])`;
+}
 
 async function attached(file: File): Promise<Attached> {
   const { name, size, type } = file;
@@ -473,7 +476,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
   };
   const attach = async (list: FileList | null | undefined) => {
     for (const file of list ?? []) {
-      if (file.size > MAX_FILE) reportError(new Error(`${file.name} ${t.tooBig}`));
+      if (file.size > mostBytes.value) reportError(new Error(`${file.name} ${tooBig()}`));
       else files.value = [...files.value, await attached(file)];
     }
   };
@@ -484,13 +487,13 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     const pictures = given.flatMap((file) => (file.picture ? [file.picture] : []));
     const documents = given.flatMap((file) => (file.document ? [file.document] : []));
     const isText = (file: Attached) => !file.picture && !file.document;
-    const size = given.reduce((sum, file) => sum + (isText(file) ? 0 : file.size), 0);
-    if (size > MAX_ATTACHED) {
-      reportError(new Error(t.attachedTooBig));
-      return;
-    }
     const texts = given.filter(isText).map(fenced);
     const whole = [text, ...texts].filter(Boolean).join("\n\n") || given.map((each) => each.name).join(", ");
+    const body = { whole, files: [...pictures, ...documents].map((each) => each.data) };
+    if (new Blob([JSON.stringify(body)]).size + REST > mostBytes.value) {
+      reportError(new Error(`${t.message} ${tooBig()}`));
+      return;
+    }
     field.current!.value = "";
     files.value = [];
     note();

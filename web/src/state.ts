@@ -95,9 +95,14 @@ export async function loadMachine(): Promise<void> {
   estop.value = Boolean(status.estop);
 }
 
+/** The most bytes of a request, and so of a message with its files in base64. */
+export const mostBytes = signal(8 << 20);
+
 async function loadNames(): Promise<void> {
-  const { values } = await call<{ values: { channels?: { http?: { page_title?: string; page_placeholder?: string } } } }>("show_config");
+  type Http = { page_title?: string; page_placeholder?: string; max_body_bytes?: number };
+  const { values } = await call<{ values: { channels?: { http?: Http } } }>("show_config");
   const http = values.channels?.http;
+  mostBytes.value = http?.max_body_bytes || mostBytes.value;
   named.value = { title: http?.page_title || "clawd", placeholder: http?.page_placeholder || t.placeholder };
 }
 

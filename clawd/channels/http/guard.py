@@ -590,10 +590,14 @@ def _unwelcome(request: web.Request, max_bytes: int) -> web.Response | None:
         return _closing(request, 415, told)
     length = request.content_length
     if length is not None and length > max_bytes:
-        return _closing(request, 413, f"the body has {length} bytes, over {max_bytes}")
+        return _closing(request, 413, f"the body has {length} bytes, over {_limit(max_bytes)}")
     if request.can_read_body and request.get(CALLER) is None:
         return _closing(request, 400, "no body is taken here")
     return None
+
+
+def _limit(max_bytes: int) -> str:
+    return f"{max_bytes} (max_body_bytes in [channels.http])"
 
 
 async def _read(request: web.Request, max_bytes: int, limit_s: float) -> web.Response | None:
@@ -606,7 +610,7 @@ async def _read(request: web.Request, max_bytes: int, limit_s: float) -> web.Res
         _log.info("a request's body did not come in time: 408", extra={"peer": peer})
         return _closing(request, 408, "the body took too long")
     except web.HTTPRequestEntityTooLarge:
-        return _closing(request, 413, f"the body has over {max_bytes} bytes")
+        return _closing(request, 413, f"the body has more bytes than {_limit(max_bytes)}")
     except web.RequestPayloadError as error:
         return _closing(request, 400, f"the body is broken: {_short(str(error))}")
     return None
