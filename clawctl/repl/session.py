@@ -352,6 +352,8 @@ class ReplSession:
         if brought is None:
             is_last = text == self.last_text
             brought = self._last_brought if is_last else OutgoingMessage(text=text)
+        pasted = (*self.choice.pictures, *brought.pictures)
+        brought = msgspec.structs.replace(brought, pictures=pasted)
         client = self.client()
         steering = Steering(self._typed, client.stream, _may_steer)
         view = AttentiveView(self._new_view(), self._typed, steering)
@@ -378,7 +380,8 @@ class ReplSession:
             self._has_begun = bool(view.conversation_id)
             self.conversation_id = view.conversation_id or self.conversation_id
             if self._has_begun:
-                self.choose(mode="")  # it is the conversation's now, and others may change it
+                # The mode is the conversation's now, and others may change it.
+                self.choose(mode="", pictures=())
             if finished is None:
                 view.finish(None)
             else:

@@ -181,6 +181,13 @@ _LIST = (
         "=--undo|--undo-last",
     ),
     _slash(TALK, "/copy", "keeping:copy", "Copy the last answer to the clipboard."),
+    _slash(
+        TALK,
+        "/paste",
+        "keeping:paste",
+        "Have the picture in the clipboard go with the next message.",
+        more="wl-paste or xclip reads it, a PNG or JPEG of at most 20 MiB.",
+    ),
     _slash(TALK, "/save FILE", "keeping:save", "Write the conversation to a file, as Markdown."),
     _slash(
         CONTEXT,

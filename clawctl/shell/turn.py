@@ -65,6 +65,7 @@ _SESSIONS = {"console", "shell-session", "shellsession"}
 _ABSENT: Mapping[str, str] = {
     "/editor": "your shell's own key opens the editor: Ctrl-X Ctrl-E in bash.",
     "/refine": "it is in `clawctl agent`: here a line after the first would be a command of yours.",
+    "/paste": "it is in `clawctl agent`.",
     "/resume": "`> /memory` lists conversations, `> /continue ID` goes on with one.",
     "/exit": "it is your own shell: leave it with exit or Ctrl-D.",
     "/quit": "it is your own shell: leave it with exit or Ctrl-D.",

@@ -26,6 +26,7 @@ from clawd.wire.turns import SamplingLine, SamplingReport, SamplingWishes, SendM
 from tests.clawctl.conftest import Look
 from tests.clawctl.repl_turns import at_prompt
 from tests.support.fake_daemon import Call, FakeDaemon
+from tests.support.pictures import png
 from tests.support.screen import TerminalScreen
 from tests.support.terminal import STARTED, echo, finished
 
@@ -33,7 +34,7 @@ REQUIRED = (
     "exit quit clear reset compress continue system plan tools tool memory knowledge policy model "
     "preset sampling mcp files receipts cost undo help rename title fork status estop agent "
     "think reasoning theme editor provider approvals doctor copy retry save refine mode rewind "
-    "jobs resume skill plan-first"
+    "jobs resume skill plan-first paste"
 )
 LINE = ConversationLine(
     id="conv-1", title="a talk", created_at="", updated_at="", messages=2, workspace="/srv/space"
@@ -326,6 +327,26 @@ def test_save_and_copy_keep_what_was_said(daemon: FakeDaemon, look: Look, tmp_pa
     say(screen, f"/save {target}", "Written to")
     assert target.read_text(encoding="utf-8") == "# a talk\n\nhello\n"
     say(screen, f"/save {target}", "is there already")
+
+
+def test_a_picture_is_pasted_into_the_next_message(
+    daemon: FakeDaemon, look: Look, tmp_path: Path
+) -> None:
+    daemon.handlers["send_message"] = echo
+    (tmp_path / "photo.png").write_bytes(png(3, 2))
+    program = tmp_path / "xclip"
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *image/png*) exec cat "${0%/*}/photo.png";; esac\nexit 1\n'
+    )
+    program.chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    screen = look("agent", columns=200, env={"PATH": path, "DISPLAY": ":9", "WAYLAND_DISPLAY": ""})
+    say(screen, "/paste", f"A picture of {len(png(3, 2))} bytes goes with your next message")
+    say(screen, "what is it?", "<what is it?>")
+    say(screen, "and now?", "<and now?>")
+    (tmp_path / "photo.png").write_bytes(b"<svg/>")
+    say(screen, "/paste", "No PNG or JPEG is in the clipboard")
+    assert [each.pictures for each in daemon.calls_of(SendMessage)] == [(png(3, 2),), ()]
 
 
 def test_p2_jobs_are_counted_below_the_prompt_and_listed(daemon: FakeDaemon, look: Look) -> None:

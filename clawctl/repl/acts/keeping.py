@@ -1,8 +1,10 @@
-"""Commands that keep something: an answer, the conversation, the account of what was spent."""
+"""Commands that keep something: an answer, the conversation, what was spent; and the clipboard."""
 
 import os
+import select
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from clawctl.render import duration, note, say, show_table
@@ -12,6 +14,7 @@ from clawctl.turn import usage_line
 from clawd.errors import InvalidRequestError
 from clawd.paths import layout
 from clawd.wire.conversations import ExportConversation
+from clawd.wire.pictures import MAX_PICTURE_BYTES, looks_like_picture
 
 COPY_FILE = "last-answer.md"
 
@@ -28,6 +31,18 @@ def copy(host: Host, _rest: str) -> None:
     path = layout().home / COPY_FILE
     _write(path, host.last.text, replaces=True)
     say(f"No clipboard was found (wl-copy, xclip, xsel, pbcopy): the answer is in {path}")
+
+
+def paste(host: Host, _rest: str) -> None:
+    """Have the picture in the clipboard go with the next message."""
+    data = copied_picture()
+    if len(data) > MAX_PICTURE_BYTES:
+        note(f"The picture in the clipboard has over {MAX_PICTURE_BYTES >> 20} MiB.")
+    elif not looks_like_picture(data):
+        note("No PNG or JPEG is in the clipboard, or nothing here reads it (wl-paste, xclip).")
+    else:
+        host.choose(pictures=(*host.choice.pictures, data))
+        say(f"A picture of {len(data)} bytes goes with your next message.")
 
 
 def save(host: Host, rest: str) -> None:
@@ -132,3 +147,43 @@ def copy_text(text: str) -> str:
         if done.returncode == 0:
             return name
     return ""
+
+
+# Program, its arguments before the type of a picture and behind it, and the variable as above.
+_PASTERS = (
+    ("wl-paste", ("--no-newline", "--type"), (), "WAYLAND_DISPLAY"),
+    ("xclip", ("-selection", "clipboard", "-target"), ("-out",), "DISPLAY"),
+)
+
+
+def copied_picture() -> bytes:
+    """Return the PNG or JPEG in the clipboard, cut where it is too large; empty without one."""
+    for name, before, behind, needed in _PASTERS:
+        program = shutil.which(name, path=os.environ.get("PATH", ""))
+        if program is None or not os.environ.get(needed):
+            continue
+        for kind in ("image/png", "image/jpeg"):
+            data = _output_of([program, *before, kind, *behind], MAX_PICTURE_BYTES + 1)
+            if looks_like_picture(data):
+                return data
+    return b""
+
+
+def _output_of(command: list[str], most: int) -> bytes:
+    """Return what a program writes within the time limit, so many bytes of it at most."""
+    data, ends_at = bytearray(), time.monotonic() + LIMIT_S
+    null = subprocess.DEVNULL
+    try:
+        with subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null) as running:  # noqa: S603 a fixed command of the desktop, no shell
+            assert running.stdout is not None
+            pipe = running.stdout.fileno()
+            while len(data) < most and (left := ends_at - time.monotonic()) > 0:
+                if select.select([pipe], [], [], left)[0]:
+                    read = os.read(pipe, min(1 << 20, most - len(data)))
+                    if not read:
+                        break
+                    data += read
+            running.kill()
+    except OSError:
+        return b""
+    return bytes(data)
