@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 403,
     "files of clawctl": 114,
-    "code lines of clawd": 81_353,
+    "code lines of clawd": 81_355,
     "code lines of clawctl": 20_618,
     "modules with one importer": 118,
     "modules with one importer, under 60 code lines": 3,

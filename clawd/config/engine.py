@@ -105,8 +105,8 @@ class EngineSection(Section):
         default=0,
         ge=0,
         le=65_536,
-        description="The most tokens of a picture, which is scaled down to take no more; 0 is the "
-        "projector's. Only for projectors that take pictures of any size.",
+        description="The most tokens of a picture, which is scaled down to take about as many; 0 "
+        "is the projector's. Only for projectors that take pictures of any size.",
     )
     rpc_servers: Texts = Field(
         default=(),

@@ -334,9 +334,15 @@ def test_a_picture_is_scaled_down_to_the_tokens_that_it_may_take(
     start_worker: StartWorker, folder: Path
 ) -> None:
     whole = config_of(*write_pair(folder, "qwen2vl_merger", template=TEMPLATE))
-    few = msgspec.structs.replace(whole, image_max_tokens=4)
+    few = msgspec.structs.replace(whole, image_max_tokens=9)
+    square = noise(3, width=64, height=64)
     taken = [
-        start_worker(config).ask((user("?", ONE),), GREEDY).done.prompt_tokens
+        start_worker(config).ask((user("?", square),), GREEDY).done.prompt_tokens
         for config in (whole, few)
     ]
-    assert taken[0] - CELLS["qwen2vl_merger"] < taken[1] <= taken[0] - CELLS["qwen2vl_merger"] + 4
+    assert taken[0] - taken[1] == 16 - 9
+    less = msgspec.structs.replace(whole, image_max_tokens=4)
+    with WorkerClient() as client:
+        failed = client.load(less)
+    assert isinstance(failed, LoadFailed)
+    assert "raise image_max_tokens (it is 4)" in failed.message

@@ -111,9 +111,11 @@ class Projector:
             params.image_max_tokens = config.image_max_tokens
         self._handle = self._mtmd.mtmd_init_from_file(str(path).encode(), model, params)
         if not self._handle:
+            bound = config.image_max_tokens
+            way = f", raise image_max_tokens (it is {bound})" if bound else ""
             raise LoadError(
-                f"llama.cpp could not load {path} as the projector of {config.path}"
-                f'{log_reasons()}. Put the right one there, or set mmproj = "off" for this model'
+                f"llama.cpp could not load {path} as the projector of {config.path}{log_reasons()}."
+                f' Put the right one there{way}, or set mmproj = "off" for this model'
             )
         if not self._mtmd.mtmd_support_vision(self._handle):
             self.close()
