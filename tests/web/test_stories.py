@@ -35,6 +35,19 @@ NOTIFICATIONS = """
 """
 LONG = {"when": "slowly", "text": "It took a while.", "delay_s": 600}
 
+# Holds an answer back that was made while the promise `held` was there.
+HOLD = """
+    const real = window.fetch;
+    window.fetch = async (...asked) => {
+        const answer = await real(...asked);
+        if (window.held && String(asked[0]).endsWith("/list_turns")) {
+            window.isHeld = true;
+            await window.held;
+            setTimeout(() => (window.isOver = true), 0);  // when what waited for it has run
+        }
+        return answer;
+    };
+"""
 
 def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown: Shown) -> None:
     home.configure(
@@ -169,6 +182,29 @@ def test_a_turn_is_stopped_and_a_reload_keeps_what_was_typed(home: Home, shown: 
 
 def test_going_on_from_an_answer_and_asking_otherwise_make_copies(home: Home, shown: Shown) -> None:
     home.configure({"text": "You said: {{last_user}}"}, tables=gateway())
+def test_a_turn_that_ends_while_the_page_reloads_is_over(home: Home, shown: Shown) -> None:
+    home.configure(LONG, {"text": "Hello."}, tables=gateway())
+    home.start()
+    shown.page.add_init_script(HOLD)
+    page = shown.visit()
+    shown.say("hi")
+    expect(page.locator(".message.assistant")).to_contain_text("Hello.")
+    shown.say("slowly")
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    expect(stop).to_be_visible()
+    page.evaluate("() => { window.held = new Promise(go => { window.release = go; }) }")
+    page.locator(".side .here .line").click()  # it loads anew; the list names the turn
+    page.wait_for_function("() => window.isHeld")
+    stop.click()
+    expect(page.locator(".notice.error")).to_have_count(1)
+    expect(page.locator(".pill")).to_contain_text("ready")
+    page.evaluate("() => { window.release(); delete window.held }")
+    page.wait_for_function("() => window.isOver")
+    expect(page.locator(".message.user")).to_have_count(2)
+    expect(page.locator(".pill")).to_contain_text("ready")
+    expect(stop).to_have_count(0)
+
+
     home.start()
     page = shown.visit()
     shown.say("first")

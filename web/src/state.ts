@@ -118,8 +118,8 @@ function stored(target: Conversation, from: { before: number } | { cursor: strin
 async function reload(target: Conversation, isToEnd = false): Promise<void> {
   target.reloads += 1;
   const mine = target.reloads;
-  const [running, newest, plan] = await Promise.all([
-    call<{ items: { conversation_id: string; turn_id: string }[] }>("list_turns"),
+  const asked = Promise.all([
+    call<{ items: { conversation_id: string; turn_id: string; client: string }[] }>("list_turns"),
     stored(target, { before: 0 }),
     call<{ markdown: string }>("show_plan", { conversation_id: target.id }),
   ]);
@@ -160,12 +160,14 @@ export async function select(id: string, messageId = 0): Promise<void> {
     return;
   }
   const target = conversation(id);
+  target.loading += 1;
   selected.value = target;
   history.replaceState(null, "", `#${id}`);
   await attempt(messageId ? goTo(target, messageId) : reload(target, true));
 }
 
 async function goTo(target: Conversation, messageId: number): Promise<void> {
+  const [running, newest, plan] = await asked.finally(() => (target.loading -= 1));
   await reload(target);
   if (!target.keyOf(messageId)) {
     const mine = target.reloads;
@@ -279,7 +281,9 @@ function take(event: Event): void {
   target.take(event);
   const isShown = target === selected.value;
   // Sent elsewhere, or just stored: the daemon's own record is what is displayed.
-  if (isShown && (isOthers || event.type === "turn_finished")) void attempt(reload(target));
+  // What is being loaded now may have been written down before the turn ended.
+  const isStale = target.loading > 0 && (event.type === "turn_finished" || event.type === "turn_failed");
+  if (isStale || (isShown && (isOthers || event.type === "turn_finished"))) void attempt(reload(target));
 }
 
 async function refresh(): Promise<void> {

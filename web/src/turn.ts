@@ -140,6 +140,8 @@ export class Conversation {
   reloads = 0;
   /** Opened by a message that was typed in the empty field: what is typed since then stays in it. */
   isFromField = false;
+  /** How many answers to that are under way. */
+  loading = 0;
   private stretch: MessageLine[] = [];
   private readonly made = new Map<number, Item[]>();
   private unstored: Item[] = [];
