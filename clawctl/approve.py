@@ -295,7 +295,7 @@ def answer_page(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]
     if (line or "").strip().lower() not in {"y", "yes"}:
         stream.answer(question.question_id, "")
         return
-    problem = _open_page(question.url)
+    problem = open_page(question.url)
     if problem:
         terminal.show(palette.red(f"  {visible(problem)}"))
     stream.answer(question.question_id, problem or PAGE_OPENED)
@@ -557,7 +557,7 @@ def _is_resolved(stream: Stream[Any], approval_id: str) -> bool:
     )
 
 
-def _open_page(url: str) -> str:
+def open_page(url: str) -> str:
     """Open a page by xdg-open, without a shell; return why it could not be, "" when it was."""
     import shutil
     import subprocess

@@ -61,6 +61,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "service": "Install, start, stop and watch clawd as a service of systemd.",
         "backup": "Make, look at, check and put back backups of a home.",
         "key": "Make, list and revoke keys for the HTTP gateway.",
+        "page": "Print a link that opens the page in a browser.",
         "completion": "Print or install completion for bash, zsh and fish.",
         "version": "Print versions.",
     },

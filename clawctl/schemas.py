@@ -37,6 +37,7 @@ from clawd.wire.daemon import (
     LogLine,
     MetricsReport,
     NewKey,
+    PageLink,
     StatusReport,
 )
 from clawd.wire.events import TurnFinished
@@ -329,6 +330,7 @@ TYPES: dict[str, Any] = {
     "model use": Edited,
     "model unload": Confirmed,
     "onboard": Onboarded,
+    "page": PageLink,
     "plugin approve": PluginLine | None,
     "plugin install": PluginLine | None,
     "plugin list": list[PluginLine],

@@ -1,6 +1,7 @@
 """API keys of the HTTP gateway: their form, whose they are, what they allow, and who keeps them.
 
-    clawd_<id>_<256 random bits in hex>
+    clawd_<id>_<256 random bits in hex>             a key
+    clawd_pagelogin_<256 random bits in hex>        a one-time link to the page
 
 Only the SHA-256 of the random part is kept: it is too long to be guessed, so a slow hash would
 add nothing. A key is found by its id and compared in constant time.
@@ -10,6 +11,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
@@ -28,7 +30,11 @@ MAX_DAYS = 3_650
 NAME_LIMIT = 64
 USED_EVERY = timedelta(hours=1)
 
+LINK_S = 120.0
+MAX_LINKS = 16
+
 KEY_START = "clawd_"
+LINK_START = "clawd_pagelogin_"
 _FORM = re.compile(r"clawd_([a-z2-7]{10})_([0-9a-f]{64})")
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 10
@@ -56,6 +62,45 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     expires_at: str = ""
     used_at: str = ""
+
+
+class LoginLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A one-time link to the page.
+
+    Attributes:
+        principal: the user whom a browser acts as that opens it.
+        is_here: it is for browsers of that user on this machine alone.
+        ends_at: of the monotonic clock, in seconds.
+    """
+
+    principal: Principal
+    is_here: bool
+    ends_at: float
+
+
+class LoginLinks:
+    """One-time links that nobody opened yet; held in memory, each by its hash."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, LoginLink] = {}
+
+    def make(self, principal: Principal, *, is_here: bool) -> str:
+        """Return the text of a new link; of more than MAX_LINKS the oldest ends."""
+        secret = secrets.token_hex(32)
+        self._links[_digest(secret)] = LoginLink(
+            principal=principal, is_here=is_here, ends_at=time.monotonic() + LINK_S
+        )
+        while len(self._links) > MAX_LINKS:
+            self._links.pop(next(iter(self._links)))
+        return LINK_START + secret
+
+    def take(self, text: str) -> LoginLink | None:
+        """Return the link whose text this is, and end it; None for one that is over or used."""
+        secret = text.removeprefix(LINK_START)
+        if secret == text or not secret.isascii():
+            return None
+        link = self._links.pop(_digest(secret), None)
+        return link if link is not None and link.ends_at > time.monotonic() else None
 
 
 class KeyStore(Protocol):
@@ -88,6 +133,9 @@ class KeyBook:
     Args:
         store: where they are kept.
         now: the time in UTC.
+
+    Attributes:
+        links: one-time links to the page.
     """
 
     def __init__(self, store: KeyStore, now: Callable[[], datetime] = _utc_now) -> None:
@@ -96,6 +144,7 @@ class KeyBook:
         self._keys: dict[str, ApiKey] = {}
         self._had_any = False
         self._on_revoked: list[Callable[[str], None]] = []
+        self.links = LoginLinks()
 
     def add_listener(self, on_revoked: Callable[[str], None]) -> None:
         """Tell a part of the daemon the id of every key that is revoked, at once."""

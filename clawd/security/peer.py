@@ -303,6 +303,18 @@ def identify_all(
     return found
 
 
+def uid_of(peer: Address, ours: Address) -> int | None:
+    """Return the user who holds the other end of a connection on this machine; blocks.
+
+    None where no process of this machine does, or nobody can tell.
+    """
+    try:
+        [row] = _rows([(peer, ours)])
+    except (OSError, ValueError, LookupError):
+        return None
+    return row[0] if row is not None and row[1] else None
+
+
 class _GoneError(ForbiddenError):
     """Whoever held a connection does not any more, or nobody was seen to hold it."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -157,6 +157,7 @@ class Daemon:
         self.loaded = loaded
         self.shutdown_wanted = asyncio.Event()
         self.gateway_address = ""
+        self.needs_no_key: Callable[[], bool] = lambda: False
         self.hub = Hub()
         self.background = Background()
         self.activity = Activity()

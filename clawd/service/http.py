@@ -218,6 +218,7 @@ async def start_gateway(
     server = Server(app, traffic, http)
     await server.start(list(passed) or bind(addresses, http.port), tls)
     daemon.gateway_address = ", ".join(server.addresses)
+    daemon.needs_no_key = lambda: doorman.is_open
     if not is_loopback(addresses) and tls is None:
         _log.warning("the HTTP gateway can be reached by other machines without TLS")
     _log.info("channel started", extra={"channel": "http", "address": daemon.gateway_address})

@@ -298,6 +298,29 @@ class RevokeKey(Method[Done], frozen=True, kw_only=True):
     key: str
 
 
+class PageLink(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that opens the page.
+
+    `expires_in_s` is how long its one-time login holds, 0 where the page asks for no key.
+    """
+
+    url: str
+    expires_in_s: float = 0.0
+
+
+class LinkPage(Method[PageLink], frozen=True, kw_only=True):
+    """Return an address that opens the page in a browser; for admins.
+
+    Where the page asks for a key, or with `always`, the address logs a browser in once: as the
+    caller, for 30 days, with the scopes chat, tools and admin. `at` is a name or address of the
+    gateway, with scheme and port where these are other ones; empty for the gateway's own.
+    """
+
+    admin: ClassVar[bool] = True
+    at: str = ""
+    always: bool = False
+
+
 class CacheLine(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept for one project; `used_at` is when a command used it last, UTC."""
 

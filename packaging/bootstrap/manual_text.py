@@ -90,6 +90,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "Set it up without questions.",
         ),
     ),
+    "page": (
+        ("page --open", "The page in a browser of this desktop."),
+        ("page --at clawd.lan", "A link for a browser elsewhere: it logs in once."),
+    ),
     "plugin": (
         ("plugin install ./weather", "See what it may do, and install it."),
         ("plugin reload", "Read all of them again."),

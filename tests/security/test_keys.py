@@ -8,7 +8,8 @@ import pytest
 
 from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
 from clawd.memory.store import Memory
-from clawd.security.keys import MAX_KEYS, ApiKey, KeyBook, KeyStore
+from clawd.security import keys
+from clawd.security.keys import MAX_KEYS, MAX_LINKS, ApiKey, KeyBook, KeyStore, LoginLinks
 from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from tests.support.rows import each_row
@@ -201,3 +202,35 @@ async def test_s12_a_revoked_last_key_is_remembered_also_by_the_next_daemon(
     again = KeyBook(memory.keys)
     await again.load()
     assert (len(again), again.had_any) == (0, True)
+
+
+def test_a_link_logs_in_once_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    links = LoginLinks()
+    text = links.make(ADA, is_here=True)
+    for other in (
+        "",
+        "clawd_pagelogin_",
+        text[:-1],
+        text.upper(),
+        f"{text}\n",
+        "clawd_pagelogin_é",
+    ):
+        assert links.take(other) is None, other
+    link = links.take(text)
+    assert link is not None
+    assert (link.principal, link.is_here) == (ADA, True)
+    assert links.take(text) is None
+    monkeypatch.setattr(keys, "LINK_S", 0.0)
+    assert links.take(links.make(ADA, is_here=True)) is None
+
+
+def test_of_too_many_links_the_oldest_end() -> None:
+    links = LoginLinks()
+    texts = [links.make(ADA, is_here=False) for _ in range(MAX_LINKS + 1)]
+    assert [links.take(text) is not None for text in texts] == [False] + [True] * MAX_LINKS
+
+
+def test_a_link_in_a_text_is_taken_out_of_logs_and_is_no_key(book: KeyBook) -> None:
+    text = book.links.make(ADA, is_here=True)
+    assert book.find(text) is None
+    assert text not in Redactor([], b"k" * 32).text(f"opened http://127.0.0.1/#login={text}")

@@ -4,7 +4,7 @@ import re
 import socket
 
 import pytest
-from playwright.sync_api import FilePayload, expect
+from playwright.sync_api import Browser, FilePayload, expect
 
 from clawd.wire.pictures import MAX_PICTURE_BYTES
 from tests.support.home import Home
@@ -404,6 +404,34 @@ def test_once_there_is_a_key_the_page_asks_for_one(home: Home, shown: Shown) -> 
     expect(page.locator(".message.assistant")).to_contain_text("Hello.")
     page.reload()
     expect(page.locator(".message.assistant")).to_contain_text("Hello.")
+
+
+def test_a_one_time_link_logs_a_browser_in_and_no_second_one(
+    home: Home, shown: Shown, browser: Browser
+) -> None:
+    home.configure({"text": "Hello."}, tables=gateway())
+    home.start()
+    home.ctl("key", "create")  # from now on the page asks for a key
+    link = home.ctl("page").stdout.strip()
+    secret = link.partition("#login=")[2]
+    page = shown.page
+    page.goto(link)
+    page.locator("#field").wait_for()
+    assert (page.url, secret in str(shown.requests[1:])) == (f"{shown.url}/", False)
+    shown.say("hi")
+    expect(page.locator(".message.assistant")).to_contain_text("Hello.")
+    page.reload()
+    expect(page.locator(".message.assistant")).to_contain_text("Hello.")
+    other = Shown(home, browser)
+    other.page.goto(link)
+    expect(other.page.locator(".lock")).to_contain_text("was used already")
+    assert "login" not in other.page.url
+    other.page.fill(".lock input", home.ctl("page").stdout)  # pasted whole
+    other.page.press(".lock input", "Enter")
+    other.page.locator("#field").wait_for()
+    assert not serious(other.page)
+    other.close()
+    assert secret not in home.log()
 
 
 @pytest.mark.parametrize("width", [360, 1200, 2560])

@@ -25,9 +25,36 @@ export class MethodError extends Error {
   }
 }
 
-export function setKey(key: string): void {
+function setKey(key: string): void {
   if (key) localStorage.setItem(KEY_NAME, key);
   else localStorage.removeItem(KEY_NAME);
+}
+
+const LINK = /clawd_pagelogin_[0-9a-f]{64}/;
+
+/** Take the key of the person, or a one-time link, which is changed for one. */
+export async function enter(text: string): Promise<void> {
+  const once = LINK.exec(text)?.[0];
+  setKey(once ? await keyOf(once) : text.trim());
+  link.value = "connecting";
+}
+
+/** Log in where the address of the page is a one-time link; the secret leaves the address at once. */
+export async function enterByAddress(): Promise<void> {
+  const { hash } = location;
+  if (!hash.startsWith("#login=")) return;
+  history.replaceState(null, "", location.pathname);
+  if (LINK.test(hash)) await enter(hash);
+}
+
+async function keyOf(once: string): Promise<string> {
+  const wanted = { method: "POST", headers: { "X-Clawd-Page": "1", Authorization: `Bearer ${once}` }, cache: "no-store" } as const;
+  const answer = await fetch("/page/login", wanted).catch(() => {
+    throw new MethodError(0, "", t.lost);
+  });
+  if (answer.status === 401) throw new MethodError(401, "", t.linkOver);
+  if (!answer.ok) throw await failure(answer);
+  return ((await answer.json()) as { key: string }).key;
 }
 
 function headers(): Record<string, string> {

@@ -2,7 +2,7 @@
 
 import { render, type JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { link, post, setKey } from "./api";
+import { enter, link, post } from "./api";
 import { isOpen, Tray } from "./approvals";
 import { Chat } from "./chat";
 import { Machine } from "./machine";
@@ -62,8 +62,8 @@ function Lock(): JSX.Element {
       <form
         onSubmit={(event) => {
           event.preventDefault();
-          setKey(field.current!.value.trim());
-          link.value = "connecting";
+          problem.value = "";
+          void attempt(enter(field.current!.value));
         }}
       >
         <h1>clawd</h1>
@@ -73,6 +73,11 @@ function Lock(): JSX.Element {
           {t.key} <input ref={field} type="password" autocomplete="current-password" />
         </label>
         <button type="submit">{t.unlock}</button>
+        {problem.value ? (
+          <p class="wrong" role="alert">
+            {visible(problem.value)}
+          </p>
+        ) : null}
       </form>
     </main>
   );
@@ -155,5 +160,5 @@ function App(): JSX.Element {
   );
 }
 
-begin();
+void begin();
 render(<App />, document.getElementById("app")!);

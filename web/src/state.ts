@@ -1,7 +1,7 @@
 // What the page knows: conversations, what waits for the person, how the machine stands.
 
 import { computed, signal } from "@preact/signals";
-import { call, follow, MethodError, UNREACHABLE } from "./api";
+import { call, enterByAddress, follow, MethodError, UNREACHABLE } from "./api";
 import { t } from "./text";
 import { Conversation, type SentDocument, type SentPicture } from "./turn";
 import type { ApprovalLine, ConversationDetail, ConversationLine, Event } from "./wire";
@@ -293,7 +293,9 @@ async function refresh(): Promise<void> {
 }
 
 /** Begin: follow the daemon, and show what the address names. */
-export function begin(): void {
+export async function begin(): Promise<void> {
+  addEventListener("hashchange", () => void attempt(enterByAddress()));
+  await attempt(enterByAddress());
   void follow(take);
   const id = decodeURIComponent(location.hash.slice(1));
   if (!/^[\w-]{8,}$/.test(id)) return;

@@ -47,6 +47,8 @@ def caller_of(request: web.Request) -> Caller:
 
 PAGE_PATH = "/page/"
 """Where the files of the page are: public, as it holds nothing of anybody's."""
+LOGIN_PATH = PAGE_PATH + "login"
+"""Where a one-time link becomes a key."""
 
 # What a caller's key must allow for a route. Decided by the table of routes alone.
 

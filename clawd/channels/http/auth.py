@@ -13,12 +13,12 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import CALLER, GATEWAY, IS_STREAM, PAGE_PATH, Handler
+from clawd.channels.http.app import CALLER, GATEWAY, IS_STREAM, LOGIN_PATH, PAGE_PATH, Handler
 from clawd.channels.http.guard import TimedProtocol, connection_of
 from clawd.channels.http.model_api import Caller
 from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
 from clawd.security.keys import KEY_START, ApiKey, KeyBook
-from clawd.security.peer import Address, PeerPolicy, identify_all, principal_of
+from clawd.security.peer import Address, PeerPolicy, identify_all, principal_of, uid_of
 from clawd.security.principal import Principal
 
 Keyless = Literal["auto", "on", "off"]
@@ -26,6 +26,7 @@ Keyless = Literal["auto", "on", "off"]
 PUBLIC = frozenset({"/", "/health", "/v1/health"})
 KEYLESS_SCOPES = frozenset({"chat", "tools"})
 PAGE_SCOPES = KEYLESS_SCOPES | {"admin"}
+LOGIN_SCOPES = frozenset({"login"})
 PAGE_HEADER = "X-Clawd-Page"
 PRINCIPAL_S = 30.0
 
@@ -55,6 +56,30 @@ class Doorman:
         self._running: dict[str, set[asyncio.Timeout]] = {}
         keys.add_listener(self._end_running)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether programs of the owner on this machine need no key."""
+        return self._keyless == "on" or (self._keyless == "auto" and not self._keys.had_any)
+
+    async def guest(self, request: web.Request) -> Caller:
+        """Return whom a request to log in acts as, by its one-time link, which ends with this.
+
+        Raises:
+            UnauthenticatedError: it has no link, or one that is over or was used.
+            ForbiddenError: the link is for browsers of another user, or of this machine alone.
+        """
+        if request.headers.get(PAGE_HEADER) != "1":  # what no form of another page can send
+            raise ForbiddenError("only the page itself logs in")
+        taken = (self._keys.links.take(text) for text in shown_keys(request))
+        link = next((each for each in taken if each is not None), None)
+        if link is None:
+            raise UnauthenticatedError(
+                "the link was used already, or is too old", hint="clawctl page makes another."
+            )
+        if link.is_here and await _uid_at(request) not in {0, link.principal.uid}:
+            raise ForbiddenError("the link is for browsers of its owner on this machine")
+        return Caller(principal=link.principal, scopes=LOGIN_SCOPES)
+
     async def caller(self, request: web.Request) -> Caller:
         """Return whom a request acts as.
 
@@ -68,8 +93,7 @@ class Doorman:
             if key is not None:
                 return await self._caller_by(key)
         is_ours = any(text.startswith(KEY_START) for text in shown)  # no key becomes none
-        closed = self._keyless == "off" or (self._keyless == "auto" and self._keys.had_any)
-        if closed or (self._keyless == "on" and is_ours):
+        if not self.is_open or (self._keyless == "on" and is_ours):
             what = "the key is not known, revoked or expired" if shown else "there is no key"
             raise UnauthenticatedError(
                 what, hint="Send one as Authorization: Bearer; clawctl key create makes one."
@@ -159,9 +183,7 @@ class Doorman:
 
     async def _look_up(self, request: web.Request, connection: TimedProtocol) -> None:
         """Find out who is at the other end, for all connections that wait for it in one walk."""
-        transport = request.transport
-        peer = _address(transport.get_extra_info("peername") if transport else None)
-        ours = _address(transport.get_extra_info("sockname") if transport else None)
+        peer, ours = _ends(request)
         if peer is None or ours is None:
             connection.peer = "nobody can tell where it comes from"
             return
@@ -207,6 +229,9 @@ def vouching(doorman: Doorman) -> Any:
 
     @web.middleware
     async def vouch(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == LOGIN_PATH and request.method == "POST":
+            request[CALLER] = await doorman.guest(request)
+            return await handler(request)
         is_public = request.path in PUBLIC or request.path.startswith(PAGE_PATH)
         if not (is_public and request.method in {"GET", "HEAD"}):
             request[CALLER] = caller = await doorman.caller(request)
@@ -214,6 +239,21 @@ def vouching(doorman: Doorman) -> Any:
         return await handler(request)
 
     return vouch
+
+
+async def _uid_at(request: web.Request) -> int | None:
+    """Return the user of this machine who sent a request; None where nobody can tell."""
+    peer, ours = _ends(request)
+    return None if peer is None or ours is None else await asyncio.to_thread(uid_of, peer, ours)
+
+
+def _ends(request: web.Request) -> tuple[Address | None, Address | None]:
+    """Return the address that a request comes from, and the one that it came to."""
+    transport = request.transport
+    if transport is None:
+        return None, None
+    get = transport.get_extra_info
+    return _address(get("peername")), _address(get("sockname"))
 
 
 def _address(info: Any) -> Address | None:

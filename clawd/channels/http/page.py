@@ -7,7 +7,9 @@ nothing else may run, and nothing is fetched from anywhere else. Where the files
 
 The page calls the methods of the control socket by their names (`POST /methods/{name}`), for those
 with scope `admin`. It has no cookies: a browser marks each request with where it comes from
-(`guard.py`), and a key, where one is needed, is a header that the page itself adds.
+(`guard.py`), and a key, where one is needed, is a header that the page itself adds. A one-time
+link (`clawctl page`) has its secret behind the `#`, which no browser sends; the page changes it for
+a key.
 """
 
 import asyncio
@@ -19,11 +21,12 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import GATEWAY, GOING_ON, PAGE_PATH, caller_of
+from clawd.channels.http.app import GATEWAY, GOING_ON, LOGIN_PATH, PAGE_PATH, caller_of
 from clawd.channels.http.body import as_struct, read_object
 from clawd.channels.http.errors import nothing_starts
 from clawd.errors import ClawError, NotFoundError
 from clawd.wire.conversations import CompressConversation
+from clawd.wire.daemon import CreateKey
 from clawd.wire.events import Event, TurnStarted
 from clawd.wire.methods import METHODS
 from clawd.wire.models import LoadModel
@@ -47,6 +50,7 @@ Everything else is served: <code>clawctl agent</code> in a terminal.</p>"""
 _STARTING = (SendMessage, CompressConversation, LoadModel)
 """What sets a model to work, which nothing may over HTTP under the emergency stop."""
 
+_LOGIN_DAYS = 30
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -134,6 +138,15 @@ async def _file(request: web.Request) -> web.Response:
     return response
 
 
+async def _login(request: web.Request) -> web.Response:
+    """Make the key of a browser that has opened a one-time link."""
+    owner = caller_of(request).principal
+    wanted = CreateKey(name="page", scopes=("chat", "tools", "admin"), days=_LOGIN_DAYS)
+    made = await request.app[GATEWAY].invoke(wanted, owner)
+    headers = {"Cache-Control": "no-store"}
+    return web.json_response({"key": made.key}, headers=headers)
+
+
 class _Started(msgspec.Struct, frozen=True, kw_only=True):
     """The turn that a message began."""
 
@@ -203,5 +216,6 @@ async def _started(request: web.Request, params: SendMessage) -> _Started:
 ROUTES = [
     web.get("/", _root),
     web.get(PAGE_PATH + "{name}", _file),
+    web.post(LOGIN_PATH, _login),
     web.post("/methods/{name}", _method),
 ]

@@ -41,6 +41,8 @@ CHAT: Needs = frozenset({"chat"})
 TOOLS: Needs = frozenset({"tools"})
 BOTH: Needs = frozenset({"chat", "tools"})
 ADMIN: Needs = frozenset({"admin"})
+LOGIN: Needs = frozenset({"login"})
+"""What no key has: a one-time link of the page alone."""
 
 _PLACE = re.compile(r"\{[^{}]*\}")
 
@@ -82,6 +84,7 @@ _RECEIPTS = (*_PAGE, "conversation_id", "tool", "status", "since", "until")
 
 _OWN = (
     _get("/page/{name}", PUBLIC, "A file of the page."),
+    _post("/page/login", LOGIN, "Change a one-time link of the page, as the key, for a key."),
     _post(
         "/methods/{name}",
         ADMIN,

@@ -1,8 +1,10 @@
 """Handlers about the daemon itself: its state, stop, config, log, keys, caches."""
 
 import asyncio
+import ipaddress
 import logging
 import os
+import re
 import time
 from pathlib import Path
 
@@ -11,9 +13,9 @@ import msgspec
 from clawd import __version__
 from clawd.channels.rpc.connection import Call
 from clawd.config.render import REDACTED, overridden, redacted
-from clawd.errors import StorageError
+from clawd.errors import InvalidRequestError, StorageError
 from clawd.memory.rows import Counts, visible_to
-from clawd.security.keys import ApiKey
+from clawd.security.keys import LINK_S, ApiKey
 from clawd.security.principal import Principal
 from clawd.security.sandbox.home import ProjectCache
 from clawd.service.build import Daemon
@@ -23,6 +25,12 @@ from clawd.service.logs import ring
 from clawd.wire import daemon as wire
 from clawd.wire.codec import mirror
 from clawd.wire.method import Done
+from clawd.wire.safe_text import single_line
+
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104
+_PAGE_AT = re.compile(
+    r"(?:(?P<scheme>https?)://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?/?"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -262,6 +270,53 @@ def _report(daemon: Daemon) -> wire.EstopReport:
     if state.by:
         reason = f"{reason or 'no reason given'} (by {state.by}, {state.at})"
     return wire.EstopReport(is_set=state.is_set, reason=reason)
+
+
+async def link_page(daemon: Daemon, params: wire.LinkPage, call: Call) -> wire.PageLink:
+    """Return an address that opens the page, with a one-time login where it asks for a key."""
+    address, is_here = _page_address(daemon, params.at)
+    if is_here and daemon.needs_no_key() and not params.always:
+        return wire.PageLink(url=f"{address}/")
+    text = daemon.keys.links.make(call.principal, is_here=is_here)
+    _log.info("a one-time link to the page was made", extra={"uid": call.principal.uid})
+    return wire.PageLink(url=f"{address}/#login={text}", expires_in_s=LINK_S)
+
+
+def _page_address(daemon: Daemon, at: str) -> tuple[str, bool]:
+    """Return scheme, host and port of the page, and whether only this machine can mean them.
+
+    Raises:
+        InvalidRequestError: there is no page, or the name is none of the gateway's.
+    """
+    http = daemon.loaded.config.channels.http
+    if not (daemon.gateway_address and http.page):
+        raise InvalidRequestError(
+            "the page is switched off",
+            hint="Set enabled = true and page = true in [channels.http] of "
+            f"{daemon.loaded.path}, and restart clawd.",
+        )
+    scheme, _, bound = daemon.gateway_address.partition(", ")[0].partition("://")
+    own = http.host
+    if own in _EVERYWHERE:
+        own = next(iter(http.allowed_hosts), "127.0.0.1")
+    match = _PAGE_AT.fullmatch(at or (f"[{own}]" if ":" in own else own))
+    host = match["host"].lower() if match is not None else ""
+    address = _ip(host)
+    if match is None or (address is None and host not in {*http.allowed_hosts, own, "localhost"}):
+        raise InvalidRequestError(
+            f"{single_line(at)!r} is no name of this gateway",
+            hint="An admin can add one to [channels.http] allowed_hosts.",
+        )
+    port = match["port"] or ("" if match["scheme"] else bound.rpartition(":")[2])
+    is_here = host == "localhost" or (address is not None and address.is_loopback)
+    return f"{match['scheme'] or scheme}://{host}{port and f':{port}'}", is_here
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
 
 
 def _key_line(daemon: Daemon, key: ApiKey) -> wire.KeyLine:

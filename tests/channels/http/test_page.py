@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from clawd.channels.http import page
+from clawd.channels.http import auth, page
+from clawd.channels.http.app import LOGIN_PATH
 from clawd.channels.http.model_api import Caller
+from clawd.security.keys import LINK_S
+from clawd.wire.daemon import LinkPage
 from tests.channels.http.door import guarded
 from tests.channels.http.rig import Served, served
 from tests.support.inprocess import OWNER
@@ -195,3 +198,69 @@ async def test_without_a_key_only_the_gateways_own_page_is_an_admin(tmp_path: Pa
         for key in ("none", "clawd_x_y"):  # once there is a key, the page needs one too
             reply = await door.ask("POST", "/methods/status", body=b"{}", key=key, **own)
             assert reply.status == 401, key
+
+
+async def test_a_one_time_link_becomes_a_key_once(tmp_path: Path) -> None:
+    async with guarded(tmp_path, own_routes=True) as door:
+        own = {"X_Clawd_Page": "1", "Sec_Fetch_Site": "same-origin"}
+        made = await door.inside.ask(LinkPage(), OWNER)
+        address, _, text = made.url.partition("/#login=")
+        assert (address, made.expires_in_s) == (f"http://127.0.0.1:{door.port}", LINK_S)
+        for wrong in (
+            {"Sec_Fetch_Site": "same-origin"},
+            {**own, "Sec_Fetch_Site": "cross-site"},
+            {**own, "Origin": "http://elsewhere.example"},
+        ):
+            reply = await door.ask("POST", LOGIN_PATH, body=b"", key=text, **wrong)
+            assert reply.status == 403, wrong
+        reply = await door.ask("POST", "/methods/status", body=b"{}", key=text, **own)
+        assert reply.status == 401  # it is no key
+        reply = await door.ask("POST", LOGIN_PATH, body=b"", key=text, **own)
+        assert (reply.status, reply.headers["cache-control"]) == (200, "no-store")
+        key = reply.json()["key"]
+        found = await door.ask("POST", "/methods/list_keys", body=b"{}", key=key, **own)
+        page = next(line for line in found.json()["items"] if line["name"] == "page")
+        assert (page["owner"], page["scopes"]) == (OWNER.uid, ["chat", "tools", "admin"])
+        assert page["expires_at"]
+        again = await door.ask("POST", LOGIN_PATH, body=b"", key=text, **own)
+        assert (again.status, "used already" in again.json()["error"]["message"]) == (401, True)
+
+
+async def test_a_link_for_this_machine_is_for_browsers_of_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"X_Clawd_Page": "1", "Sec_Fetch_Site": "same-origin"}
+    async with guarded(tmp_path, 'allowed_hosts = ["clawd.lan"]', own_routes=True) as door:
+        for uid, at, status in (
+            (OWNER.uid + 1, "", 403),
+            (None, "localhost", 403),  # not of this machine, or nobody can tell
+            (OWNER.uid, "", 200),
+            (None, "clawd.lan", 200),
+        ):
+            monkeypatch.setattr(auth, "uid_of", lambda _peer, _ours, uid=uid: uid)
+            made = await door.inside.ask(LinkPage(at=at), OWNER)
+            key = made.url.rpartition("=")[2]
+            reply = await door.ask("POST", LOGIN_PATH, body=b"", key=key, **own)
+            assert reply.status == status, (uid, at)
+
+
+async def test_a_link_names_the_gateway_as_the_browser_reaches_it(tmp_path: Path) -> None:
+    async with guarded(tmp_path, 'allowed_hosts = ["clawd.lan"]', with_key=False) as door:
+        port = door.port
+        # No key was ever made: the page asks for none.
+        for at, wanted in (
+            ("", f"http://127.0.0.1:{port}/"),
+            ("localhost", f"http://localhost:{port}/"),
+            ("[::1]:99", "http://[::1]:99/"),
+        ):
+            assert (await door.inside.ask(LinkPage(at=at), OWNER)).url == wanted
+        for at, wanted in (
+            ("https://clawd.lan", "https://clawd.lan/"),
+            ("10.0.0.7", f"http://10.0.0.7:{port}/"),
+        ):
+            found = (await door.inside.ask(LinkPage(at=at), OWNER)).url
+            assert found.startswith(f"{wanted}#login=clawd_pagelogin_"), found
+        assert "#login=" in (await door.inside.ask(LinkPage(always=True), OWNER)).url
+        for at in ("elsewhere.example", "http://clawd.lan/x", "a@clawd.lan", "ftp://clawd.lan"):
+            refused = await door.inside.refused(LinkPage(at=at), OWNER)
+            assert "no name of this gateway" in refused.message, at

@@ -29,6 +29,7 @@ chat        GET /v1/preset | POST /v1/preset | GET /conversations | GET /convers
 chat        GET /conversations/{id}/events | POST /conversations/{id}/cancel | GET /memory/search
 chat        POST /questions/{id} | GET /events
 chat+tools  POST /chat
+login       POST /page/login
 admin       POST /approvals/{id} | POST /methods/{name} | POST /clawctl/{act}
 models      GET /v1/models | GET /v1/models/{name:.+} | GET /models | POST /v1/chat/completions
 models      POST /chat/completions | POST /v1/chat/completions/input_tokens

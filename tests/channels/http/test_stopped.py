@@ -42,7 +42,7 @@ IDLE = {
     "/chat/completions/input_tokens", "/v1/responses/input_tokens", "/responses/input_tokens",
     "/tokenize", "/detokenize", "/apply-template", "/v1/messages/count_tokens", "/api/show", "/mcp",
     "/methods/{name}",  # page.py refuses those that do: test_page.py
-    "/clawctl/{act}",
+    "/clawctl/{act}", "/page/login",
 }  # fmt: skip
 
 

@@ -122,6 +122,7 @@ ROWS: dict[str, Row] = {
     "model use": Row(words=["embedded", "--file", "{config_copy}"], says="Answers come from embedded", bad=["nothing"], bad_code=FAILED, why="no model named", needs_daemon=False),
     "model unload": Row(words=["{a_loaded_model}"], says="unloaded", bad=["nothing"], bad_code=FAILED, why="nothing"),
     "onboard": Row(words=["--yes", "--no-test"], says="Ready", bad=["--base-url", "http://x"], why="belong together", needs_daemon=False),
+    "page": Row(says="http://127.0.0.1", bad=["--at", "nowhere.example"], bad_code=FAILED, why="no name of this gateway"),
     "plugin approve": Row(words=["{plugin}", "--yes"], says="probe", bad=["nothing", "--yes"], bad_code=FAILED, why="nothing"),
     "plugin install": Row(words=["{plugin_source}", "--yes"], says="probe", bad=["{new}"], why="does not exist"),
     "plugin list": Row(words=[], says=""),

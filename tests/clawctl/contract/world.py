@@ -49,7 +49,8 @@ class World:
         seen = json.dumps([str(SERVER.parent), sys.prefix, sys.base_prefix])
         home.configure(
             {"text": "an answer to all that was said"},
-            tables=f"[mcp.servers.hand]\ncommand = {words}\nreadonly_paths = {seen}\n",
+            tables="[channels.http]\nenabled = true\nport = 0\n"
+            f"[mcp.servers.hand]\ncommand = {words}\nreadonly_paths = {seen}\n",
         )
         home.start()
         self.socket = home.path / "run" / "clawd.sock"
