@@ -119,13 +119,16 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--tool", default="", metavar="NAME", help="Of this tool only; file_* works too.")
 @click.option("--status", type=click.Choice(["allowed", "denied", "failed"]))
+@click.option("--risk", type=click.Choice(["low", "medium", "high"]))
+@click.option("--workspace", metavar="DIR", help="Of this workspace, and folders below it.")
+@click.option("--host", metavar="NAME", help="Of calls that reached it or were refused it; *.org.")
 @which_receipts
 @json_command
 def list_(
-    app: App, limit: int, tool: str, status: str | None, *, wanted: wire.ListReceipts, as_json: bool
+    app: App, limit: int, *, wanted: wire.ListReceipts, as_json: bool, **filters: str | None
 ) -> None:
     """List receipts, newest first."""
-    asked = msgspec.structs.replace(wanted, tool=tool, status=status or "")
+    asked = msgspec.structs.replace(wanted, **{each: filters[each] or "" for each in filters})
     with app.client() as client:
         items = newest_receipts(client, limit, asked)
     if as_json:

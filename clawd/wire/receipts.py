@@ -36,7 +36,8 @@ class ListReceipts(Method[ReceiptPage], frozen=True, kw_only=True):
     """List the receipts that fit, newest first.
 
     `tool` is a name or a pattern such as `file_*`. `since` is included and `until` is not; both
-    are in UTC, as receipts give it: `2026-11-21T08:00:00Z`.
+    are in UTC, as receipts give it: `2026-11-21T08:00:00Z`. `workspace` is a folder, with all below
+    it; `host` a name or a pattern of one that the call reached or was refused.
     """
 
     cursor: str = ""
@@ -46,6 +47,9 @@ class ListReceipts(Method[ReceiptPage], frozen=True, kw_only=True):
     status: str = ""
     since: str = ""
     until: str = ""
+    risk: str = ""
+    workspace: str = ""
+    host: str = ""
 
 
 class ReceiptDetail(msgspec.Struct, frozen=True, kw_only=True):

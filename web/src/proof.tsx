@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { call } from "./api";
 import { Arguments } from "./chat";
-import { attempt } from "./state";
+import { attempt, machine } from "./state";
 import { number, t, visible, when } from "./text";
 import { linesOf, verify, type Verdict } from "./verify";
 import type { ReceiptLine } from "./wire";
@@ -16,7 +16,7 @@ interface Detail {
   result: string;
 }
 
-const filters = signal({ tool: "", status: "", risk: "" });
+const filters = signal({ tool: "", status: "", risk: "", workspace: "", host: "" });
 const items = signal<ReceiptLine[]>([]);
 const cursor = signal("");
 const opened = signal<{ id: string; detail: Detail } | null>(null);
@@ -27,10 +27,8 @@ const anchor = signal("");
 const log = signal<Uint8Array<ArrayBuffer> | null>(null);
 
 async function load(more = false): Promise<void> {
-  const { tool, status } = filters.value;
   const page = await call<{ items: ReceiptLine[]; cursor: string }>("list_receipts", {
-    tool,
-    status,
+    ...filters.value,
     limit: 100,
     cursor: more ? cursor.value : "",
   });
@@ -81,8 +79,8 @@ async function check(): Promise<void> {
   }
 }
 
-function download(): void {
-  if (!log.value) return;
+async function download(): Promise<void> {
+  log.value ??= await readLog();
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([log.value], { type: "application/jsonl" }));
   link.download = "tool_receipts.log";
@@ -100,6 +98,9 @@ function Chain(): JSX.Element {
       <label class="faint">
         {t.anchor} <input class="mono" value={anchor.value} placeholder="SEQ:HASH" onInput={(event) => (anchor.value = event.currentTarget.value)} />
       </label>
+      <button type="button" class="quiet" onClick={() => void attempt(download())}>
+        {t.exportIt} tool_receipts.log
+      </button>
       {found ? (
         <div role="status" class={found.ok ? "good" : "wrong"}>
           <p>
@@ -110,9 +111,6 @@ function Chain(): JSX.Element {
             {t.head} {found.receipts}:{found.head}
           </p>
           <p class="faint">clawd: {visible(found.daemon)}</p>
-          <button type="button" class="quiet" onClick={download}>
-            {t.download} tool_receipts.log
-          </button>
         </div>
       ) : null}
     </div>
@@ -148,11 +146,11 @@ export function Proof(): JSX.Element {
     void attempt(load());
     if (named) void attempt(open(decodeURIComponent(named)));
   }, []);
-  const filter = (name: "tool" | "status" | "risk") => (event: Event) => {
+  const filter = (name: keyof typeof filters.value) => (event: Event) => {
     filters.value = { ...filters.value, [name]: (event.currentTarget as HTMLInputElement).value };
     void attempt(load());
   };
-  const displayed = items.value.filter((each) => !filters.value.risk || each.risk === filters.value.risk);
+  const displayed = items.value;
   return (
     <section class="page" aria-label={t.proof}>
       <Chain />
@@ -178,6 +176,14 @@ export function Proof(): JSX.Element {
               <option>{word}</option>
             ))}
           </select>
+        </label>
+        <label>
+          <span>{t.folder}</span>
+          <input value={filters.value.workspace} placeholder={String(machine.value.workspace ?? "")} onChange={filter("workspace")} />
+        </label>
+        <label>
+          <span>{t.host}</span>
+          <input value={filters.value.host} placeholder="*.example.org" onChange={filter("host")} />
         </label>
       </div>
       <ol class="timeline">

@@ -59,6 +59,7 @@ const en = {
   tool: "tool",
   approval: "waits for you",
   idle: "ready",
+  terminal: "terminal",
   arguments: "Arguments",
   output: "Output",
   changes: "Changes",
@@ -85,7 +86,6 @@ const en = {
   all: "all",
   status: "Status",
   risk: "Risk",
-  download: "Download",
   loaded: "loaded",
   load: "Load",
   unload: "Unload",
@@ -159,6 +159,9 @@ const en = {
   anchor: "Head kept elsewhere",
   noAnchor: "A head is written as SEQ:HASH.",
   checkpoints: "checkpoints",
+  byFolder: "By folder",
+  opened: "Open conversations",
+  host: "Host",
   skip: "To the message field",
 };
 

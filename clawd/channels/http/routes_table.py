@@ -80,7 +80,10 @@ def _post(path: str, needs: Needs, summary: str, **more: Any) -> Row:
 
 
 _PAGE = ("cursor", "limit")
-_RECEIPTS = (*_PAGE, "conversation_id", "tool", "status", "since", "until")
+_RECEIPTS = (
+    *_PAGE,
+    *("conversation_id", "tool", "status", "since", "until", "risk", "workspace", "host"),
+)
 
 _OWN = (
     _get("/page/{name}", PUBLIC, "A file of the page."),

@@ -14,7 +14,7 @@ import msgspec
 from clawd.channels.rpc.connection import Call
 from clawd.errors import InvalidRequestError, NotFoundError, ReceiptError, StorageError
 from clawd.receipts.logfiles import rotated_files
-from clawd.receipts.record import Receipt, Status
+from clawd.receipts.record import Receipt, RiskWord, Status
 from clawd.receipts.verify import parse_anchor, parse_public_key, read_head, read_receipts, verify
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
@@ -43,6 +43,8 @@ MAX_NUMBER = 1 << 53
 SHOWN_CONTENT_BYTES = 1024 * 1024
 MIN_KEY = 4
 STATUSES: tuple[str, ...] = get_args(Status)
+RISKS: tuple[str, ...] = get_args(RiskWord)
+_PORT = re.compile(r":[0-9]+$")
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _Wanted = Callable[[Receipt], bool]
 
@@ -243,6 +245,12 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     head_seq: int
 
 
+def _hosts(receipt: Receipt) -> list[str]:
+    """Return the names of the hosts that a call reached or was refused, without ports."""
+    listed = f"{receipt.contacted},{receipt.refused}".lower().split(",")
+    return [_PORT.sub("", each.strip().partition(" ")[0]) for each in listed if each.strip()]
+
+
 def _wanted(params: ListReceipts) -> _Wanted:
     """Return the test of what a list asks for.
 
@@ -258,7 +266,11 @@ def _wanted(params: ListReceipts) -> _Wanted:
             raise InvalidRequestError(
                 f"{name} is {time[:32]!r}; it is a time in UTC as in 2026-11-21T08:00:00Z"
             )
+    if params.risk and params.risk not in RISKS:
+        raise InvalidRequestError(f"risk is {params.risk!r}; it is one of {', '.join(RISKS)}")
     tool = re.compile(fnmatch.translate(params.tool or "*"))
+    host = re.compile(fnmatch.translate(params.host.lower()))
+    folder = params.workspace.rstrip("/")
 
     def fits(receipt: Receipt) -> bool:
         return (
@@ -267,6 +279,9 @@ def _wanted(params: ListReceipts) -> _Wanted:
             and params.since <= receipt.timestamp
             and (not params.until or receipt.timestamp < params.until)
             and tool.match(receipt.tool) is not None
+            and params.risk in {"", receipt.risk}
+            and f"{receipt.workspace}/".startswith(f"{folder}/")
+            and (not params.host or any(map(host.match, _hosts(receipt))))
         )
 
     return fits

@@ -137,6 +137,7 @@ async def test_a_tool_run_leaves_one_receipt_and_names_it(tmp_path: Path) -> Non
         _, page = await door.get("/receipts?limit=1&tool=calc*")
         assert [line["id"] for line in page["items"]] == [receipt.id]
         assert (await door.get("/receipts?tool=shell"))[1]["items"] == []
+        assert (await door.get("/receipts?risk=odd"))[0] == 400
 
 
 @each_row("raw", ["[1]", '"{"', "null", '"not json"', '{"no": 1}'])

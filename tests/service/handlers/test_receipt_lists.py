@@ -19,10 +19,17 @@ from tests.support.dispatching import Bench, bench_in
 from tests.support.rows import each_row
 
 CALLS: list[dict[str, Any]] = [
-    {"tool": "file_list", "uid": ADA.uid, "timestamp": "2026-11-21T08:00:00Z"},
+    {"tool": "file_list", "uid": ADA.uid, "timestamp": "2026-11-21T08:00:00Z"}
+    | {"contacted": "get.example.org:443 192.0.2.1 10/20 proxy", "workspace": "/w/a"},
     {"tool": "shell", "uid": BOB.uid, "timestamp": "2026-11-21T09:00:00Z", "status": "denied"},
-    {"tool": "file_read", "uid": ADA.uid, "timestamp": "2026-11-21T10:00:00Z", "status": "failed"},
-    {"tool": "file_list", "uid": ADA.uid, "timestamp": "2026-11-21T11:00:00Z"},
+    {"tool": "file_read", "uid": ADA.uid, "timestamp": "2026-11-21T10:00:00Z", "status": "failed"}
+    | {"risk": "high", "refused": "evil.test:80,[2001:db8::1]:443"},
+    {
+        "tool": "file_list",
+        "uid": ADA.uid,
+        "timestamp": "2026-11-21T11:00:00Z",
+        "workspace": "/w/ab",
+    },
 ]
 
 
@@ -63,6 +70,12 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         ({"since": "2026-11-21T08:00:01Z", "until": "2026-11-21T10:59:59Z"}, [3]),
         ({"conversation_id": "conv-01", "tool": "file_list", "limit": 1}, [4]),
         ({"conversation_id": "conv"}, []),
+        ({"risk": "high"}, [3]),
+        ({"workspace": "/w/a/"}, [1]),
+        ({"workspace": "/w"}, [4, 1]),
+        ({"host": "*.Example.org"}, [1]),
+        ({"host": "example.org"}, []),
+        ({"host": "evil.test"}, [3]),
         ({"cursor": "4", "tool": "file_*", "limit": 1}, [3]),
     ],
     fresh=["desk"],
@@ -82,7 +95,13 @@ async def test_an_admin_sees_everybodys_and_another_user_only_theirs(desk: Desk)
 
 @each_row(
     "wanted",
-    [{"status": "lost"}, {"since": "yesterday"}, {"until": "2026-11-21"}, {"since": "2026-11-21T"}],
+    [
+        {"status": "lost"},
+        {"risk": "odd"},
+        {"since": "yesterday"},
+        {"until": "2026-11-21"},
+        {"since": "2026-11-21T"},
+    ],
     fresh=["desk"],
 )
 async def test_what_no_receipt_can_have_is_refused(desk: Desk, wanted: dict[str, Any]) -> None:
