@@ -76,7 +76,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""
         given = {"text": text, "conversation_id": conversation_id, "interactive": interactive}
-        unset = {"detach": False, "system": None, "untrusted": (), "files": ()}
+        unset = {"detach": False, "system": None, "untrusted": (), "files": (), "client": ""}
         return mirror(SendMessage, self, **given, **unset)
 
     def ruled(self, client: Client, conversation_id: str) -> str:

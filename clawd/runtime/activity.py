@@ -79,6 +79,7 @@ class OpenTurn(msgspec.Struct, kw_only=True):
             provider=self.about.provider,
             model=self.about.model,
             workspace=self.about.workspace,
+            client=self.about.client,
             elapsed_s=now - self.began,
             doing_s=now - self.since,
             tokens=self.tokens + self.pieces,

@@ -16,7 +16,7 @@ from clawd.errors import InvalidRequestError
 from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import NewMessage, StoredMessage
 from clawd.providers.base import Message, ToolCall
-from clawd.wire.events import Claim
+from clawd.wire.events import Claim, TurnUsage
 
 CONTEXT_OPEN = "<context>\n"
 CONTEXT_CLOSE = "\n</context>\n\n"
@@ -197,6 +197,7 @@ class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
         checkpoint: id of the checkpoint that stood for the beginning, 0 for none: what is read
             below another one is another prompt.
         fixed: the `fixed_mark` of what stood before it.
+        usage: what the turn took until then; None where nobody knows.
     """
 
     provider: str = ""
@@ -204,6 +205,7 @@ class TokensRead(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0
     checkpoint: int = 0
     fixed: str = ""
+    usage: TurnUsage | None = None
 
 
 class UserWords(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +251,7 @@ def to_rows(
                 metadata[SHORT] = said.short
             message = msgspec.structs.replace(message, content=said.text)
         elif message.role == "assistant":
-            metadata = {READ: msgspec.structs.asdict(read)} if read.provider else {}
+            metadata = {READ: msgspec.to_builtins(read)} if read.provider else {}
             if unreadable:
                 metadata[UNREADABLE], unreadable = list(unreadable), ()
             if message.note:
@@ -263,6 +265,12 @@ def to_rows(
         metadata = rows[-1].metadata | {MARK: mark}
         rows[-1] = msgspec.structs.replace(rows[-1], is_complete=False, metadata=metadata)
     return rows
+
+
+def usage(stored: StoredMessage) -> TurnUsage | None:
+    """Return what the turn took that ended with a message; None for one that ended none."""
+    read = _last_read([stored])
+    return read.usage if read is not None and not stored.message.tool_calls else None
 
 
 def shown(stored: StoredMessage) -> Message:

@@ -423,6 +423,7 @@ class Inbox:
                 tokens=batch.known_tokens,
                 checkpoint=live.checkpoint.id if live.checkpoint is not None else 0,
                 fixed=plan.fixed,
+                usage=batch.usage,
             )
             rows = to_rows(batch.messages, words, read, batch.mark, batch.unreadable, batch.claims)
             await self.book.store(live, ticket.turn_id, rows)

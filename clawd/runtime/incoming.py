@@ -30,6 +30,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pictures: they stand before the text, which may be empty then; they taint.
         door: where it came in; each door has tools and a switch of its own.
+        client: what the program that sent it calls itself, for people to read.
         system: instead of clawd's own system prompt; None for that one.
         sampling: goes before the preset of the agent.
         tool_choice: of the first request to the model; the later ones are free.
@@ -62,6 +63,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     detach: bool = False
     hints: dict[str, str] = {}
     door: Door = "socket"
+    client: str = ""
     system: str | None = None
     sampling: Sampling | None = None
     tool_choice: str = "auto"

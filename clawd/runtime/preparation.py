@@ -487,6 +487,7 @@ def _started(
         detached=incoming.detach and incoming.door == "socket",
         mode=live.mode,
         shows_results=shows == "always",
+        client=single_line(incoming.client, 32),
     )
 
 

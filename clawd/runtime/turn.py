@@ -73,6 +73,7 @@ class MessageBatch(msgspec.Struct, frozen=True, kw_only=True):
         known_tokens: how many tokens the next prompt begins with that the model has read.
         unreadable: what could not be read as a call since the batch before.
         claims: what the answer says was done, checked; empty until there is one.
+        usage: what the turn took until now.
     """
 
     messages: tuple[Message, ...]
@@ -80,6 +81,7 @@ class MessageBatch(msgspec.Struct, frozen=True, kw_only=True):
     known_tokens: int
     unreadable: tuple[str, ...]
     claims: tuple[wire.Claim, ...]
+    usage: wire.TurnUsage
 
 
 Persist = Callable[[MessageBatch], Coroutine[Any, Any, None]]
@@ -651,6 +653,7 @@ class Turn:
             known_tokens=self._meter.known_tokens,
             unreadable=unreadable,
             claims=self._claims,
+            usage=self._meter.usage,
         )
 
 

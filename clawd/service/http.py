@@ -170,6 +170,7 @@ class _DirectCall:
     def __init__(self, principal: Principal, take: Take | None = None) -> None:
         self.principal = principal
         self.door: Door = "http"
+        self.client = "http"
         self.ends = True
         self.on_answer: Any = None
         self.shows_events = take is not None

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from clawd.wire.events import Claim
+from clawd.wire.events import Claim, TurnUsage
 from clawd.wire.method import Done, Method
 from clawd.wire.pictures import PictureFacts
 
@@ -64,6 +64,7 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
             read as one, cut at 8 KiB each; none of it was run.
         claims: what it plainly says was done, as it was checked against the receipts.
         pictures: what its pictures are; their files are not in it.
+        usage: what the turn took that ended with it; None for a message that ended none.
     """
 
     id: int
@@ -80,6 +81,7 @@ class MessageLine(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     pictures: tuple[PictureFacts, ...] = ()
+    usage: TurnUsage | None = None
 
 
 class ConversationDetail(msgspec.Struct, frozen=True, kw_only=True):

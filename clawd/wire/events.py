@@ -68,7 +68,8 @@ class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started")
     """A turn began; `detached` is one that goes on when its client leaves the socket.
 
     `mode` is how far the model may go in this conversation, empty for as configured. With
-    `shows_results` a person is to see beside the answer what the tools gave.
+    `shows_results` a person is to see beside the answer what the tools gave. `client` is what the
+    program calls itself that sent the message: clawctl, page, http; empty for unknown.
     """
 
     conversation_id: str
@@ -79,6 +80,7 @@ class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started")
     detached: bool = False
     mode: str = ""
     shows_results: bool = False
+    client: str = ""
 
 
 class ModelLoading(msgspec.Struct, frozen=True, kw_only=True, tag="model_loading"):

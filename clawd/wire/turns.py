@@ -57,7 +57,8 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     PDFs, likewise: their text, read in the sandbox, stands behind the text of the message; of one
     without any the first pages are shown as pictures. A notice says what was left out. With
     `plan_first` the turn goes no further than mode readonly until the person, if one can be asked,
-    says yes to its plan; else it ends with the plan.
+    says yes to its plan; else it ends with the plan. `client` is what the program calls itself that
+    sends it; empty for what it said in its hello.
     """
 
     streams: ClassVar[bool] = True
@@ -83,6 +84,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     url: str = ""
     think: Literal["", "auto", "on", "off", "low", "medium", "high"] = ""
     mode: Literal["", "readonly", "supervised", "edits", "full"] = ""
+    client: str = ""
     tool_choice: str = "auto"
     max_rounds: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROUNDS)] = 0
     plan_first: bool = False
@@ -161,6 +163,7 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         owner: uid of whose conversation it is.
+        client: what the program calls itself that began it; empty for unknown.
         doing: what it does now: thinking (nothing came yet, or reasoning), loading (the model),
             prompt (its prompt is evaluated), answering, tool (a call runs), approval or question
             (it waits for a person).
@@ -178,6 +181,7 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     model: str = ""
     workspace: str = ""
+    client: str = ""
     doing: Doing = "thinking"
     detail: str = ""
     elapsed_s: float = 0.0

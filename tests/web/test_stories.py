@@ -2,6 +2,8 @@
 
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 from playwright.sync_api import Browser, FilePayload, expect
@@ -33,8 +35,6 @@ NOTIFICATIONS = """
     };
     Object.defineProperty(document, "hidden", { get: () => true });
 """
-LONG = {"when": "slowly", "text": "It took a while.", "delay_s": 600}
-
 # Holds an answer back that was made while the promise `held` was there.
 HOLD = """
     const real = window.fetch;
@@ -48,6 +48,8 @@ HOLD = """
         return answer;
     };
 """
+LONG = {"when": "slowly", "text": "It took a while.", "delay_s": 600}
+
 
 def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown: Shown) -> None:
     home.configure(
@@ -180,8 +182,6 @@ def test_a_turn_is_stopped_and_a_reload_keeps_what_was_typed(home: Home, shown: 
     expect(page.locator(".message.user")).to_have_count(2)
 
 
-def test_going_on_from_an_answer_and_asking_otherwise_make_copies(home: Home, shown: Shown) -> None:
-    home.configure({"text": "You said: {{last_user}}"}, tables=gateway())
 def test_a_turn_that_ends_while_the_page_reloads_is_over(home: Home, shown: Shown) -> None:
     home.configure(LONG, {"text": "Hello."}, tables=gateway())
     home.start()
@@ -200,11 +200,12 @@ def test_a_turn_that_ends_while_the_page_reloads_is_over(home: Home, shown: Show
     expect(page.locator(".pill")).to_contain_text("ready")
     page.evaluate("() => { window.release(); delete window.held }")
     page.wait_for_function("() => window.isOver")
-    expect(page.locator(".message.user")).to_have_count(2)
     expect(page.locator(".pill")).to_contain_text("ready")
     expect(stop).to_have_count(0)
 
 
+def test_going_on_from_an_answer_and_asking_otherwise_make_copies(home: Home, shown: Shown) -> None:
+    home.configure({"text": "You said: {{last_user}}"}, tables=gateway())
     home.start()
     page = shown.visit()
     shown.say("first")
@@ -365,6 +366,74 @@ def test_two_tabs_and_a_terminal_share_a_conversation(home: Home, shown: Shown) 
     shown.say("from the second tab", other)
     expect(page.locator(".message.assistant").last).to_contain_text("from the second tab")
     expect(page.locator(".message.user")).to_have_count(3)
+
+
+def test_a_turn_that_a_terminal_began_says_so_and_speed_survives_a_reload(
+    home: Home, shown: Shown
+) -> None:
+    home.configure(LONG, {"text": "Hello."}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    shown.say("hi")
+    footer = page.locator(".message.assistant footer")
+    expect(footer).to_contain_text("t/s")
+    told = footer.text_content()
+    page.reload()
+    expect(footer).to_have_text(str(told))
+    command = ("-m", "clawctl", "agent", "-m", "slowly", "--conversation", conversation_of(page))
+    with subprocess.Popen(
+        [sys.executable, *command],
+        env=home.environ,
+        cwd=home.workspace,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as terminal:
+        expect(page.locator(".pill")).to_contain_text("terminal")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(page.locator(".pill")).to_contain_text("ready")
+        terminal.wait()
+
+
+def test_several_conversations_are_open_and_the_list_groups_them_by_folder(
+    home: Home, shown: Shown
+) -> None:
+    elsewhere = home.workspace / "elsewhere"
+    elsewhere.mkdir()
+    home.configure(LONG, {"text": "You said: {{last_user}}"}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    shown.say("first")
+    expect(page.locator(".message.assistant")).to_contain_text("You said: first")
+    first = conversation_of(page)
+    page.get_by_role("button", name="By folder").click()
+    expect(page.locator(".side .folder")).to_have_count(1)
+    page.get_by_role("button", name="+ New conversation").click()
+    page.get_by_label("Folder").fill(str(elsewhere))
+    page.keyboard.press("Tab")
+    shown.say("second")
+    expect(page.locator(".message.assistant")).to_contain_text("You said: second")
+    folders = page.locator(".side .folder .title")
+    expect(folders).to_have_text(["▾ elsewhere 1", "▾ project 1"])
+    strip = page.locator(".strip .open")
+    expect(strip).to_have_count(2)
+    shown.say("slowly")
+    expect(page.locator(".pill")).not_to_contain_text("ready")
+    strip.first.locator("button").first.click()
+    expect(page.locator(".message.assistant")).to_contain_text("You said: first")
+    assert conversation_of(page) == first
+    expect(strip.last.locator(".dot")).to_have_count(1)  # the other one goes on
+    assert not serious(page)
+    folders.first.click()
+    expect(page.locator(".side .line .title", has_text="second")).to_have_count(0)
+    page.reload()
+    expect(strip).to_have_count(2)
+    expect(folders).to_have_count(2)
+    strip.last.locator("button").last.click()
+    expect(page.locator(".strip")).to_have_count(0)
+    assert conversation_of(page) == first
+    page.locator(".side .folder").last.get_by_role("button", name="New conversation").click()
+    expect(page.get_by_label("Folder")).to_have_value(str(home.workspace))
 
 
 def test_the_page_goes_on_after_a_restart_of_the_daemon(home: Home, shown: Shown) -> None:

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
 import { ReceiptLink } from "./receipt";
-import { attempt, before, choices, extend, folder, fork, machine, models, mostBytes, named, select, selected, send, stopTurn, reportError, toNewest } from "./state";
+import { attempt, before, choices, close, extend, folder, fork, machine, models, mostBytes, named, opened, select, selected, send, stopTurn, reportError, toNewest } from "./state";
 import { Files } from "./files";
 import { bytes, number, t, visible } from "./text";
 import { DOCUMENT, type Conversation, type Item, type Said, type SentDocument, type SentPicture, type ToolCall } from "./turn";
@@ -634,11 +634,35 @@ function Metrics({ of }: { of: Conversation }): JSX.Element | null {
   return usage ? <p class="metrics mono">{text.value}</p> : null;
 }
 
+/** The conversations that are open, and how each stands. */
+function Opened(): JSX.Element | null {
+  if (opened.value.length < 2) return null;
+  return (
+    <nav class="strip scroll" aria-label={t.opened}>
+      {opened.value.map((each) => {
+        const title = visible(each.line.value?.title || "…");
+        const doing = each.doing.value;
+        return (
+          <span key={each.id} class={each === selected.value ? "open here" : "open"}>
+            <button type="button" class="quiet" aria-current={each === selected.value ? "page" : undefined} onClick={() => void select(each.id)}>
+              {doing ? <span class={`dot ${doing === "approval" ? "waiting" : "ready"}`} role="img" aria-label={t[doing]} /> : null} {title}
+            </button>
+            <button type="button" class="quiet" aria-label={`${t.close}: ${title}`} onClick={() => void close(each.id)}>
+              ×
+            </button>
+          </span>
+        );
+      })}
+    </nav>
+  );
+}
+
 export function Chat(): JSX.Element {
   const of = selected.value;
   const sources = of.line.value?.untrusted_sources ?? [];
   return (
     <section class="chat" aria-label={t.chat}>
+      <Opened />
       {of.plan.value ? (
         <details class="plan" open>
           <summary>{t.plan}</summary>

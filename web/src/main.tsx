@@ -16,9 +16,11 @@ import "./style.css";
 function Pill(): JSX.Element {
   const doing = selected.value.doing.value;
   const detail = selected.value.detail.value;
+  const client = selected.value.client.value;
   return (
     <span class={`pill ${doing || "idle"}`} role="status">
       {t[doing || "idle"]} {visible(detail)}
+      {doing && client && client !== "page" ? ` · ${client === "clawctl" ? t.terminal : visible(client)}` : null}
     </span>
   );
 }

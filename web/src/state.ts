@@ -40,6 +40,49 @@ function conversation(id: string): Conversation {
   return found;
 }
 
+const OPENED = "clawd-open";
+const MOST_OPEN = 8;
+/** The conversations that are open in this tab, in the order in which they were opened. */
+export const opened = signal<Conversation[]>([]);
+
+function keepOpen(next: Conversation[]): void {
+  opened.value = next;
+  sessionStorage.setItem(OPENED, JSON.stringify(next.map((each) => each.id)));
+}
+
+/** Hold a conversation open; the one opened first makes room. */
+function hold(target: Conversation): void {
+  if (!opened.value.includes(target)) keepOpen([...opened.value, target].slice(-MOST_OPEN));
+}
+
+/** A conversation is open no longer; the one beside it is displayed in its place. */
+export async function close(id: string): Promise<void> {
+  const at = opened.value.findIndex((each) => each.id === id);
+  forget(id);
+  if (selected.value.id === id) await select(opened.value[Math.min(at, opened.value.length - 1)]?.id ?? "");
+}
+
+export function forget(id: string): void {
+  keepOpen(opened.value.filter((each) => each.id !== id));
+}
+
+// Those that were open before a reload; one that was deleted meanwhile is left out.
+async function reopen(): Promise<void> {
+  const ids = JSON.parse(sessionStorage.getItem(OPENED) ?? "[]") as string[];
+  const asked = await Promise.allSettled(ids.map(loadLine));
+  const isGone = (at: number) => {
+    const each = asked[at]!;
+    return each.status === "rejected" && each.reason instanceof MethodError && each.reason.status === 404;
+  };
+  const alive = ids.filter((_, at) => !isGone(at)).map(conversation);
+  keepOpen([...alive, ...opened.value.filter((each) => !alive.includes(each))]);
+}
+
+async function loadLine(id: string): Promise<void> {
+  const detail = await call<ConversationDetail>("show_conversation", { conversation_id: id, limit: 1 });
+  conversation(id).line.value ??= detail.conversation;
+}
+
 export function reportError(error: unknown): void {
   if (error instanceof MethodError && error.code === UNREACHABLE) return;
   problem.value = error instanceof Error ? error.message : String(error);
@@ -117,15 +160,18 @@ function stored(target: Conversation, from: { before: number } | { cursor: strin
 /** Load the newest messages of a conversation, as the daemon keeps them. */
 async function reload(target: Conversation, isToEnd = false): Promise<void> {
   target.reloads += 1;
+  target.loading += 1;
   const mine = target.reloads;
   const asked = Promise.all([
     call<{ items: { conversation_id: string; turn_id: string; client: string }[] }>("list_turns"),
     stored(target, { before: 0 }),
     call<{ markdown: string }>("show_plan", { conversation_id: target.id }),
   ]);
+  const [running, newest, plan] = await asked.finally(() => (target.loading -= 1));
   if (mine !== target.reloads) return; // one that began later knows better
   const turn = running.items.find((each) => each.conversation_id === target.id);
   target.turnId = turn?.turn_id ?? "";
+  target.client.value = turn?.client ?? "";
   target.load(newest, turn !== undefined, isToEnd);
   target.plan.value = plan.markdown;
 }
@@ -160,14 +206,13 @@ export async function select(id: string, messageId = 0): Promise<void> {
     return;
   }
   const target = conversation(id);
-  target.loading += 1;
   selected.value = target;
+  hold(target);
   history.replaceState(null, "", `#${id}`);
   await attempt(messageId ? goTo(target, messageId) : reload(target, true));
 }
 
 async function goTo(target: Conversation, messageId: number): Promise<void> {
-  const [running, newest, plan] = await asked.finally(() => (target.loading -= 1));
   await reload(target);
   if (!target.keyOf(messageId)) {
     const mine = target.reloads;
@@ -189,6 +234,7 @@ export async function send(text: string, pictures: SentPicture[] = [], documents
     target.line.value = opened;
     target.isFromField = true;
     selected.value = target;
+    hold(target);
     history.replaceState(null, "", `#${opened.id}`);
   }
   if (target.isRunning && !pictures.length && !documents.length) {
@@ -210,6 +256,7 @@ export async function send(text: string, pictures: SentPicture[] = [], documents
       conversation_id: target.id,
       interactive: true,
       detach: true,
+      client: "page",
       ...(pictures.length ? { pictures: pictures.map((each) => each.data) } : {}),
       ...(documents.length ? { documents } : {}),
       ...(model ? { model } : {}),
@@ -298,7 +345,9 @@ export async function begin(): Promise<void> {
   await attempt(enterByAddress());
   void follow(take);
   const id = decodeURIComponent(location.hash.slice(1));
+  void reopen().catch(() => undefined);
   if (!/^[\w-]{8,}$/.test(id)) return;
   selected.value = conversation(id);
+  hold(selected.value);
   void reload(selected.value).catch(() => undefined); // what follows the daemon reports what is wrong
 }

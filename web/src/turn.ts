@@ -135,13 +135,15 @@ export class Conversation {
   readonly toEnd = signal(0);
   /** The message that a search found, to be scrolled to; 0 for none. */
   readonly hit = signal(0);
+  /** What the program calls itself that began the turn that runs; empty for none, or unknown. */
+  readonly client = signal("");
   turnId = "";
   /** How often it was asked for: of several answers the last one counts. */
   reloads = 0;
-  /** Opened by a message that was typed in the empty field: what is typed since then stays in it. */
-  isFromField = false;
   /** How many answers to that are under way. */
   loading = 0;
+  /** Opened by a message that was typed in the empty field: what is typed since then stays in it. */
+  isFromField = false;
   private stretch: MessageLine[] = [];
   private readonly made = new Map<number, Item[]>();
   private unstored: Item[] = [];
@@ -282,10 +284,8 @@ export class Conversation {
     if (message.role !== "assistant") return [];
     const items: Item[] = [];
     if (message.content || message.reasoning || message.unreadable.length) {
-      const { id, claims, unreadable, model, content } = message;
+      const { id, claims, unreadable, model, content, usage } = message;
       const reasoning = signal(message.reasoning);
-      const streamed = this.unstored.find((item) => item.kind === "assistant" && item.usage && item.text.value === content);
-      const usage = streamed?.kind === "assistant" ? streamed.usage : null;
       items.push(said("assistant", content, { key, id, claims, unreadable, model, reasoning, usage }));
     }
     storedCalls(message).forEach((asked, at) => {
@@ -341,6 +341,7 @@ export class Conversation {
     this.doing.value = "";
     this.detail.value = "";
     this.question.value = null;
+    this.client.value = "";
     this.turnId = "";
   }
 
@@ -348,6 +349,7 @@ export class Conversation {
     switch (event.type) {
       case "turn_started":
         this.turnId = event.turn_id;
+        this.client.value = event.client;
         this.doing.value = "thinking";
         this.began = performance.now();
         break;

@@ -49,6 +49,7 @@ export interface MessageLine {
   reasoning: string;
   unreadable: string[];
   claims: Claim[];
+  usage: Usage | null;
   pictures?: { media_type: string; width: number; height: number }[];
 }
 
@@ -107,7 +108,7 @@ interface Base {
 
 export type Event = Base &
   (
-    | { type: "turn_started"; turn_id: string; provider: string; model: string; mode: string; workspace: string }
+    | { type: "turn_started"; turn_id: string; provider: string; model: string; mode: string; workspace: string; client: string }
     | { type: "model_loading"; model: string; loaded_bytes: number; total_bytes: number }
     | { type: "prompt_progress"; processed: number; cached: number; total: number }
     | { type: "prompt_evaluated"; tokens: number; cached: number; elapsed_ms: number; context_used: number; context_size: number }

@@ -601,6 +601,7 @@ def _incoming(request: ModelRequest, choice: ModelChoice) -> IncomingMessage:
         detach=True,
         hints=_hints_of(request),
         door="http",
+        client="http",
         system=request.system,
         sampling=_wishes_of(request),
         tool_choice=request.tool_choice,

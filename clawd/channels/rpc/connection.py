@@ -47,6 +47,7 @@ class Call:
     _id: int
     principal: Principal
     door: Door = "socket"
+    client: str = ""
     ends: bool = True
     shows_events: bool = True
     on_answer: AnswerSink | None = None
@@ -81,6 +82,7 @@ class Connection:
     principal: Principal
     identity: Identity
     handlers: Mapping[str, Handler]
+    client: str = field(default="", init=False)  # what it calls itself in its hello
     _frames: FrameReader = field(default_factory=FrameReader, init=False)
     _calls: dict[int, tuple[asyncio.Task[None], Call]] = field(default_factory=dict, init=False)
     _send_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -160,6 +162,7 @@ class Connection:
                 f"the client speaks protocol {hello.min} to {hello.max}, this daemon "
                 f"{wire.PROTOCOL_MIN} to {wire.PROTOCOL_MAX}; upgrade {older}"
             )
+        self.client = hello.client
         await self.send(
             wire.Welcome(
                 protocol=version,
@@ -176,7 +179,7 @@ class Connection:
         except errors.ClawError as error:
             await self.send(failure_of(request.id, error))
             return
-        call = Call(self, request.id, self.principal)
+        call = Call(self, request.id, self.principal, client=self.client)
         task = tasks.create_task(self._answer(request, params, call))
         self._calls[request.id] = (task, call)
         task.add_done_callback(lambda _task: self._calls.pop(request.id, None))

@@ -11,7 +11,7 @@ from clawd.memory.checkpoints import FORKED_FROM
 from clawd.memory.conversations import facts_of
 from clawd.memory.rows import TAINT, Conversation, StoredMessage, check_shown, visible_to
 from clawd.memory.store import Memory
-from clawd.runtime.context import CLAIMS, UNREADABLE, claims, unreadable
+from clawd.runtime.context import CLAIMS, UNREADABLE, claims, unreadable, usage
 from clawd.runtime.conversation import MODE, THINK
 from clawd.runtime.housekeeping import checkpoint_text, head_text, message_text
 from clawd.security.principal import Principal
@@ -322,6 +322,7 @@ def _message(row: StoredMessage) -> wire.MessageLine:
         unreadable=unreadable(row),
         claims=claims(row),
         pictures=facts_of(row),
+        usage=usage(row),
     )
 
 

@@ -25,7 +25,7 @@ async def send_message(daemon: Daemon, params: turns.SendMessage, call: Call) ->
     """Run a turn, and stream its events; it ends with this request unless it is detached."""
     wishes = _wishes(params.sampling, call)
     given = msgspec.structs.asdict(params) | {"door": call.door, "sampling": wishes}
-    given |= {"is_resumable": True, "pictures": ()}
+    given |= {"is_resumable": True, "pictures": (), "client": params.client or call.client}
     del given["documents"]
     if params.url:
         given["provider"] = _provider_at(daemon, params.url, call)

@@ -179,6 +179,26 @@ async def say(door: Served, text: str) -> None:
     assert status == 200
 
 
+async def test_a_turn_says_who_began_it_and_its_answer_what_it_took(tmp_path: Path) -> None:
+    async with served(tmp_path, {"text": "Hello."}) as door:
+        opened = (await door.post("/methods/open_conversation", {}))[1]
+        named = {"conversation_id": opened["id"]}
+        async with door.session.get(door.url + "/events") as events:
+            sent = named | {"text": "Hi", "client": "page"}
+            status, finished = await door.post("/methods/send_message", sent)
+            assert status == 200
+            [began] = [e for _, e in await until(events, "turn_finished") if "client" in e]
+            assert began["client"] == "page"
+        async with door.session.get(door.url + "/events") as events:
+            assert (await door.post("/chat", {"message": "Hi", **named}))[0] == 200
+            [began] = [e for _, e in await until(events, "turn_finished") if "client" in e]
+            assert began["client"] == "http"
+        detail = (await door.post("/methods/show_conversation", named))[1]
+        took = [each["usage"] for each in detail["messages"]]
+        assert (took[0], took[1]) == (None, finished["usage"])
+        assert took[1]["completion_tokens"] > 0
+
+
 async def test_without_a_key_only_the_gateways_own_page_is_an_admin(tmp_path: Path) -> None:
     # The test's process is the daemon's own, which is refused when it is looked at: so what is
     # told apart here is who is looked at, and by a key, what the header alone is worth.
