@@ -137,6 +137,38 @@ class Daemon:
         servers: reaches MCP servers in another way than its own; None for its own.
     """
 
+    state: State
+    memory: Memory
+    redactor: Redactor
+    keys: KeyBook
+    changes: Changes
+    snapshots: Snapshots
+    knowledge: Knowledge
+    estop: EmergencyStop
+    engine: Engine
+    sandbox: Sandbox
+    pictures: Pictures
+    egress: Egress
+    rules: RuleBook
+    approvals: Approvals
+    journal: Journal
+    jobs: Jobs
+    hooks: Hooks
+    inbox: Inbox
+    scheduler: JobScheduler
+    late: LateAnswers
+    keeper: MemoryKeeper
+    mcp: McpTools
+    toolset: Toolset
+    registry: Registry
+    calls: Calls
+    skills: SkillStore
+    sops: SopRunner
+    tool_clients: ToolClients
+    person: PersonAtDoor
+    housekeeping: Housekeeping
+    metrics: DaemonMetrics
+
     def __init__(
         self,
         loaded: Loaded,
@@ -161,42 +193,11 @@ class Daemon:
         self.hub = Hub()
         self.background = Background()
         self.activity = Activity()
-        self.state: State
-        self.memory: Memory
-        self.redactor: Redactor
-        self.keys: KeyBook
-        self.changes: Changes
-        self.snapshots: Snapshots
-        self.knowledge: Knowledge
         self.chain: ReceiptChain | None = None
         self.anchor: Anchor | None = None
-        self.estop: EmergencyStop
-        self.engine: Engine
         self.tools_cgroup: ToolsCgroup | None = None
-        self.sandbox: Sandbox
-        self.pictures: Pictures
-        self.egress: Egress
         self._devices = ""
-        self.rules: RuleBook
-        self.approvals: Approvals
-        self.journal: Journal
-        self.jobs: Jobs
-        self.hooks: Hooks
-        self.inbox: Inbox
-        self.scheduler: JobScheduler
-        self.late: LateAnswers
-        self.keeper: MemoryKeeper
         self.meaning: MeaningIndex | None = None
-        self.mcp: McpTools
-        self.toolset: Toolset
-        self.registry: Registry
-        self.calls: Calls
-        self.skills: SkillStore
-        self.sops: SopRunner
-        self.tool_clients: ToolClients
-        self.person: PersonAtDoor
-        self.housekeeping: Housekeeping
-        self.metrics: DaemonMetrics
 
     async def open(self, redactor: Redactor) -> None:
         """Open everything, lowest first; on failure what was opened is closed again.

@@ -95,6 +95,7 @@ def test_only_these_methods_are_for_admins() -> None:
         "trust_skill",
         "inspect_sop",
         "enable_sop",
+        "link_page",
         "accept_mcp",
         "connect_mcp",
         "disconnect_mcp",
