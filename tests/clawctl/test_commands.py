@@ -117,7 +117,6 @@ class TestUsage:
         ("arguments", "words"),
         [
             (["statsu"], "Did you mean status?"),
-            (["sop"], "No such command 'sop'.\n"),
             (["etsop"], "No such command 'etsop'.\n"),
             (["restat"], "Did you mean restart?"),
             (["status", "--nonsense"], "No such option"),

@@ -28,6 +28,7 @@ ONE_SHOT = [
     "metrics",
     "model",
     "onboard",
+    "page",
     "plugin",
     "policy",
     "provider",

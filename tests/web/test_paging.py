@@ -179,7 +179,7 @@ def test_a_hit_of_the_search_opens_in_the_middle(home: Home, shown: Shown) -> No
     page.locator("nav .line", has_text="conversation 1.").click()
     expect(page.locator(".top h1")).to_have_text("conversation 1.")
     page.get_by_role("searchbox").fill("no such words anywhere")
-    expect(page.locator("nav")).to_contain_text("Nothing found.")
+    expect(page.locator("nav.side")).to_contain_text("Nothing found.")
 
 
 def test_results_find_their_calls_across_pages(home: Home, shown: Shown) -> None:
