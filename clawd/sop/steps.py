@@ -6,34 +6,40 @@ that was cut off that nobody knows.
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from clawd.errors import ClawError
+from clawd.providers.base import ChatRequest, Message
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import find_receipt, read_receipts
 from clawd.runtime.calls import Calls, ClientCall, new_call_id
 from clawd.runtime.conversation import LiveConversation
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
+from clawd.runtime.model_request import run_hop
 from clawd.security.approvals import NO_ANSWER, SHUTTING_DOWN
 from clawd.security.estop import ESTOP_REASON
 from clawd.sop.expressions import render, render_tree
 from clawd.sop.load import FROM
 from clawd.sop.machine import SopRun, StepOutcome
 from clawd.sop.schema import SopStep
+from clawd.sop.values import problem_of_value
 from clawd.tools.base import traits_of
 from clawd.tools.jobs import Jobs, looked_at
 from clawd.tools.outcome import CallOutcome, CallRequest
 from clawd.tools.registry import Registry
+from clawd.wire.events import TurnFinished
 from clawd.wire.sops import SopRunStatus
 
 MAX_OUTPUT = 64 * 1024
 SHELL_WAIT_S = 600.0
 NO_OUTPUT = "(no output)"
 _NOT_ANSWERED = (f"denied: {NO_ANSWER}", f"denied: {SHUTTING_DOWN}")
+_AS_JSON = "Write that as JSON of the given form, and nothing else."
 _CUT_OFF = ("interrupted", "cancelled", ESTOP_REASON)
 
 
@@ -175,7 +181,10 @@ class StepActor:
             async with asyncio.timeout(step.timeout_s or None):
                 async for _ in ticket.events:
                     pass
-                finished = await ticket.finished()
+                answer = _answer_of(await ticket.finished())
+                if step.output_schema is not None and answer.ok:
+                    answer = await self._by_schema(message, answer, step.output_schema)
+                return answer
         except TimeoutError:
             return StepOutcome(ok=False, error=f"it took longer than {step.timeout_s:g} s")
         except ClawError as error:
@@ -184,13 +193,37 @@ class StepActor:
             return StepOutcome(ok=False, error=error.message)
         finally:
             ticket.cancel()
-        tokens = finished.usage.prompt_tokens + finished.usage.completion_tokens
-        why = ""
-        if finished.unanswered_approvals:
-            why = f"{finished.unanswered_approvals} of its calls needed an approval in vain"
-        elif finished.stop_reason != "stop":
-            why = f"the agent did not come to an end: {finished.stop_reason}"
-        return StepOutcome(ok=not why, output=_clipped(finished.text), error=why, tokens=tokens)
+
+    async def _by_schema(
+        self, message: IncomingMessage, answer: StepOutcome, schema: dict[str, Any]
+    ) -> StepOutcome:
+        """Return an answer that fits a schema, asked for again if need be; else why none does.
+
+        The turn may have called tools; the second request may not, and is held to the schema.
+        """
+        if not _problem_by(schema, answer.output):
+            return answer
+        provider, model, sampling = self._inbox.preparation.sampled(message)
+        form = {"name": "answer", "schema": schema, "strict": True}
+        request = ChatRequest(
+            messages=(
+                Message(role="user", content=message.text),
+                Message(role="assistant", content=answer.output),
+                Message(role="user", content=_AS_JSON),
+            ),
+            model=model,
+            sampling=sampling,
+            metadata={"conversation_id": f"{message.conversation_id}/answer"},
+            response_format={"type": "json_schema", "json_schema": form},
+        )
+        found = await run_hop(provider, request, lambda _event: None, limit_bytes=MAX_OUTPUT)
+        text, tokens = found.text.strip(), answer.tokens
+        if found.finished is not None:
+            tokens += found.finished.usage.prompt_tokens + found.finished.usage.completion_tokens
+        why = _problem_by(schema, text)
+        if found.failure is not None:
+            text, why = answer.output, f"its answer could not be brought into form: {found.failure}"
+        return StepOutcome(ok=not why, output=text, error=why, tokens=tokens)
 
     def _receipt(self, mark: str) -> Receipt | None:
         return find_receipt(self._trail.path, mark) if self._trail.is_recording else None
@@ -259,6 +292,26 @@ def _outcome_of(outcome: CallOutcome) -> StepOutcome | Hold:
         exit_code=code if isinstance(code, int) else None,
         receipt_id=outcome.receipt_id,
     )
+
+
+def _answer_of(finished: TurnFinished) -> StepOutcome:
+    """Return what a turn comes to for its step."""
+    why = ""
+    if finished.unanswered_approvals:
+        why = f"{finished.unanswered_approvals} of its calls needed an approval in vain"
+    elif finished.stop_reason != "stop":
+        why = f"the agent did not come to an end: {finished.stop_reason}"
+    tokens = finished.usage.prompt_tokens + finished.usage.completion_tokens
+    return StepOutcome(ok=not why, output=_clipped(finished.text), error=why, tokens=tokens)
+
+
+def _problem_by(schema: dict[str, Any], text: str) -> str:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return "its answer is no JSON, as output_schema wants it"
+    why = problem_of_value(value, schema)
+    return f"its answer is not as output_schema wants it: {why}" if why else ""
 
 
 def _plain(text: str) -> str:

@@ -137,6 +137,31 @@ def test_what_an_agent_says_is_a_word_of_a_command_and_no_more(home: Home) -> No
     assert sorted(path.name for path in home.workspace.iterdir()) == []
 
 
+def test_an_agents_answer_is_held_to_its_schema_and_its_parts_keep_their_types(home: Home) -> None:
+    home.configure(
+        {"when": "Write that as JSON", "text": '{"lines": 2}'},
+        {"text": "There are two lines."},
+        tables=FULL,
+    )
+    (home.workspace / "a.txt").write_text("1\n2\n3\n")
+    body = (
+        '[[steps]]\nid = "ask"\nkind = "agent"\nprompt = "How many?"\n'
+        'output_schema = { type = "object", required = ["lines"], '
+        'properties = { lines = { type = "integer", maximum = %d } } }\n'
+        '[[steps]]\nid = "read"\nkind = "tool"\ntool = "file_read"\n'
+        'args = { path = "a.txt", max_lines = "{{ ask.json.lines }}", start_line = 1 }\n'
+    )
+    own(home, "form", body % 2)
+    report = run(home, "run", "form")
+    assert report["steps"][0]["output"] == '{"lines": 2}'
+    assert "2" in report["output"]
+    assert "3" not in report["output"].splitlines()
+    own(home, "small", body % 1)
+    failed = run(home, "run", "small", code=1)
+    assert failed["run"]["reason"].endswith("lines: 2 is over 1")
+    assert states(failed) == {"ask": "failed", "read": "pending"}
+
+
 def test_a_call_that_nobody_approves_is_not_made_and_its_run_waits(home: Home) -> None:
     home.configure(tables="[security]\napproval_timeout_s = 1\n")
     own(
