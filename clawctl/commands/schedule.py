@@ -200,7 +200,8 @@ def _show(line: ScheduleLine, *, as_json: bool) -> None:
 
 
 def _local(moment: str) -> str:
-    """Return a moment by the clock of this machine."""
-    if not moment:
-        return "-"
-    return f"{datetime.fromisoformat(moment).astimezone():%Y-%m-%d %H:%M:%S}"
+    """Return a moment by the clock of this machine; what is none as it came."""
+    try:
+        return f"{datetime.fromisoformat(moment).astimezone():%Y-%m-%d %H:%M:%S}"
+    except ValueError:
+        return moment or "-"

@@ -119,7 +119,10 @@ def enable(app: App, /, name: str, *, directory: str | None, **flags: bool) -> i
             _show(found)
             say(found.source)
         if found.sop.problems and not flags["revoke"]:
-            _tell_problems(found.sop)
+            if as_json:
+                emit_json(found.sop)
+            else:
+                _tell_problems(found.sop)
             note("Nothing was done: it is no procedure.")
             return Exit.FAILED
         if not (flags["revoke"] or flags["yes"] or asked("Enable it?", as_json=as_json)):

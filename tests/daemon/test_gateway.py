@@ -320,8 +320,7 @@ from clawd.service.systemd import Systemd
 async def main():
     daemon = Daemon(load(None, os.environ), os.environ)
     await daemon.open(Redactor([], b"k" * 32))
-    policy = lifecycle._peer_policy(daemon.loaded.layout, None)
-    assert await lifecycle._gateway(daemon, policy, Systemd()) is None
+    assert await lifecycle._gateway(daemon, daemon.peers, Systemd()) is None
     await daemon.close()
 
 asyncio.run(main())
