@@ -483,11 +483,18 @@ def test_make_run_writes_a_config_once_and_starts_the_repl(checkout: Path, tmp_p
         assert (answer.returncode, answer.stderr) == (0, "")
         (home / "models").mkdir(exist_ok=True)
         (home / "models/assistant.gguf").touch()
+    pull = ["model", "pull", str(base), "--name", "assistant", "--sha256", models.SHA256]
+    agent = ["agent", "--home-workspace"]
     assert calls.read_text(encoding="utf-8").splitlines() == [
         "init",
-        f"model add {base} --name assistant --sha256 {models.SHA256}",
-        *2 * ["agent --home-workspace"],
+        " ".join(pull),
+        *2 * [" ".join(agent)],
     ]
+    # The script above takes anything; the client itself must know these commands.
+    for command in (pull, agent):
+        client = [sys.executable, "-m", "clawctl", *command, "--help"]
+        parsed = subprocess.run(client, capture_output=True, text=True, timeout=60)
+        assert parsed.returncode == 0, parsed.stderr
 
 
 @needs_make
@@ -516,7 +523,7 @@ def test_make_run_fetches_no_model_that_would_not_answer(checkout: Path, tmp_pat
         write_card(checkout, card)
         answer = make(checkout, "run", CLAWD_HOME=str(home), CALLS=str(calls))
         assert (answer.returncode, answer.stderr) == (0, ""), card
-    assert "model add" not in calls.read_text(encoding="utf-8")
+    assert "model pull" not in calls.read_text(encoding="utf-8")
 
 
 @needs_make

@@ -181,7 +181,7 @@ def give_base(
     """
     if base is None or (home / "models" / f"{ASSISTANT}.gguf").exists():
         return
-    command = [*clawctl, "model", "add", str(base), "--name", ASSISTANT, "--sha256", SHA256]
+    command = [*clawctl, "model", "pull", str(base), "--name", ASSISTANT, "--sha256", SHA256]
     subprocess.call(command, env=environ, stdout=subprocess.DEVNULL)
 
 
