@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 403,
     "files of clawctl": 115,
-    "code lines of clawd": 81_558,
+    "code lines of clawd": 81_599,
     "code lines of clawctl": 20_660,
     "modules with one importer": 118,
     "modules with one importer, under 60 code lines": 3,

@@ -59,6 +59,13 @@ def _origin(text: str) -> str:
     return text.lower()
 
 
+def _icon(text: str) -> str:
+    if text and not text.lower().endswith((".svg", ".png")):
+        raise PydanticCustomError("icon", 'a file whose name ends in ".svg" or ".png"')
+    return text
+
+
+IconFile = Annotated[str, AfterValidator(_icon)]
 Host = Annotated[str, AfterValidator(_host)]
 Hosts = Annotated[tuple[Host, ...], Field(strict=False)]
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], Field(strict=False)]
@@ -106,6 +113,10 @@ class HttpSection(Section):
         default="",
         max_length=120,
         description="What the page's empty message field says; empty leaves it to the page.",
+    )
+    page_icon: IconFile = Field(
+        default="",
+        description="A file (.svg or .png, up to 256 kB) that is the page's icon; empty: clawd's.",
     )
     cors_origins: Origins = Field(
         default=(),

@@ -313,7 +313,7 @@ def _expand_paths(
         bases += [((*at, "script"), folder), ((*at, "api_key_file"), folder)]
     for key, base in bases:
         yield from _expand_at(tree, key, partial(_path, base=base, environ=environ))
-    for name in ("tls_cert", "tls_key"):
+    for name in ("tls_cert", "tls_key", "page_icon"):
         if value_at(tree, at := ("channels", "http", name)):
             yield from _expand_at(tree, at, partial(_path, base=folder, environ=environ))
     yield from _expand_models(tree, environ)

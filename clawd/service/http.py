@@ -273,6 +273,7 @@ def gateway_of(daemon: Daemon) -> Gateway:
         is_stopped=daemon.estop.is_set,
         mcp=_mcp_served(daemon),
         has_page=daemon.loaded.config.channels.http.page,
+        page_icon=daemon.loaded.config.channels.http.page_icon,
         version=__version__,
     )
 

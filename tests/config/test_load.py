@@ -413,6 +413,7 @@ def test_a_config_cannot_be_changed_after_loading(home: Path) -> None:
         ('cors_origins = ["http://a/"]', 'cors_origins[0] = "http://a/": expected an origin'),
         ('cors_origins = ["http://u@a"]', 'cors_origins[0] = "http://u@a": expected an origin'),
         ('allowed_hosts = ["a:1"]', 'allowed_hosts[0] = "a:1": expected a host name'),
+        ('page_icon = "/etc/passwd"', 'page_icon = "/etc/passwd": expected a file whose name ends'),
         ('tls_key = "/k.pem"', "tls_key stands alone: expected a tls_cert beside it"),
         ("max_connections = 0", "max_connections = 0: expected a value of at least 1"),
         ("cors_origin = []", "cors_origin is not a known key: did you mean"),

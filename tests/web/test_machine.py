@@ -93,6 +93,25 @@ def test_what_a_model_can_do_and_what_would_fit_is_displayed(home: Home, shown: 
     assert not serious(page)
 
 
+def test_the_model_that_answers_is_chosen(home: Home, shown: Shown) -> None:
+    home.configure(tables=gateway())
+    (home.path / "models").mkdir(exist_ok=True)
+    (home.path / "models" / "Other one.gguf").write_bytes(DATA)
+    home.start()
+    page = shown.visit()
+    page.locator(".tab", has_text="Machine").click()
+    toy = page.locator("[data-model=embedded]")
+    expect(toy.locator(".tag.good")).to_have_count(0)  # the provider of the tests answers
+    toy.get_by_role("button", name="Let it answer embedded").click()
+    expect(toy.locator(".tag.good")).to_have_text("answers")
+    assert home.json("model", "list")["default"] == "embedded"
+    page.get_by_role("button", name="Let it answer Other one").click()
+    expect(page.locator("[data-model='Other one'] .tag.good")).to_have_text("answers")
+    expect(toy.locator(".tag.good")).to_have_count(0)
+    assert 'default_model = "Other one"' in home.config.read_text()
+    assert not serious(page)
+
+
 def test_a_server_is_added_tested_looked_at_switched_off_and_removed(
     home: Home, shown: Shown
 ) -> None:

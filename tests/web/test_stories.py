@@ -48,6 +48,10 @@ HOLD = """
         return answer;
     };
 """
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="7" height="5">'
+    '<script>document.documentElement.setAttribute("width", 9)</script></svg>'
+)
 LONG = {"when": "slowly", "text": "It took a while.", "delay_s": 600}
 
 
@@ -92,12 +96,25 @@ def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown:
 
 
 def test_the_config_names_the_page_and_its_field(home: Home, shown: Shown) -> None:
-    home.configure(tables=gateway('page_title = "<b>My</b> agent"', 'page_placeholder = "Ask me"'))
+    icon = home.workspace / "icon.svg"
+    icon.write_text(ICON)
+    named = [
+        'page_title = "<b>My</b> agent"',
+        'page_placeholder = "Ask me"',
+        f'page_icon = "{icon}"',
+    ]
+    home.configure(tables=gateway(*named))
     home.start()
     page = shown.visit()
     expect(page).to_have_title("<b>My</b> agent")
     expect(page.locator("h1")).to_have_text("<b>My</b> agent")
     expect(page.locator("#field")).to_have_attribute("placeholder", "Ask me")
+    drawn = "image => image.decode().then(() => [image.naturalWidth, image.naturalHeight])"
+    assert page.locator("header img").evaluate(drawn) == [7, 5]
+    # Opened by itself, where a script in it would run as a page of the gateway, it runs nothing.
+    tab = shown.context.new_page()
+    tab.goto(f"{shown.url}/page/icon.svg")
+    expect(tab.locator("svg")).to_have_attribute("width", "7")
 
 
 def test_the_chain_must_go_through_a_head_that_was_kept_elsewhere(home: Home, shown: Shown) -> None:

@@ -162,5 +162,7 @@ export const de: Words = {
   byFolder: "Nach Ordnern",
   opened: "Offene Gespräche",
   host: "Host",
+  answers: "antwortet",
+  useModel: "Antworten lassen",
   skip: "Zum Eingabefeld",
 };

@@ -143,6 +143,7 @@ function Model({ name, size, state }: { name: string; size: number; state: Loade
   const remove = () => {
     if (confirm(`${t.removeModel} ${name}`)) void work(name, () => send("DELETE", "/api/delete", { model: name }));
   };
+  const isDefault = models.value.default === name;
   return (
     <li data-model={name}>
       <b class="mono">{visible(name)}</b> <span class="faint">{bytes(size)}</span>
@@ -154,6 +155,7 @@ function Model({ name, size, state }: { name: string; size: number; state: Loade
         </span>
       ) : null}
       {detail ? abilities(detail).map((word) => <span class="tag">{word}</span>) : null}
+      {isDefault ? <span class="tag good">{t.answers}</span> : null}
       <span class="acts">
         <button type="button" class="quiet" aria-expanded={detail !== undefined} aria-label={`${t.details} ${name}`} onClick={() => void attempt(toggleDetail(name))}>
           {t.details}
@@ -167,6 +169,11 @@ function Model({ name, size, state }: { name: string; size: number; state: Loade
         >
           {working.value === name ? "…" : state ? t.unload : t.load}
         </button>
+        {isDefault ? null : (
+          <button type="button" class="quiet" disabled={isBusy} aria-label={`${t.useModel} ${name}`} onClick={() => void work(name, () => post("/clawctl/use_model", { name }))}>
+            {t.useModel}
+          </button>
+        )}
         <button type="button" class="quiet" disabled={isBusy} aria-label={`${t.remove} ${name}`} onClick={remove}>
           {t.remove}
         </button>

@@ -162,6 +162,8 @@ const en = {
   byFolder: "By folder",
   opened: "Open conversations",
   host: "Host",
+  answers: "answers",
+  useModel: "Let it answer",
   skip: "To the message field",
 };
 

@@ -234,6 +234,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
         is_stopped: returns whether the emergency stop is set.
         mcp: serves MCP clients; None where that is switched off.
         has_page: whether a browser gets the page.
+        page_icon: the file of its icon; empty for its own.
         version: of clawd.
     """
 
@@ -253,6 +254,7 @@ class Gateway(msgspec.Struct, frozen=True, kw_only=True):
     is_stopped: Callable[[], bool] = lambda: False
     mcp: McpServed | None = None
     has_page: bool = True
+    page_icon: str = ""
     version: str = ""
 
 

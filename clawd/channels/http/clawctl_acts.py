@@ -1,4 +1,4 @@
-"""What the page lets clawctl do: look for models that fit, and change the servers of the config.
+"""What the page lets clawctl do: recommend a model, choose the one that answers, change servers.
 
 A command of clawctl runs as a process beside the daemon, so that a config has one way to be
 changed: what the command refuses is refused here. Its words are made from checked parameters, none
@@ -47,6 +47,16 @@ class RecommendModels(_Act, frozen=True):
         return "model", "recommend", "--json"
 
 
+class UseModel(_Act, frozen=True):
+    """Answer from a model of the folder from now on, where nothing else is asked for."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"\A[^-./\x00][^/\x00]{0,254}\Z")]
+
+    @override
+    def words(self) -> tuple[str, ...]:
+        return "model", "use", "--json", "--", self.name
+
+
 class AddServer(_Act, frozen=True):
     """Add an MCP server: an address without a secret, or a program with its arguments."""
 
@@ -92,6 +102,7 @@ class RemoveServer(_Act, frozen=True):
 
 ACTS: dict[str, type[_Act]] = {
     "recommend_models": RecommendModels,
+    "use_model": UseModel,
     "add_server": AddServer,
     "switch_server": SwitchServer,
     "remove_server": RemoveServer,

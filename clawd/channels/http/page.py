@@ -13,9 +13,14 @@ a key.
 """
 
 import asyncio
+import contextlib
 import hashlib
+import logging
+import os
 from functools import cache
 from importlib import resources
+from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import msgspec
@@ -32,13 +37,18 @@ from clawd.wire.methods import METHODS
 from clawd.wire.models import LoadModel
 from clawd.wire.turns import SendMessage
 
+_log = logging.getLogger(__name__)
+
 _FOLDER = "page"
 _DOCUMENT = "index.html"
+_ICON = "icon.svg"
+_MAX_ICON_BYTES = 256_000
 _TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
     ".css": "text/css",
     ".svg": "image/svg+xml",
+    ".png": "image/png",
 }
 _ALIVE = "Ollama is running"
 """What clients of Ollama look for at `/`."""
@@ -121,13 +131,17 @@ async def _root(request: web.Request) -> web.Response:
 
 async def _file(request: web.Request) -> web.Response:
     """Serve a file of the page."""
-    found = page_files().get(request.match_info["name"])
+    name, icon = request.match_info["name"], request.app[GATEWAY].page_icon
+    found = page_files().get(name)
+    if found is not None and name == _ICON and icon:
+        found = await asyncio.to_thread(_icon_of, Path(icon)) or found
     if not request.app[GATEWAY].has_page or found is None or found.name == _DOCUMENT:
         raise NotFoundError(f"there is nothing at {request.path}")
     is_named_by_content = "-" in found.name
     headers = {
         "ETag": found.tag,
         "Cache-Control": _FOR_EVER if is_named_by_content else "no-cache",
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     }
     if found.tag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
@@ -136,6 +150,22 @@ async def _file(request: web.Request) -> web.Response:
     )
     response.enable_compression()
     return response
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _icon_of(path: Path) -> File | None:
+    """Return the icon that the config names; None where it is no file of at most 256 kB."""
+    data = b""
+    with contextlib.suppress(OSError), open(path, "rb", opener=_without_waiting) as file:
+        if S_ISREG(os.fstat(file.fileno()).st_mode):
+            data = file.read(_MAX_ICON_BYTES + 1)
+    if not 0 < len(data) <= _MAX_ICON_BYTES:
+        _log.warning("page_icon: %s is no readable file of at most 256 kB", path)
+        return None
+    return File(name=_ICON, data=data, media_type=_TYPES[path.suffix.lower()])
 
 
 async def _login(request: web.Request) -> web.Response:

@@ -96,7 +96,7 @@ _OWN = (
     _post(
         "/clawctl/{act}",
         ADMIN,
-        "Let clawctl recommend models, or add, switch and remove MCP servers of the config.",
+        "Let clawctl recommend models or use one, or change the MCP servers of the config.",
     ),
     _get("/health", PUBLIC, "Say whether requests can be answered."),
     _get("/v1/health", PUBLIC, "Say whether requests can be answered."),

@@ -30,6 +30,7 @@ def test_parameters_stand_where_no_option_is_looked_for() -> None:
     switched = words("switch_server", alias="a", on=False)
     assert switched[-3:] == ("--", "mcp.servers.a.enabled", "false")
     assert words("remove_server", alias="a")[-2:] == ("--", "a")
+    assert words("use_model", name="qwen3-4b.Q4_K_M")[-2:] == ("--", "qwen3-4b.Q4_K_M")
     assert words("recommend_models") == ("model", "recommend", "--json")
 
 
@@ -47,6 +48,8 @@ def test_parameters_stand_where_no_option_is_looked_for() -> None:
         ("switch_server", {"alias": 'a"', "on": True}),
         ("switch_server", {"alias": "a", "on": "true"}),
         ("remove_server", {"alias": ""}),
+        ("use_model", {"name": "--file=/etc/passwd"}),
+        ("use_model", {"name": "../model"}),
         ("remove_server", {"alias": "a\n"}),
     ],
 )

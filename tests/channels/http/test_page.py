@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,30 @@ async def test_files_are_served_by_name_and_nothing_else_is(tmp_path: Path) -> N
         for name in ("nothing.js", "..%2fapp.py", "%2e%2e/app.py", "page-AbC.js/x", ""):
             async with door.session.get(f"{door.url}/page/{name}") as response:
                 assert response.status == 404, name
+
+
+async def test_the_config_names_an_icon_and_without_a_good_one_the_page_has_its_own(
+    tmp_path: Path,
+) -> None:
+    icon = tmp_path / "mine.png"
+    tables = f'[channels.http]\npage_icon = "{icon}"'
+    own, mine = (FILES["icon.svg"][1], "image/svg+xml"), (b"\x89PNG...", "image/png")
+    async with served(tmp_path, tables=tables) as door:
+
+        async def got() -> tuple[bytes, str]:
+            async with door.session.get(f"{door.url}/page/icon.svg") as response:
+                assert "sandbox" in response.headers["Content-Security-Policy"]
+                return await response.read(), response.content_type
+
+        assert await got() == own
+        icon.write_bytes(mine[0])
+        assert await got() == mine
+        for size in (0, 256_001):
+            icon.write_bytes(b"x" * size)
+            assert await got() == own
+        icon.unlink()
+        os.mkfifo(icon)
+        assert await got() == own
 
 
 async def test_where_it_was_not_built_the_page_says_how(
