@@ -23,6 +23,7 @@ from training.data.phrasings import expand
 TALK_SHARE = 0.3
 CALL_ONLY_SHARE = 0.6
 GERMAN_SHARE = 0.25
+SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enough
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 SECOND_SUBJECT_SHARE = 0.06  # of the short ones that end in words
 MAX_RESULT = 300
@@ -262,7 +263,7 @@ class Conversations:
         self._outcomes = Outcomes(self._rng, self._values)
         self._avoided = kept_back() | {normalized(request) for request in avoid}
         self._kinds = list(request_kinds().values())
-        self._shares = [kind.share for kind in self._kinds]
+        self._shares = [kind.share**SHARE_POWER for kind in self._kinds]
         self._lists = offered_lists()
         self._list_shares = [offered.share for offered in self._lists]
 
@@ -299,7 +300,7 @@ class Conversations:
         rng = self._rng
         kind = rng.choices(self._kinds, self._shares)[0]
         while not set(kind.tools) <= set(offered.names):
-            if rng.random() < 0.08 and kind.tools[0] not in offered.names:
+            if rng.random() < 0.12 and kind.tools[0] not in offered.names:
                 return self._not_offered(kind, language)
             kind = rng.choices(self._kinds, self._shares)[0]
         slots, request = self._request(kind, language)

@@ -38,7 +38,7 @@ from training.assistant.model import KeysAndValues, Llama
 RANK, ALPHA = 16, 32.0
 BETAS = (0.9, 0.98)
 WARM_UP_STEPS = 20
-DECAY_SHARE = 0.5  # of the tokens or minutes, at the end
+DECAY_SHARE = 0.8  # of the tokens or minutes, at the end
 LOWEST_RATE = 0.02
 LARGEST_GRADIENT = 1.0
 SAME_HEAD_STEPS = 4
