@@ -39,6 +39,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         allow: patterns of shell commands that run unasked in the conversation.
         deny: patterns of shell commands that are refused in it.
         pictures: files that are shown with the message.
+        allowed_tools: calls of other tools are asked about; () asks about none for that.
         plan_first: a turn only looks until the person said yes to its plan.
         documents: PDFs that are read with the message.
     """
@@ -72,6 +73,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     pictures: tuple[bytes, ...] = ()
     plan_first: bool = False
     documents: tuple[Document, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
 
     def message(self, text: str, conversation_id: str, *, interactive: bool) -> SendMessage:
         """Return the request that sends a text."""

@@ -22,16 +22,17 @@ from clawctl.repl.daemon_link import DaemonLink, Opening, wait_long
 from clawctl.repl.host import Host, Spent
 from clawctl.repl.lines import AttentiveView, Lines, PipedLines, PlainLines, Steering, TypeAhead
 from clawctl.repl.message_text import OutgoingMessage, message_of
-from clawctl.repl.slash import is_command, run_command
+from clawctl.repl.own_commands import OwnCommand, own_command
+from clawctl.repl.slash import COMMANDS, is_command, run_command
 from clawctl.repl.values import known_to
 from clawctl.request_follower import View, follow, listening
 from clawctl.settings import is_plain
 from clawctl.single_call import show_outcome
 from clawctl.turn import TurnView, ViewOptions
 from clawctl.workspace_trust import placed, real_folder
-from clawd.errors import ClawError
+from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
-from clawd.wire.conversations import ConversationLine, SetMode, ShowConversation
+from clawd.wire.conversations import ConversationLine, OpenConversation, SetMode, ShowConversation
 from clawd.wire.daemon import SetEstop, StatusReport
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
@@ -296,7 +297,10 @@ class ReplSession:
         try:
             self._typed.open()
             self._has_begun = False
-            if is_command(line):
+            own = own_command(line) if line.split()[0] not in COMMANDS else None
+            if own is not None:
+                self._send_own(*own)
+            elif is_command(line):
                 run_command(self, self._lines.whole(line.rstrip()))
             else:
                 text = self._lines.whole(line).strip()
@@ -311,6 +315,28 @@ class ReplSession:
         except ClawError as error:
             return self._failed(error, line)
         return True
+
+    def _send_own(self, command: OwnCommand, rest: str) -> None:
+        """Send the message that a command of the person's own stands for."""
+        printed = [self._printed(each) for each in command.to_run(rest)]
+        bare, whole = command.filled(rest, printed)
+        message = message_of(self, bare, whole, self._standing.folder())
+        self.choose(allowed_tools=command.allowed_tools)
+        try:
+            self.send(message.text, message)
+        finally:
+            self.choose(allowed_tools=())
+
+    def _printed(self, command: str) -> str:
+        """Run a command of the shell in the conversation, and return what it printed."""
+        if not self.conversation_id:  # what it brings in of untrusted text counts there
+            request = OpenConversation(workspace=self.workspace, agent=self.choice.agent)
+            self.conversation_id = self.call(request).id
+        arguments = msgspec.json.encode({"command": command}).decode()
+        outcome = self.run_tool(RunTool(name="shell", arguments=arguments))
+        if outcome.status != "allowed":
+            raise InvalidRequestError(f"nothing was sent: `{command}` did not run to its end")
+        return outcome.output.strip("\n")
 
     def _failed(self, error: ClawError, line: str) -> bool:
         if error.code == "cancelled":

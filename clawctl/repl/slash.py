@@ -11,10 +11,12 @@ import msgspec
 
 from clawctl.render import note, say
 from clawctl.repl.host import Host
+from clawctl.repl.own_commands import own_command, own_commands
+from clawd.wire.safe_text import visible_line
 
 HELP_COLUMNS = 40
 
-_COMMAND = re.compile(r"(/[a-z-]*)(?:\s+(.*)|$)", re.DOTALL)
+_COMMAND = re.compile(r"(/(?:[a-z][a-z0-9_-]*)?)(?:\s+(.*)|$)", re.DOTALL)
 
 Handler = Callable[[Host, str], None]
 
@@ -80,6 +82,9 @@ def show_help(host: Host, rest: str) -> None:
     if rest:
         name = f"/{rest.removeprefix('/')}"
         command = COMMANDS.get(name)
+        if command is None and (found := own_command(name)) is not None:
+            say(f"{found[0].usage}\n{found[0].description}")
+            return
         if command is None:
             note(f"{name} is no command here.{nearest(name)}")
             return
@@ -96,6 +101,9 @@ def show_help(host: Host, rest: str) -> None:
             print(f"{'' if not group else chr(10)}{command.group}")
             group = command.group
         print("\n".join(_entry(command, width, columns)))
+    for number, own in enumerate(own_commands()):
+        about = _slash("", visible_line(own.usage), "", visible_line(own.description) or "-")
+        print("\n".join((*([] if number else ["\nYour own"]), *_entry(about, width, columns))))
     print(f"\n{host.keys}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from clawctl.repl.bar_state import Pulse, SessionStanding
 from clawctl.repl.host import Host
+from clawctl.repl.own_commands import own_commands
 from clawctl.repl.slash import COMMANDS
 from clawctl.repl.suggestions import FileIndex, Known, Value
 from clawctl.repl.theme import THEMES
@@ -35,7 +36,10 @@ def known_to(host: Host, standing: SessionStanding, pulse: Pulse) -> Known:
         return indexes[folder]
 
     return Known(
-        commands=[Value(text=name, about=slash.help) for name, slash in COMMANDS.items()],
+        commands=[
+            *(Value(text=name, about=slash.help) for name, slash in COMMANDS.items()),
+            *(Value(text=f"/{own.name}", about=own.description) for own in own_commands()),
+        ],
         values=Values(pulse, lambda: host.conversation_id).after,
         files=files,
     )

@@ -58,7 +58,8 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     without any the first pages are shown as pictures. A notice says what was left out. With
     `plan_first` the turn goes no further than mode readonly until the person, if one can be asked,
     says yes to its plan; else it ends with the plan. `client` is what the program calls itself that
-    sends it; empty for what it said in its hello.
+    sends it; empty for what it said in its hello. `allowed_tools` are written as those of a skill:
+    calls of other tools are asked about, and none is allowed by it.
     """
 
     streams: ClassVar[bool] = True
@@ -88,6 +89,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     tool_choice: str = "auto"
     max_rounds: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROUNDS)] = 0
     plan_first: bool = False
+    allowed_tools: tuple[str, ...] = ()
 
 
 class SamplingLine(msgspec.Struct, frozen=True, kw_only=True):

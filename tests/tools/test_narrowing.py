@@ -10,8 +10,10 @@ import pytest
 from clawd.security.policy import PolicySettings
 from clawd.security.risk import Action, Assessment, Need
 from clawd.tools.narrowing import INWARD, Narrowing, outside
+from clawd.wire.turns import SendMessage
 from tests.security.fakes import ADA
 from tests.support.dispatching import Bench, Probe, request
+from tests.support.inprocess import OWNER, daemon_in
 from tests.support.rows import each_row
 
 WORK = Path("/work")
@@ -130,3 +132,19 @@ async def test_what_is_named_gets_nothing_by_it(bench: Bench) -> None:
     bench.is_reachable = False
     assert await called(bench, tool, autonomy="supervised") == "denied"
     assert tool.calls == 0
+
+
+@pytest.mark.asyncio
+async def test_a_message_may_narrow_its_turn(tmp_path: Path) -> None:
+    calls = [{"name": "evaluate", "arguments": {"code": "1"}}, {"name": "file_list"}]
+    script = tmp_path / "script.json"
+    script.write_text(
+        msgspec.json.encode({"replies": [{"tool_calls": calls}, {"text": "."}] * 2}).decode()
+    )
+    async with daemon_in(tmp_path, f'script = "{script}"\n') as inside:
+        for allowed in (("Read",), ()):
+            await inside.ask(SendMessage(text="go", allowed_tools=allowed), OWNER)
+        statuses = [(each.tool, each.status) for each in inside.receipts()]
+        narrowed, free = statuses[:2], statuses[2:]  # what only looks runs side by side
+        assert narrowed == [("evaluate", "denied"), ("file_list", "allowed")]
+        assert sorted(free) == [("evaluate", "allowed"), ("file_list", "allowed")]

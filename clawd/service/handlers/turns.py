@@ -13,6 +13,7 @@ from clawd.runtime.incoming import IncomingMessage
 from clawd.service.build import Daemon
 from clawd.service.documents import with_documents
 from clawd.service.handlers.shared import attending, take_answer
+from clawd.tools.narrowing import Narrowing
 from clawd.wire import turns
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Done
@@ -27,6 +28,8 @@ async def send_message(daemon: Daemon, params: turns.SendMessage, call: Call) ->
     given = msgspec.structs.asdict(params) | {"door": call.door, "sampling": wishes}
     given |= {"is_resumable": True, "pictures": (), "client": params.client or call.client}
     del given["documents"]
+    if params.allowed_tools:
+        given["narrowed"] = (Narrowing(by="the message", tools=params.allowed_tools),)
     if params.url:
         given["provider"] = _provider_at(daemon, params.url, call)
     incoming = msgspec.convert(given, IncomingMessage)
