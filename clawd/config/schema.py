@@ -344,6 +344,13 @@ class AgentSection(Section):
     wall_clock_budget_s: float = Field(
         default=0.0, ge=0, description="A turn that takes longer is stopped; 0 is no limit."
     )
+    helpers: int = Field(
+        default=0,
+        ge=0,
+        le=16,
+        description="How many helpers one turn may have, by the tool delegate; each is a "
+        "conversation that only looks. 0 offers no such tool.",
+    )
     titles: Literal["first-words", "model"] = Field(
         default="first-words",
         description="Where a conversation's title comes from: its first words, or the model, asked "

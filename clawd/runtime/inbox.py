@@ -23,7 +23,7 @@ from clawd.errors import (
     InvalidRequestError,
 )
 from clawd.memory.approvals import LapsedCall
-from clawd.providers.base import ToolCall
+from clawd.providers.base import Sampling, ToolCall
 from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.context import TokensRead, UserWords, to_rows
 from clawd.runtime.conversation import ConversationBook, LiveConversation
@@ -38,10 +38,15 @@ from clawd.runtime.turn_hooks import Care, TurnHooks
 from clawd.runtime.turn_plan import LateCall
 from clawd.security.approvals import Attendance, PendingApproval
 from clawd.security.principal import Principal
+from clawd.tools.base import traits_of
+from clawd.tools.registry import Registry
 from clawd.wire.events import Event, MessageJoined, TurnFailed, TurnFinished
 
 CANCEL_LIMIT_S = 10.0
 MAX_SAID = 16
+MAX_DEPTH = 2
+HELPER_ROUNDS = 16
+HELPER_TOKENS = 4_096
 MAX_SAID_BYTES = 64 * 1024
 
 _log = logging.getLogger(__name__)
@@ -106,6 +111,8 @@ class _Running(msgspec.Struct, kw_only=True):
     ticket: Ticket
     owner: int
     principal: Principal
+    incoming: IncomingMessage
+    helpers: list[str] = msgspec.field(default_factory=list)
     turn: Turn | None = None
     said: list[_Said] = msgspec.field(default_factory=list)
 
@@ -197,10 +204,60 @@ class Inbox:
         task = asyncio.create_task(self._run_in_order(live, incoming, principal, ticket))
         ticket.task = task
         self._running[ticket.turn_id] = _Running(
-            ticket=ticket, owner=live.record.owner, principal=principal
+            ticket=ticket, owner=live.record.owner, principal=principal, incoming=incoming
         )
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(done, live, ticket))
+        return ticket
+
+    async def delegate(
+        self, parent_id: str, task: str, *, agent: str, tools: frozenset[str] | None, most: int
+    ) -> Ticket:
+        """Begin a helper's turn for the turn that runs in a conversation.
+
+        Args:
+            parent_id: the conversation.
+            task: what the helper is told.
+            agent: which agent it is, "" for the plain one.
+            tools: of those that look, the ones that it may call; None for all.
+            most: so many helpers a turn has, those of its helpers included.
+
+        Raises:
+            ForbiddenError: helpers of helpers have none, or there were as many as there may be.
+            ClawError: no turn runs there, or what is named is not to be had.
+        """
+        running = (each for each in self._running.values() if each.turn is not None)
+        entry = next((e for e in running if e.ticket.conversation_id == parent_id), None)
+        live = self.book.live(parent_id)
+        if entry is None or entry.turn is None or live is None:
+            raise InvalidRequestError("helpers work for a turn that runs")
+        if len(entry.incoming.helps) >= MAX_DEPTH:
+            raise ForbiddenError("a helper of a helper has no helpers")
+        if len(entry.helpers) >= most:
+            raise ForbiddenError(f"this turn had {most} helpers, as many as it may have")
+        scope, sent = entry.turn.scope, entry.incoming
+        looks = _looking(scope.offered, self._turns.registry, tools)
+        incoming = IncomingMessage(
+            text=task,
+            workspace=str(scope.workspace),
+            door=sent.door,
+            provider=sent.provider,
+            model=sent.model,
+            agent=agent,
+            hints=dict(live.hints),
+            tools_allow=looks,
+            tool_mode=sent.tool_mode,
+            max_rounds=HELPER_ROUNDS,
+            sampling=Sampling(max_tokens=HELPER_TOKENS),
+            looks_only=True,
+            helps=(parent_id, *sent.helps),
+            narrowed=scope.narrowed,
+        )
+        entry.helpers.append(task)  # before the first wait: calls stand side by side
+        ticket = await self.submit(incoming, entry.principal)
+        # It has not begun: nothing waited since.
+        self._running[ticket.turn_id].helpers = entry.helpers
+        self.book.inherit(parent_id, ticket.conversation_id)
         return ticket
 
     async def steer(
@@ -477,6 +534,22 @@ class Inbox:
             self.book.forget(live.record.id)
         if not task.cancelled():
             task.exception()
+
+
+def _looking(
+    offered: frozenset[str] | None, registry: Registry, wanted: frozenset[str] | None
+) -> tuple[str, ...]:
+    """Return patterns of the tools that a helper is offered: of the turn's, those that look."""
+    names = {tool.name for tool in registry.all()} if offered is None else offered
+    found = [registry.find(name) for name in names if wanted is None or name in wanted]
+    looks = [
+        tool.name
+        for tool in found
+        if tool is not None
+        and (traits_of(tool).effect == "looks" or traits_of(tool).looks_at_low)
+        and not traits_of(tool).asks
+    ]
+    return tuple(sorted(looks)) or ("-*",)
 
 
 def _ending() -> BusyError:

@@ -47,6 +47,8 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
             configured.
         is_resumable: whoever sent it finds the conversation again, so a call that nobody answers
             for in time may be answered late, and the turn goes on then.
+        looks_only: the turn goes no further than mode readonly, as a helper's; no door sets it.
+        helps: the conversations that it works for, the nearest first; no door sets it.
         plan_first: the turn only looks until the person said yes to its plan.
         narrowed: calls that one of these does not name are asked about; no door sets it.
     """
@@ -78,6 +80,8 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...] = ()
     max_rounds: int = 0
     is_resumable: bool = False
+    looks_only: bool = False
+    helps: tuple[str, ...] = ()
     plan_first: bool = False
     narrowed: tuple[Narrowing, ...] = ()
 

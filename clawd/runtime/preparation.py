@@ -402,7 +402,8 @@ def _bounded(scope: CallScope, incoming: IncomingMessage, offer: Offer) -> CallS
         mode=offer.mode,
         is_resumable=incoming.is_resumable,
         narrowed=incoming.narrowed,
-        at_most=PLANNING if incoming.plan_first else "",
+        helps=incoming.helps,
+        at_most=PLANNING if incoming.plan_first or incoming.looks_only else "",
     )
 
 

@@ -52,7 +52,7 @@ from clawd.security.approvals import PendingApproval
 from clawd.skills.tools import SKILL_READ, narrowing_of
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.narrowing import Narrowing
-from clawd.tools.outcome import CallOutcome, CallRequest
+from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry
 from clawd.wire import events as wire
 
@@ -132,6 +132,11 @@ class Turn:
         self._claims: tuple[wire.Claim, ...] = ()
         self._unreadable: list[str] = []
         self._unreadable_stored = 0
+
+    @property
+    def scope(self) -> CallScope:
+        """For whom and where its calls run."""
+        return self._plan.scope
 
     @property
     def is_planning(self) -> bool:

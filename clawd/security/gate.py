@@ -89,6 +89,9 @@ class Gate:
         if no is not None:
             return no
         forbidding = self._rules.forbidding(action)
+        for each in action.helps:
+            there = msgspec.structs.replace(action, conversation_id=each)
+            forbidding = forbidding or self._rules.forbidding(there)
         if forbidding is not None:
             return Deny(
                 reason=f"rule {forbidding.id} refuses it: {forbidding.pattern}",
@@ -139,6 +142,10 @@ class Gate:
         policy = self._settings()
         if self._modes is not None:
             policy = self._modes.policy(action.conversation_id, action.principal)
+            for each in action.helps:
+                there = self._modes.policy(each, action.principal)
+                if autonomy_rank(there.autonomy) < autonomy_rank(policy.autonomy):
+                    policy = there
         if action.at_most and autonomy_rank(action.at_most) < autonomy_rank(policy.autonomy):
             policy = msgspec.structs.replace(policy, autonomy=action.at_most)
         return policy

@@ -126,6 +126,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
             nobody knows, which counts as yes for all but low risk.
         at_most: the mode beyond which this call is not judged, whatever the policy says; "" for
             as the policy says.
+        helps: the conversations that it works for as a helper: their modes and what their rules
+            refuse hold for it.
     """
 
     tool: str
@@ -142,6 +144,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_level: str = NO_SANDBOX
     outward: bool | None = None
     at_most: Autonomy | Literal[""] = ""
+    helps: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

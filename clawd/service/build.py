@@ -340,6 +340,7 @@ class Daemon:
             care=care,
             hooks=turn_hooks,
         )
+        self.toolset.helpers.inbox = self.inbox
         self.housekeeping = Housekeeping(self.inbox, self.memory, care.compressor)
         self.late = self._late_answers()
         self.scheduler = self._scheduler()

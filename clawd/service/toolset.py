@@ -16,6 +16,7 @@ from clawd.memory.tools import MemorySearch, knowledge_tools
 from clawd.paths import Layout
 from clawd.plugins.loader import InstalledPlugin, PluginPins, PluginStore
 from clawd.plugins.process import plugin_tools
+from clawd.runtime.helpers import Delegate, Helpers
 from clawd.security.network import NetworkRules
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox.run import Sandbox
@@ -223,6 +224,7 @@ class Toolset:
         self._additions = additions
         self._own_names: frozenset[str] = frozenset()
         self._held = _HeldTools()
+        self.helpers = Helpers()
 
     def hold(self, tools: Sequence[Tool], *, alone: bool) -> _HeldTools:
         """Take tools of the program that holds the daemon; return those that they replace."""
@@ -270,6 +272,8 @@ class Toolset:
             *notes,
             *self._held.tools,
         ]
+        if config.agent.helpers:
+            own.append(Delegate(self.helpers, config.agent.helpers))
         for tool in own:
             tool.timeout_s = tool.timeout_s or config.limits.tool_timeout_s
         names = (name for tool in own for name in (tool.name, *tool.aliases))

@@ -149,6 +149,7 @@ class Dispatcher:
             key=scope.principal.key_id,
             workspace=str(scope.workspace),
             late=request.late,
+            helps="".join(scope.helps[:1]),
         )
         prepared: PreparedCall | Refused
         try:

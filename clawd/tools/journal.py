@@ -50,6 +50,7 @@ class Entry(msgspec.Struct, kw_only=True):
         refused: the hosts that it was refused.
         late: the late answer by which it is made; None for a call that was asked about now.
         changes: what it is to make of files, where that was computed.
+        helps: the conversation that it helps; empty for none.
     """
 
     id: str = msgspec.field(default_factory=new_id)
@@ -72,6 +73,7 @@ class Entry(msgspec.Struct, kw_only=True):
     refused: str = ""
     late: LateAnswer | None = None
     changes: tuple[FileDiff, ...] = ()
+    helps: str = ""
     has_intent: bool = False
     started_at: float = msgspec.field(default_factory=time.monotonic)
 
@@ -82,8 +84,9 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def full_reason(self) -> str:
-        """The reason, under which name the tool was called, and who edited the arguments."""
+        """The reason, for whom it helps, how the tool was called, who edited the arguments."""
         parts = (
+            f"helper of {self.helps}" if self.helps else "",
             f"called as {self.asked!r}" if self.asked else "",
             f"late answer to {self.late.approval_id} of {self.late.receipt_id}"
             if self.late

@@ -16,6 +16,8 @@ from clawd.tools.registry import ToolMode
 from clawd.wire.events import Event, FileDiff
 from clawd.wire.pictures import Picture
 
+DELEGATE = "delegate"
+"""The tool by which a turn has a helper."""
 OutcomeKind = Literal[
     "ok",
     "failed",
@@ -67,6 +69,8 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
             that a crash does not lose it; None keeps nothing.
         at_most: the mode beyond which no call goes, whatever the conversation's is; "" for that.
         narrowed: a call that one of these does not name is asked about, in every mode.
+        helps: the conversations that it works for as a helper, the nearest first: their modes and
+            what their rules refuse hold for it.
     """
 
     conversation_id: str
@@ -83,6 +87,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     hold: Callable[[PendingApproval, str], Awaitable[None]] | None = None
     at_most: Autonomy | Literal[""] = ""
     narrowed: tuple[Narrowing, ...] = ()
+    helps: tuple[str, ...] = ()
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):

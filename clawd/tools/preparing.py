@@ -254,6 +254,7 @@ class CallPreparer:
             sandbox_level=self._settings.sandbox_level,
             outward=outward,
             at_most=scope.at_most,
+            helps=scope.helps,
         )
 
 
