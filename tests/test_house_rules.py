@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 404,
     "files of clawctl": 116,
-    "code lines of clawd": 81_769,
+    "code lines of clawd": 81_858,
     "code lines of clawctl": 20_778,
     "modules with one importer": 119,
     "modules with one importer, under 60 code lines": 3,

@@ -35,6 +35,11 @@ MAX_FORKS = 50
 # Begins the name of a content that is kept by its hash.
 _BLOB = "@"
 
+_REPLACED = (
+    "SELECT change FROM changes WHERE owner = ? AND workspace = ? AND number > ? AND kept != '' "
+    "AND json_extract(change, '$.file.before.sha256') = ? ORDER BY number LIMIT 1"
+)
+
 _T = TypeVar("_T")
 _change: msgspec.json.Decoder[Change] = msgspec.json.Decoder(Change)
 _encode = msgspec.json.Encoder().encode
@@ -209,6 +214,18 @@ class Changes:
                 f"what was kept of {change.file.path} cannot be read: {error.strerror}"
             ) from error
         return os.fdopen(descriptor, "rb")
+
+    def written(self, change: Change) -> BinaryIO | None:
+        """Open the content that a change wrote, where it is kept; None where it is not."""
+        after = change.file.after
+        if after is None or not after.sha256:
+            return None
+        if self._blobs.has(after.sha256):
+            return self._blobs.open(after.sha256)
+        call = change.call
+        values = (call.owner, call.workspace, change.number, after.sha256)
+        row = self._wait(self._database.read(lambda c: c.execute(_REPLACED, values).fetchone()))
+        return row and self.content(_change.decode(row[0]))
 
     def _insert(
         self, connection: sqlite3.Connection, row: Change, undoing: Undoing

@@ -32,6 +32,7 @@ MAX_SHOWN_BYTES = 512 << 10
 SHORT_LINES = 20
 # Of so many files that undo of a command brings back the lines are compared.
 MAX_COMPARED_FILES = 200
+NOT_HELD = "what it held is kept no longer, or too large to compare"
 # Comparing takes time by the product of both.
 _MAX_COMPARED = 4_000_000
 _CONTEXT_LINES = 2
@@ -360,6 +361,45 @@ def _diff_of(file: _File, room: _Room) -> FileDiff | None:
         new_sha256=file.after.sha256 if file.after else "",
         note=file.note,
     )
+
+
+def diffs_of_kept(
+    files: Iterable[tuple[FileChange, BinaryIO | None, BinaryIO | None]],
+) -> tuple[FileDiff, ...]:
+    """Return what became of files, each with what it held before and held after; closes both.
+
+    A content is taken only where it is the one of the change; a note says where one is missing.
+    """
+    room, diffs = _Room(), []
+    for change, old, new in files:
+        before, after = change.before, change.after
+        known = _content(before, old), _content(after, new)
+        file = _File(
+            path=change.path,
+            before=before,
+            after=after,
+            old=known[0],
+            new=known[1],
+            note=_noted(before, after),
+        )
+        diff = _diff_of(file, room)
+        if diff is not None and ((before and known[0] is None) or (after and known[1] is None)):
+            note = "; ".join(filter(None, (file.note, NOT_HELD)))
+            diff = msgspec.structs.replace(
+                diff, lines=(), added=0, removed=0, is_binary=False, is_cut=True, note=note
+            )
+        if diff is not None:
+            diffs.append(diff)
+    return tuple(diffs)
+
+
+def _content(state: FileState | None, file: BinaryIO | None) -> bytes | None:
+    """Return what a file held, and close it; None where it is too large, or is not what it was."""
+    with file or io.BytesIO() as opened:
+        if state is None or state.kind != "file":
+            return None if state is None else b""
+        data = opened.read(MAX_OLD_BYTES + 1)
+    return data if FileState.of(data).holds(state) else None
 
 
 def _loss_of(file: _File) -> str:

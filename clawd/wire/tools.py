@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from clawd.wire.events import FileDiff
 from clawd.wire.method import Done, Method
 
 
@@ -120,6 +121,24 @@ class ListChanges(Method[ChangeList], frozen=True, kw_only=True):
     conversation_id: str = ""
     redo: bool = False
     limit: int = 20
+
+
+class ChangeDiffs(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each file that a call changed."""
+
+    items: tuple[FileDiff, ...]
+
+
+class ShowChanges(Method[ChangeDiffs], frozen=True, kw_only=True):
+    """Show line by line what one call of `list_changes` did to files.
+
+    The old content is what undo keeps. The new one is what a later change replaced, or the file
+    itself while it holds just that; a note says where it does not.
+    """
+
+    receipt_id: str
+    workspace: str = ""
+    conversation_id: str = ""
 
 
 class PluginLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,10 +15,12 @@ from clawd.config.render import REDACTED
 from clawd.errors import ForbiddenError
 from clawd.providers.base import Provider
 from clawd.security.approval_rules import rule_for
+from clawd.security.file_content import FileChange, FileState
 from clawd.security.peer import PeerPolicy, identify
 from clawd.security.principal import Principal
 from clawd.security.sandbox.process import ChildResult
 from clawd.tools.base import ToolContext
+from clawd.tools.changes import CallFacts
 from clawd.wire.codec import Answer, Cancel, EventFrame, Failure, Result, ServerFrame, unpack_event
 from clawd.wire.conversations import (
     CompressConversation,
@@ -149,6 +151,7 @@ from clawd.wire.tools import (
     ReloadPlugins,
     RemovePlugin,
     RunTool,
+    ShowChanges,
     ShowJob,
     StopJob,
 )
@@ -192,6 +195,20 @@ class World:
 
     async def receipt(self) -> str:
         return self.mark((await self.inside.ask(RunTool(name="time"), ADA)).receipt_id)
+
+    async def change(self) -> str:
+        """Let a call of Ada's have made a file; return the call."""
+        facts = CallFacts(
+            owner=ADA.uid,
+            conversation_id="",
+            workspace=str(self.inside.daemon.calls.workspace("")),
+            call_id=f"call-{len(self.marks)}",
+            tool="file_write",
+        )
+        path = self.mark(f"{facts.call_id}.txt")
+        made = FileChange(path=path, before=None, after=FileState.of(b"x"))
+        await self.inside.daemon.changes.record(facts, [made])
+        return facts.call_id
 
     async def rule(self) -> str:
         book = self.inside.daemon.rules
@@ -497,6 +514,10 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     "load_contents": (plain(LoadContents(hashes=("0" * 64,))), ADMINS),
     "accept_receipts": (about_all(AcceptReceipts()), ADMINS),
     "list_changes": (about_all(ListChanges()), EVERYBODY),
+    "show_changes": (
+        about(World.change, ShowChanges, "receipt_id"),
+        ("sees", "not_found", "not_found"),
+    ),
     "show_plan": (about(World.conversation, ShowPlan, "conversation_id"), OWN_BY_ID),
     "estop_state": (plain(EstopState()), EVERYBODY),
     "set_estop": (plain(SetEstop(reason="smoke")), EVERYBODY),

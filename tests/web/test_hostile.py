@@ -163,6 +163,43 @@ def test_nothing_of_a_tools_text_runs_or_leaves(home: Home, shown: Shown) -> Non
     assert page.evaluate("window.broken") == []
 
 
+def test_nothing_of_the_files_that_calls_changed_runs_or_leaves(home: Home, shown: Shown) -> None:
+    names = [f"{at} {text.replace('/', '_')[:80]}" for at, text in enumerate(HTML)]
+    content = "\n".join([*HTML, *MARKDOWN[:14], TEXT[0], TEXT[1]])
+    write = [
+        {"name": "file_write", "arguments": {"path": name, "content": content}} for name in names
+    ]
+    home.configure(
+        {"when": "write", "tool_calls": write},
+        {"when": "write", "after": "tool", "text": "Done."},
+        tables=gateway() + '\n[security]\nautonomy = "full"',
+    )
+    home.start()
+    shown.page.add_init_script(WATCH)
+    page = shown.visit()
+    shown.say("write")
+    expect(page.locator(".message.assistant")).to_contain_text("Done.")
+    written = sorted(path.name for path in home.workspace.iterdir())
+    assert written
+    page.locator(".touched summary").click()
+    rows = page.locator(".touched li")
+    expect(rows).to_have_count(len(written))
+    for row in rows.all():
+        row.get_by_role("button", name="Changes").click()
+        expect(row.locator(".diff .line.plus").first).to_contain_text(HTML[0])
+    assert "⟨U+202E⟩" in rows.first.inner_text()
+    (home.workspace / written[0]).write_text("of somebody else")
+    shut = page.get_by_role("button", name=f"Changes {written[0]}", exact=True)
+    shut.click()
+    shut.click()
+    expect(page.locator(".touched figcaption", has_text="kept no longer")).to_have_count(1)
+    inside = ", ".join(f".touched {name}" for name in ("script", "iframe", "img", "style", "svg"))
+    assert page.locator(inside).count() == 0
+    assert page.title() == "clawd"
+    assert [url for url in shown.requests if not url.startswith(shown.url)] == []
+    assert page.evaluate("window.broken") == []
+
+
 SERVER = """
 import json, sys
 from pathlib import Path

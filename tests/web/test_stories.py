@@ -86,6 +86,8 @@ def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown:
     expect(page.locator(".metrics")).to_contain_text("tok")
     page.locator(".touched summary").click()
     expect(page.locator(".touched li")).to_contain_text(re.compile("hello.txt.*new.*file_write"))
+    page.get_by_role("button", name="Changes hello.txt").click()
+    expect(page.locator(".touched .diff .line.plus")).to_have_text(["1+one", "2+two"])
     page.locator(".call summary").click()
     page.locator(".call button", has_text="Receipt").click()
     expect(page.locator(".timeline > li.allowed")).to_contain_text("file_write")

@@ -3,7 +3,8 @@
 import { effect, signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { Arguments, Diff } from "./chat";
+import { Arguments } from "./chat";
+import { Diff } from "./files";
 import { answer, lines, named, select, waiting } from "./state";
 import { t, visible } from "./text";
 import type { ApprovalLine } from "./wire";

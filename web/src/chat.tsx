@@ -7,10 +7,9 @@ import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
 import { ReceiptLink } from "./receipt";
 import { attempt, before, choices, close, extend, folder, fork, machine, models, mostBytes, named, opened, select, selected, send, stopTurn, reportError, toNewest } from "./state";
-import { Files } from "./files";
+import { Diff, Files } from "./files";
 import { bytes, number, t, visible } from "./text";
 import { DOCUMENT, type Conversation, type Item, type Said, type SentDocument, type SentPicture, type ToolCall } from "./turn";
-import type { FileDiff } from "./wire";
 
 const NEAR_END = 80;
 const AHEAD = 1_200; // pixels before an end of what is held, where more is loaded
@@ -26,30 +25,6 @@ function Claims({ said }: { said: Said }): JSX.Element | null {
         </li>
       ))}
     </ul>
-  );
-}
-
-export function Diff({ file }: { file: FileDiff }): JSX.Element {
-  const lines = file.lines ?? [];
-  return (
-    <figure class="diff">
-      <figcaption>
-        <span class="mono" dir="ltr">
-          {visible(file.path)}
-        </span>
-        <span class="plus">+{file.added ?? 0}</span> <span class="minus">−{file.removed ?? 0}</span>
-        {file.note ? <span class="faint"> {visible(file.note)}</span> : null}
-      </figcaption>
-      <div class="lines scroll" tabIndex={0}>
-        {lines.slice(0, 2_000).map((line) => (
-          <div class={line.mark === "+" ? "line plus" : line.mark === "-" ? "line minus" : line.mark === "@" ? "line gap" : "line"}>
-            <span class="number">{line.number || ""}</span>
-            <span class="mark">{line.mark === "@" ? "⋯" : line.mark}</span>
-            <span class="content">{visible(line.text ?? "")}</span>
-          </div>
-        ))}
-      </div>
-    </figure>
   );
 }
 

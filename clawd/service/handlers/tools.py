@@ -1,28 +1,33 @@
 """Handlers about tools, their changes, jobs and plugins."""
 
 import asyncio
+import contextlib
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import msgspec
 
 from clawd.channels.rpc.connection import Call
-from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.memory.rows import visible_to
 from clawd.plugins.loader import InstalledPlugin, Review
 from clawd.runtime.calls import ClientCall, new_call_id
 from clawd.runtime.incoming import Door
+from clawd.security.paths import PathRules, path_rules
+from clawd.security.workspace import Workspace
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import call_tool, outcome_report, own_conversation
 from clawd.tools.base import Tool, first_line, in_thread
-from clawd.tools.changes import Change, ChangeScope
+from clawd.tools.changes import Change, ChangeScope, Which
 from clawd.tools.jobs import Job
 from clawd.tools.offer import Offer, aliases_of, example_of, short_of
 from clawd.tools.outcome import CallRequest
+from clawd.tools.preview import diffs_of_kept
 from clawd.wire import tools as wire
 from clawd.wire.codec import mirror
+from clawd.wire.events import FileDiff
 from clawd.wire.method import PAGE_LIMIT, Done
 from clawd.wire.safe_text import shortened
 
@@ -67,16 +72,58 @@ async def list_changes(daemon: Daemon, params: wire.ListChanges, call: Call) -> 
     """List what undo can take back."""
     if not 1 <= params.limit <= PAGE_LIMIT:
         raise InvalidRequestError(f"limit is {params.limit}; it must be 1 to {PAGE_LIMIT}")
+    scope = await _scope_of(daemon, params, call)
+    calls = await daemon.changes.listed(scope, calls=params.limit, reverting=params.redo)
+    return wire.ChangeList(items=tuple(_change_line(change) for group in calls for change in group))
+
+
+async def show_changes(daemon: Daemon, params: wire.ShowChanges, call: Call) -> wire.ChangeDiffs:
+    """Show what one call changed, line by line."""
+    scope = await _scope_of(daemon, params, call)
+    which = Which(call=params.receipt_id)
+    calls = await daemon.changes.listed(scope, calls=1, reverting=False, which=which)
+    if not calls:
+        raise NotFoundError(f"nothing is kept of what {params.receipt_id[:64]!r} changed")
+    home = daemon.state.runtime.home
+    rules = path_rules(daemon.state.policy, workspace=Path(scope.workspace), home=home)
+    return wire.ChangeDiffs(items=await in_thread(lambda: _diffs(daemon, calls[0], rules)))
+
+
+def _diffs(daemon: Daemon, changes: list[Change], rules: PathRules) -> tuple[FileDiff, ...]:
+    """Return what became of each file of a call; `changes` are the newest first. Blocks."""
+    spans: dict[str, tuple[Change, Change]] = {}
+    for change in reversed(changes):
+        first, _ = spans.get(change.file.name, (change, change))
+        spans[change.file.name] = first, change
+    with Workspace(rules) as workspace:
+
+        def now(change: Change) -> BinaryIO | None:
+            with contextlib.suppress(ClawError):  # no file any more, or one that tools may not read
+                return workspace.open_read(rules.workspace / change.file.name)
+            return None
+
+        log = daemon.changes
+        return diffs_of_kept(
+            (
+                msgspec.structs.replace(last.file, before=first.file.before),
+                log.content(first) if first.kept else None,
+                log.written(last) or now(last),
+            )
+            for first, last in spans.values()
+        )
+
+
+async def _scope_of(
+    daemon: Daemon, params: wire.ListChanges | wire.ShowChanges, call: Call
+) -> ChangeScope:
     workspace, conversation_id = params.workspace, ""
     if params.conversation_id:
         workspace, conversation_id = await own_conversation(daemon, params.conversation_id, call)
-    scope = ChangeScope(
+    return ChangeScope(
         owner=call.principal.uid,
         workspace=str(daemon.calls.workspace(workspace)),
         conversation_id=conversation_id,
     )
-    calls = await daemon.changes.listed(scope, calls=params.limit, reverting=params.redo)
-    return wire.ChangeList(items=tuple(_change_line(change) for group in calls for change in group))
 
 
 async def list_jobs(daemon: Daemon, params: wire.ListJobs, call: Call) -> wire.JobList:

@@ -1,6 +1,7 @@
 """The handlers over a real socket, with real memory, receipts, approvals and a planned model."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,18 +11,21 @@ import msgspec
 import pytest
 
 from clawd.channels.rpc.server import RpcServer
+from clawd.memory.blobs import Blobs
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.runtime.calls import Calls
 from clawd.runtime.late_answers import LateAnswers
 from clawd.runtime.replay import Judge, PolicyChange
 from clawd.security.estop import EmergencyStop
 from clawd.security.file_content import FileChange, FileState
+from clawd.security.policy import PolicySettings
 from clawd.security.taint import TaintBook
 from clawd.service.control_socket import listen
 from clawd.service.handlers import policy
 from clawd.service.handlers.table import handlers_of
 from clawd.tools.changes import CallFacts
 from clawd.tools.external import ManifestProblem
+from clawd.tools.preview import NOT_HELD
 from clawd.wire.codec import Answer, Cancel, EventFrame, Result, unpack, unpack_event
 from clawd.wire.conversations import ConversationDetail, ListConversations, ShowConversation
 from clawd.wire.daemon import SetEstop
@@ -46,7 +50,7 @@ from clawd.wire.policy import (
     RevokeRule,
 )
 from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
-from clawd.wire.tools import ChangeLine, ListChanges, ListTools, RunTool
+from clawd.wire.tools import ChangeLine, ListChanges, ListTools, RunTool, ShowChanges
 from clawd.wire.turns import CancelTurn, FollowConversation, SamplingWishes, SendMessage
 from tests.channels.rpc.rig import IDENTITY, LIMIT_S, Door, RawClient, request
 from tests.runtime.inboxes import House
@@ -109,7 +113,9 @@ class Front(Door):
             estop=EmergencyStop(bench.workspace),
             keeper=SimpleNamespace(erase_soon=lambda: None),
             toolset=SimpleNamespace(problems=PROBLEMS),
-            state=SimpleNamespace(provider_at=lambda url: url),
+            state=SimpleNamespace(
+                provider_at=lambda url: url, policy=PolicySettings(), runtime=house.settings
+            ),
         )
 
 
@@ -119,7 +125,8 @@ async def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         house = House(bench, says("hello"))
         monkeypatch.setattr(policy, "judge_of", lambda _daemon, change: judge_of(house, change))
         made = Front(house, tmp_path / "run" / "clawd.sock")
-        made.changes = await bench.memory.changes(tmp_path / "undo", ChangeLimits)
+        blobs = Blobs(tmp_path / "blobs", lambda: 1 << 20)
+        made.changes = await bench.memory.changes(tmp_path / "undo", ChangeLimits, blobs)
         server = RpcServer(
             handlers_of(made.daemon()), identify=lambda _peer: made.principal, identity=IDENTITY
         )
@@ -525,6 +532,55 @@ async def test_changes_are_listed_to_their_owner_newest_first(front: Front) -> N
     assert (await front.ask(ListChanges(redo=True))).items == ()
     assert (await front.refused(ListChanges(limit=0))).code == "invalid_request"
     assert (await front.refused(ListChanges(workspace="/"))).code == "forbidden"
+
+
+async def test_what_a_call_changed_is_compared_while_both_contents_are_there(
+    front: Front,
+) -> None:
+    folder = front.house.settings.workspace
+    texts = {number: f"line {number}\nsame\n".encode() for number in (1, 2, 3)}
+
+    async def write(call_id: str, path: str, new: bytes | None) -> None:
+        file = folder / path
+        data = file.read_bytes() if file.is_file() else None
+        facts = CallFacts(
+            owner=ADA.uid, conversation_id="", workspace=str(folder), call_id=call_id, tool="x"
+        )
+        before, after = (each if each is None else FileState.of(each) for each in (data, new))
+        old = -1 if data is None else os.open(file, os.O_RDONLY)
+        change = FileChange(path=path, before=before, after=after)
+        await asyncio.to_thread(front.changes.keep, facts, change, old)
+        if old >= 0:
+            os.close(old)
+        file.unlink(missing_ok=True)
+        if new is not None:
+            file.write_bytes(new)
+
+    async def shown(call_id: str) -> list[tuple[str, str, str]]:
+        found = await front.ask(ShowChanges(receipt_id=call_id))
+        return [
+            (each.path, "".join(line.mark + line.text for line in each.lines), each.note)
+            for each in found.items
+        ]
+
+    await write("one", "a", texts[1])
+    await write("one", "b", b"other")
+    await write("one", "a", texts[2])  # of one call the first content and the last count
+    await write("two", "a", texts[3])
+    await write("three", "b", None)
+    changed = "-line 2+line 3 same"
+    assert await shown("one") == [("a", "+line 2+same", ""), ("b", "+other", "")]
+    assert await shown("two") == [("a", changed, "")]
+    assert await shown("three") == [("b", "-other", "")]
+    (folder / "a").write_bytes(b"of somebody else")
+    assert await shown("one") == [("a", "+line 2+same", ""), ("b", "+other", "")]
+    assert await shown("two") == [("a", "", NOT_HELD)]
+    (folder / "a").unlink()
+    (folder.parent / "outside").write_bytes(texts[3])
+    (folder / "a").symlink_to(folder.parent / "outside")  # not where the call wrote
+    assert await shown("two") == [("a", "", NOT_HELD)]
+    assert (await front.refused(ShowChanges(receipt_id="two"), BOB)).code == "not_found"
+    assert (await front.refused(ShowChanges(receipt_id="four"))).code == "not_found"
 
 
 async def test_m1_only_an_admin_names_an_address_to_ask(front: Front) -> None:
