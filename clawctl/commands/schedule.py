@@ -8,6 +8,7 @@ import msgspec
 
 from clawctl.app import App, ListingGroup, json_command
 from clawctl.commands.skill import directory_option
+from clawctl.commands.sop import inputs_of, inputs_option
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, say, show_fields, show_table
 from clawd.wire.safe_text import visible_line
@@ -61,7 +62,9 @@ def list_(app: App, *, as_json: bool) -> None:
 
 @command.command()
 @name_argument
-@click.option("-m", "--message", "prompt", required=True, help="What the model is asked each time.")
+@click.option("-m", "--message", "prompt", default="", help="What the model is asked each time.")
+@click.option("--sop", default="", metavar="NAME", help="A procedure to start instead.")
+@inputs_option
 @click.option(
     "--when",
     default="",
@@ -107,7 +110,8 @@ def list_(app: App, *, as_json: bool) -> None:
 @directory_option
 @json_command
 def add(app: App, /, *, directory: str | None, as_json: bool, **options: Any) -> None:
-    """Have a prompt run at times as schedule NAME."""
+    """Have a prompt or a procedure run at times as schedule NAME."""
+    options["inputs"] = inputs_of(options.pop("given"))
     options["mode"] = options["mode"] or ""
     request = msgspec.convert(
         {**options, "workspace": workspace_of(directory, here=False)}, AddSchedule
@@ -194,6 +198,8 @@ def _show(line: ScheduleLine, *, as_json: bool) -> None:
         ("mode", line.mode),
         ("tools", " ".join(line.tools) or "all"),
         ("folder", line.workspace),
+        ("procedure", line.sop),
+        ("inputs", ", ".join(f"{name}={value}" for name, value in line.inputs.items())),
         ("prompt", line.prompt),
     )
     show_fields([(key, value) for key, value in fields if value])

@@ -154,7 +154,7 @@ def run(
     """
     workspace = workspace_of(directory, here=False)
     request = sops.RunSop(
-        name=name, workspace=workspace, inputs=_inputs(given), detach=flags["detach"]
+        name=name, workspace=workspace, inputs=inputs_of(given), detach=flags["detach"]
     )
     return _follow(app, request, as_json=flags["as_json"])
 
@@ -170,7 +170,7 @@ def dry_run(
 ) -> None:
     """Say what a run would do and what the policy answers to each step; nothing is done."""
     workspace = workspace_of(directory, here=False)
-    found = app.call(sops.DryRunSop(name=name, workspace=workspace, inputs=_inputs(given)))
+    found = app.call(sops.DryRunSop(name=name, workspace=workspace, inputs=inputs_of(given)))
     if as_json:
         emit_json(found)
         return
@@ -264,7 +264,7 @@ def _inspection(what: str, directory: str | None) -> sops.InspectSop:
     return sops.InspectSop(name=what, workspace=workspace_of(directory, here=False))
 
 
-def _inputs(given: tuple[str, ...]) -> dict[str, Any]:
+def inputs_of(given: tuple[str, ...]) -> dict[str, Any]:
     """Return inputs by name; the daemon reads each as the type that it has."""
     values: dict[str, Any] = {}
     for each in given:

@@ -51,6 +51,8 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
         folder: where a finished file begins it, absolute; "" for none.
         pattern: of the names of these files.
         since_ns: files that were there before are not told.
+        sop: the procedure that it starts instead of a prompt; "" for none.
+        inputs: of the procedure.
         door: where it was made; each door has tools of its own.
         key_id: of the key of the HTTP gateway that it was made with; "" for none.
     """
@@ -71,6 +73,8 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     pattern: str = "*"
     since_ns: int = 0
+    sop: str = ""
+    inputs: dict[str, Any] = {}
     door: Literal["socket", "http"] = "socket"
     key_id: str = ""
 

@@ -25,18 +25,24 @@ from clawd.schedules.plan import Due, Times, delay_of, look, read_quiet, read_ru
 from clawd.security.estop import Stop
 from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
+from clawd.sop.machine import SopRun
+from clawd.sop.runner import SopRunner, SopStart
 from clawd.tools.base import in_thread
 from clawd.wire.safe_text import terminal_safe
 
 RECHECK_S = 15.0
 MAX_INPUT = 16_384
 CLOSE_LIMIT_S = 10.0
+MAX_LOOKED_AT = 1000
 
 _log = logging.getLogger(__name__)
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a time of a job ended, in a word and in a sentence."""
+    """How a time of a job ended, in a word and in a sentence.
+
+    One that is `running` goes on in the next daemon.
+    """
 
     state: RunState
     detail: str = ""
@@ -53,6 +59,10 @@ class JobWorker(Protocol):
         Raises:
             ClawError: it cannot be run, or it failed.
         """
+        ...
+
+    async def goes_on(self, schedule: Schedule, run: JobRun) -> bool:
+        """Return whether what another daemon began goes on in this one, and `run` waits for it."""
         ...
 
 
@@ -126,7 +136,20 @@ class JobScheduler:
             StorageError: memory failed.
         """
         for run in await self._store.lose(is_alive, self._now()):
-            _report(run, run.detail)
+            if not await self._take_over(run):
+                _report(run, run.detail)
+
+    async def _take_over(self, run: JobRun) -> bool:
+        """Return whether a time that another daemon began goes on, and wait for its end."""
+        try:
+            schedule = await self._store.find(run.schedule_id, None)
+        except NotFoundError:
+            return False
+        if not await self._worker.goes_on(schedule, run):
+            return False
+        mine = msgspec.structs.replace(run, claimed_by=self._me, ended_at=0.0, detail="")
+        self._run(schedule, await self._store.begun(mine, run.conversation_id))
+        return True
 
     async def look(self) -> float:
         """Begin what is due; return in how many seconds something may be due again.
@@ -244,10 +267,11 @@ class JobScheduler:
             end = RunEnd(state="failed", detail=f"inside the daemon: {type(error).__name__}")
         finally:
             try:
-                await self._store.ended(current, end.state, end.detail, self._now())
+                if end.state != "running":
+                    await self._store.ended(current, end.state, end.detail, self._now())
             except ClawError as error:
                 _log.error("the end of a job is not on record: %s", error.message)
-        if end.state != "finished":
+        if end.state not in {"finished", "running"}:
             _report(current, end.detail)
 
 
@@ -339,6 +363,10 @@ class TurnWorker:
             return RunEnd(state="finished", detail=f"waits for approval {finished.waits_for}")
         return RunEnd(state="finished", detail=finished.stop_reason)
 
+    async def goes_on(self, _schedule: Schedule, _run: JobRun) -> bool:
+        """Return False: a turn ends with its daemon."""
+        return False
+
     async def principal_of(self, schedule: Schedule) -> Principal:
         """Return as whom a job runs.
 
@@ -374,3 +402,68 @@ def message_of(schedule: Schedule, run: JobRun) -> IncomingMessage:
         is_resumable=True,
         door=job.door,
     )
+
+
+class SopWorker:
+    """Runs jobs that start procedures, and leaves the others to the one for turns.
+
+    A time lasts as long as its run of the procedure, also while that waits for people.
+    """
+
+    def __init__(self, turns: TurnWorker, sops: Callable[[], SopRunner]) -> None:
+        self._turns = turns
+        self._sops = sops
+
+    async def run(
+        self, schedule: Schedule, run: JobRun, begun: Callable[[str], Awaitable[None]]
+    ) -> RunEnd:
+        """Run one time of a job to its end.
+
+        Raises:
+            ClawError: the owner may not do this any more, or it may not run.
+        """
+        job = schedule.job
+        if not job.sop:
+            return await self._turns.run(schedule, run, begun)
+        principal = await self._turns.principal_of(schedule)
+        sop_run = await self._found(schedule, run, principal)
+        if sop_run is None:
+            start = SopStart(
+                name=job.sop,
+                workspace=job.workspace,
+                inputs=job.inputs,
+                origin=origin_of(schedule, run),
+                mode=job.mode,
+            )
+            sop_run = await self._sops().begin(start, principal)
+        await begun(sop_run.conversation_id)
+        rested = await self._sops().at_end(sop_run.id)
+        said = f"{rested.id} {rested.status}" + (f": {rested.reason}" if rested.reason else "")
+        match rested.status:
+            case "succeeded":
+                return RunEnd(state="finished", detail=said)
+            case "failed" | "cancelled" | "stopped":
+                return RunEnd(state="failed", detail=said)
+            case _:
+                return RunEnd(state="running")
+
+    async def goes_on(self, schedule: Schedule, run: JobRun) -> bool:
+        """Return whether a procedure was started for this time."""
+        if not schedule.job.sop:
+            return False
+        try:
+            principal = await self._turns.principal_of(schedule)
+            return await self._found(schedule, run, principal) is not None
+        except ClawError:
+            return False
+
+    async def _found(self, schedule: Schedule, run: JobRun, principal: Principal) -> SopRun | None:
+        """Return the run of the procedure that this time started."""
+        runs = await self._sops().listed(principal, name=schedule.job.sop, limit=MAX_LOOKED_AT)
+        origin = origin_of(schedule, run)
+        return next((each for each in runs if each.origin == origin), None)
+
+
+def origin_of(schedule: Schedule, run: JobRun | None = None) -> str:
+    """Return what a procedure says began it; without a time, how those of all times begin."""
+    return f"schedule {schedule.name} ({schedule.id}, " + (f"time {run.number})" if run else "")

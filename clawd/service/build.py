@@ -55,7 +55,7 @@ from clawd.runtime.session_files import (
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn import Turns
 from clawd.runtime.turn_hooks import Care, Titler, TurnHooks
-from clawd.schedules.scheduler import JobScheduler, TurnWorker
+from clawd.schedules.scheduler import JobScheduler, SopWorker, TurnWorker
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
@@ -566,9 +566,10 @@ class Daemon:
         self._stack.push_async_callback(self.sops.close)
 
     def _scheduler(self) -> JobScheduler:
+        turns = TurnWorker(self.inbox, self.keys, lambda uid: principal_of(uid, self.peers))
         scheduler = JobScheduler(
             self.memory.schedules,
-            TurnWorker(self.inbox, self.keys, lambda uid: principal_of(uid, self.peers)),
+            SopWorker(turns, lambda: self.sops),
             settings=lambda: self.state.loaded.config.schedules,
             stop=self.estop,
         )

@@ -121,6 +121,7 @@ class SopRunner:
         self.store = parts.store
         self._parts = parts
         self._driven: dict[str, _Driven] = {}
+        self._changes: dict[str, asyncio.Event] = {}
         self._is_closing = False
 
     # --- what is asked for
@@ -254,6 +255,19 @@ class SopRunner:
             return driven.run
         return decoded(await self._parts.rows.match(run_id))
 
+    async def at_end(self, run_id: str) -> SopRun:
+        """Wait until a run has ended or was stopped, also while it waits for people; return it.
+
+        When the daemon ends it is returned as far as it is.
+        """
+        while True:
+            changed = self._changes.setdefault(run_id, asyncio.Event())
+            run = await self.rest(run_id)
+            if run.status in {*ENDED, "stopped"} or self._is_closing:
+                self._changes.pop(run_id, None)
+                return run
+            await changed.wait()
+
     def procedure(self, run: SopRun) -> Procedure:
         """Return what a run does, as it was when it began."""
         return self._procedure(run)
@@ -280,6 +294,8 @@ class SopRunner:
     async def close(self) -> None:
         """Cut off what goes on; the next daemon goes on with it."""
         self._is_closing = True
+        for changed in self._changes.values():
+            changed.set()
         tasks = [each.task for each in self._driven.values() if each.task is not None]
         for task in tasks:
             task.cancel()
@@ -315,6 +331,8 @@ class SopRunner:
         driven = self._driven.get(run.id)
         if driven is not None:
             driven.run = run
+        if run.id in self._changes:
+            self._changes.pop(run.id).set()
         return run
 
     def _drive(self, run: SopRun) -> None:

@@ -1,6 +1,6 @@
 """Methods about schedules, and what they report."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -55,6 +55,8 @@ class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     folder: str = ""
     pattern: str = "*"
+    sop: str = ""
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     last: ScheduleRun | None = None
 
 
@@ -69,17 +71,20 @@ class ListSchedules(Method[ScheduleList], frozen=True, kw_only=True):
 
 
 class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
-    """Have a prompt run at times, detached, as a conversation of its own.
+    """Have a prompt run at times, as a conversation of its own, or the procedure `sop`.
 
     `when` is a calendar expression of systemd, `every 2h`, `at 2026-12-24 18:00` or `in 20m`; empty
     for a schedule that is run by hand or by files: `folder` is one of the workspace in which a
     finished file begins it whose name matches `pattern`. `zone` and `quiet` are as configured where
     they are empty, `mode` is the configured autonomy, at most supervised. `tools` are patterns of
-    the tools that it may use; none takes nothing out.
+    the tools that it may use; none takes nothing out. A procedure takes no tools, agent, provider,
+    model or folder.
     """
 
     name: str
-    prompt: str
+    prompt: str = ""
+    sop: str = ""
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     when: str = ""
     zone: str = ""
     quiet: str = ""
@@ -110,7 +115,7 @@ class RunSchedule(Method[ScheduleRun], frozen=True, kw_only=True):
 
 
 class RemoveSchedule(Method[Done], frozen=True, kw_only=True):
-    """Remove a schedule and its history; what runs goes on, and its conversations stay."""
+    """Remove a schedule and its history; its procedures are cancelled, its conversations stay."""
 
     name: str
 

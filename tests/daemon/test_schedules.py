@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.skills.skill_files import skill
+from tests.sop.procedures import procedure, shell
 from tests.support.home import DEADLINE_S, Home
 from tests.support.lent_home import LentHome
 
@@ -180,3 +181,76 @@ def test_an_inbox_is_sorted_by_a_skill(home: Home) -> None:
         ("skill_read", "allowed"),
         ("shell", "allowed"),
     ]
+
+
+FULL = '[security]\nautonomy = "full"\n'
+WAITS = '[[steps]]\nid = "go"\nkind = "approval"\nprompt = "Go on?"\n'
+
+
+def until_waits(home: Home, name: str) -> str:
+    """Wait until the procedure of a schedule waits for a person; return the id of its run."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        runs = home.json("sop", "history", name)["items"]
+        if [run["status"] for run in runs] == ["waiting"]:
+            return str(runs[0]["id"])
+        assert time.monotonic() < deadline, runs
+        time.sleep(0.05)
+
+
+def test_a_schedule_starts_a_procedure_that_is_enabled_and_no_other(home: Home) -> None:
+    home.configure(tables=FULL)
+    folder = procedure(
+        home.workspace / "sops",
+        "check",
+        '[inputs]\nword = { type = "string", description = "A word." }\n'
+        + shell("one", "echo {{ inputs.word }} >> out.txt"),
+    )
+    add = ("schedule", "add", "check", "--sop", "check", "--mode", "full")
+    assert "word is missing" in home.ctl(*add).stderr
+    assert "either a prompt or" in home.ctl(*add, "-m", "go").stderr
+    assert "takes no tools" in home.ctl(*add, "--tools", "shell").stderr
+    made = home.json(*add, "--input", "word=hello")
+    assert (made["sop"], made["inputs"], made["mode"]) == ("check", {"word": "hello"}, "full")
+    home.json("schedule", "run", "check")
+    (run,) = ended(home, "check")
+    assert run["state"] == "failed"
+    assert "is not enabled" in run["detail"]
+    assert "is not enabled" in home.log()
+    assert home.ctl("sop", "enable", "check", "--yes").returncode == 0
+    home.json("schedule", "run", "check")
+    run = ended(home, "check", 2)[0]
+    assert run["state"] == "finished", run
+    assert (home.workspace / "out.txt").read_text() == "hello\n"
+    assert home.json("sop", "history")["items"][0]["conversation_id"] == run["conversation_id"]
+    (folder / "more.sh").write_text("x")
+    home.json("schedule", "run", "check")
+    assert "was changed" in ended(home, "check", 3)[0]["detail"]
+
+
+def test_a_procedure_that_waits_holds_its_time_and_is_removed_with_it(home: Home) -> None:
+    home.configure(tables=FULL)
+    procedure(home.path / "sops", "gate", WAITS + shell("one", "echo x >> out.txt"))
+    home.json("schedule", "add", "gate", "--sop", "gate", "--overlap", "drop", "--mode", "full")
+    home.json("schedule", "run", "gate")
+    first = until_waits(home, "gate")
+    assert home.json("schedule", "run", "gate")["state"] == "dropped"
+    home.kill()  # it waits on in the next daemon, and still holds its time
+    assert until_waits(home, "gate") == first
+    deadline = time.monotonic() + DEADLINE_S
+    while [run["state"] for run in history(home, "gate")] != ["dropped", "running"]:
+        assert time.monotonic() < deadline, history(home, "gate")
+        time.sleep(0.05)
+    assert home.json("schedule", "run", "gate")["state"] == "dropped"
+    assert home.ctl("sop", "approve", first).returncode == 0
+    run = ended(home, "gate")[-1]
+    assert (run["state"], run["detail"]) == ("finished", f"{first} succeeded")
+    assert (home.workspace / "out.txt").read_text() == "x\n"
+    home.json("schedule", "add", "again", "--sop", "gate")
+    home.json("schedule", "run", "again")
+    deadline = time.monotonic() + DEADLINE_S
+    while (newest := home.json("sop", "history")["items"][0])["status"] != "waiting":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert home.ctl("schedule", "remove", "again").returncode == 0
+    assert home.json("sop", "status", newest["id"])["run"]["status"] == "cancelled"

@@ -72,6 +72,9 @@ class Hands:
             await self.busy.wait()
         return self.end
 
+    async def goes_on(self, _schedule: Schedule, _run: JobRun) -> bool:
+        return False
+
 
 class Bench:
     """Two daemons on one database, with one clock."""

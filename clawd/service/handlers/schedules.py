@@ -13,9 +13,11 @@ from clawd.memory.schedules import JobRun, Schedule, ScheduledJob
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
 from clawd.schedules.drops import check_drop
 from clawd.schedules.plan import local_zone, read_quiet, read_rule, read_zone
-from clawd.schedules.scheduler import times_of
+from clawd.schedules.scheduler import origin_of, times_of
 from clawd.security.risk import Autonomy, autonomy_rank
 from clawd.service.build import Daemon
+from clawd.sop.runner import given_inputs
+from clawd.tools.base import in_thread
 from clawd.wire import schedules
 from clawd.wire.method import PAGE_LIMIT, Done
 from clawd.wire.safe_text import single_line
@@ -43,8 +45,7 @@ async def add_schedule(
     _check(daemon)
     if not params.name or len(params.name) > MAX_NAME or single_line(params.name) != params.name:
         raise InvalidRequestError(f"a schedule has a name of at most {MAX_NAME} characters")
-    if not params.prompt.strip() or len(params.prompt.encode()) > MAX_MESSAGE_BYTES // 16:
-        raise InvalidRequestError("a schedule has a prompt, of at most 256 KiB")
+    _check_prompt(params)
     if (
         not 0 <= params.jitter_s <= MAX_JITTER_S
         or len(params.tools) > MAX_PATTERNS
@@ -59,6 +60,10 @@ async def add_schedule(
     daemon.inbox.book.check_mode(mode, call.principal)
     now = int(time.time())
     workspace = runtime.resolve_workspace(params.workspace)
+    if params.sop:
+        sop = await in_thread(lambda: daemon.sops.store.review(params.sop, workspace))
+        if not sop.problems:
+            given_inputs(sop.procedure.inputs, params.inputs)
     job = ScheduledJob(
         prompt=params.prompt,
         workspace=str(workspace),
@@ -76,6 +81,8 @@ async def add_schedule(
         agent=params.agent,
         provider=params.provider,
         model=params.model,
+        sop=params.sop,
+        inputs=params.inputs,
         door=call.door,
         key_id=call.principal.key_id,
     )
@@ -119,6 +126,13 @@ async def remove_schedule(daemon: Daemon, params: schedules.RemoveSchedule, call
     found = await _own(daemon, params.name, call)
     await daemon.memory.schedules.remove(found.id)
     daemon.scheduler.wake()
+    if found.job.sop:
+        open_runs = await daemon.sops.listed(
+            call.principal, name=found.job.sop, open_only=True, limit=PAGE_LIMIT
+        )
+        for run in open_runs:
+            if run.origin.startswith(origin_of(found)):
+                await daemon.sops.cancel(run.id, call.principal)
     _log.info("schedule removed", extra=_facts(found, call))
     return Done(message=f"{found.name} is removed")
 
@@ -156,6 +170,21 @@ def _check(daemon: Daemon) -> None:
         raise ForbiddenError(
             "schedules are switched off", hint="Set enabled = true in [schedules] of the config."
         )
+
+
+def _check_prompt(params: schedules.AddSchedule) -> None:
+    if bool(params.prompt.strip()) == bool(params.sop):
+        raise InvalidRequestError("a schedule has either a prompt or a procedure")
+    if len(params.prompt.encode()) > MAX_MESSAGE_BYTES // 16:
+        raise InvalidRequestError("a prompt of a schedule has at most 256 KiB")
+    of_turns = (params.tools, params.agent, params.provider, params.model, params.folder)
+    if params.sop and any(of_turns):
+        raise InvalidRequestError(
+            "a procedure takes no tools, agent, provider, model or folder of a schedule",
+            hint="Its steps name what they use.",
+        )
+    if params.inputs and not params.sop:
+        raise InvalidRequestError("only a procedure has inputs")
 
 
 def _default_mode(daemon: Daemon) -> Autonomy:
@@ -197,6 +226,8 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
         model=job.model,
         folder=job.folder,
         pattern=job.pattern,
+        sop=job.sop,
+        inputs=job.inputs,
         last=_run(last[0]) if last else None,
     )
 
