@@ -104,6 +104,16 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.option(
     "--tools", multiple=True, metavar="PATTERN", help="Only tools of these patterns; repeatable."
 )
+@click.option(
+    "--grant",
+    "grants",
+    multiple=True,
+    metavar="PATTERN",
+    help="Ask about no such call, as 'git commit *' or 'file_write out/**'; repeatable.",
+)
+@click.option("--to-file", default="", metavar="PATH", help="Write the result there.")
+@click.option("--to-webhook", "webhook", default="", metavar="URL", help="Post the result there.")
+@click.option("--to-mail", "mail", default="", metavar="ADDRESS", help="Mail the result there.")
 @click.option("--agent", default="", help="An agent of the config.")
 @click.option("--provider", default="", help="A provider of the config.")
 @click.option("--model", default="", help="A model of the provider.")
@@ -197,6 +207,8 @@ def _show(line: ScheduleLine, *, as_json: bool) -> None:
         ("overlap", line.overlap),
         ("mode", line.mode),
         ("tools", " ".join(line.tools) or "all"),
+        ("granted", ", ".join(line.grants)),
+        ("result", " ".join(filter(None, (line.to_file, line.webhook, line.mail)))),
         ("folder", line.workspace),
         ("procedure", line.sop),
         ("inputs", ", ".join(f"{name}={value}" for name, value in line.inputs.items())),

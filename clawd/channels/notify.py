@@ -7,7 +7,6 @@ told every event as it happens.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import shutil
@@ -22,6 +21,7 @@ from typing_extensions import override
 from clawd.config.schema import NotifySection
 from clawd.errors import ClawError, ConfigError
 from clawd.runtime.hub import DaemonEvent
+from clawd.schedules.delivery import run_program
 from clawd.security.network import NetworkRules, Resolve, resolve_and_judge
 from clawd.security.pinned_http import pinned_session
 from clawd.wire.events import (
@@ -126,28 +126,11 @@ class CommandChannel:
 
     async def send(self, outgoing: Outgoing) -> bool:
         """Run the program; tell whether it succeeded."""
-        return await self._ran(self._argv, msgspec.json.encode(outgoing) + b"\n")
+        told = msgspec.json.encode(outgoing) + b"\n"
+        return await run_program(self._argv, told, self._environ) == 0
 
     async def close(self) -> None:
         """Hold nothing: every program has ended by then."""
-
-    async def _ran(self, argv: Sequence[str], told: bytes) -> bool:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=self._environ,
-            start_new_session=True,
-        )
-        try:
-            await process.communicate(told)
-            return process.returncode == 0
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
 
 
 class DesktopChannel(CommandChannel):
@@ -164,7 +147,7 @@ class DesktopChannel(CommandChannel):
         """Show it; a waiting approval stays until it is seen."""
         urgency = "critical" if outgoing.kind == "approval" else "normal"
         argv = (PROGRAM, "--app-name=clawd", f"--urgency={urgency}", "--")
-        return await self._ran((*argv, outgoing.title, outgoing.text), b"")
+        return await run_program((*argv, outgoing.title, outgoing.text), b"", self._environ) == 0
 
 
 class WebhookChannel:

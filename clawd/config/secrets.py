@@ -6,6 +6,7 @@ from pathlib import Path
 from clawd.config.load import is_private
 from clawd.config.mcp import McpServerSection
 from clawd.config.schema import NotifySection, ProviderSection
+from clawd.config.sections import SchedulesSection
 from clawd.errors import ConfigError
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
@@ -58,6 +59,17 @@ def webhook_address(section: NotifySection, environ: Mapping[str, str]) -> str:
     if section.webhook_env:
         return _from_environment("[notify]", "webhook", section.webhook_env, environ)
     return section.webhook
+
+
+def schedules_secret(section: SchedulesSection, environ: Mapping[str, str]) -> str:
+    """Return the secret by which results are signed that are posted, "" for none.
+
+    Raises:
+        ConfigError: it is configured and not to be had; the message never holds it.
+    """
+    if not section.webhook_secret_env:
+        return ""
+    return _from_environment("[schedules]", "secret", section.webhook_secret_env, environ)
 
 
 def mcp_variables(

@@ -231,6 +231,16 @@ class SchedulesSection(Section):
     max_running: int = Field(
         default=4, ge=1, le=64, description="How many run side by side; others wait."
     )
+    mail_command: Words = Field(
+        default=(),
+        description='What sends mail, as ["/usr/sbin/sendmail", "-t", "-i"]; it receives the '
+        "message on standard input.",
+    )
+    webhook_secret_env: str = Field(
+        default="",
+        description="The environment variable, or systemd credential, with the secret by which "
+        "results are signed that are posted: X-Clawd-Signature.",
+    )
 
 
 class SessionFilesSection(Section):

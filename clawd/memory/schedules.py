@@ -18,7 +18,16 @@ from clawd.wire.safe_text import visible_line
 
 Overlap = Literal["parallel", "hold", "coalesce", "drop"]
 RunState = Literal[
-    "held", "claimed", "running", "finished", "failed", "lost", "missed", "dropped", "merged"
+    "held",
+    "claimed",
+    "running",
+    "finished",
+    "unanswered",
+    "failed",
+    "lost",
+    "missed",
+    "dropped",
+    "merged",
 ]
 Cause = Literal["time", "hand", "file", "hook"]
 
@@ -48,6 +57,10 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
         overlap: what is done while the time before still runs.
         mode: how far the model may go; never further than who made the job may set.
         tools: patterns of the tools that it may use; () for all that the door offers.
+        grants: patterns of calls that need no approval; no standing rule of its owner allows any.
+        to_file: that its result is written to, in the workspace; "" for none.
+        webhook: an address that its result is posted to; it may hold a secret.
+        mail: an address that its result is mailed to.
         folder: where a finished file begins it, absolute; "" for none.
         pattern: of the names of these files.
         since_ns: files that were there before are not told.
@@ -67,9 +80,13 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap = "coalesce"
     mode: Literal["readonly", "supervised", "edits", "full"] = "supervised"
     tools: tuple[str, ...] = ()
+    grants: tuple[str, ...] = ()
     agent: str = ""
     provider: str = ""
     model: str = ""
+    to_file: str = ""
+    webhook: str = ""
+    mail: str = ""
     folder: str = ""
     pattern: str = "*"
     since_ns: int = 0

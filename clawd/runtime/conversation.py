@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from clawd.errors import NotFoundError
+from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.memory.rows import MADE_BY, TAINT, Conversation, NewMessage, check_shown, made_with
 from clawd.memory.store import Memory
@@ -23,7 +23,7 @@ from clawd.runtime.context import (
 from clawd.runtime.hub import Broadcast, Hub
 from clawd.runtime.prompt import Preamble
 from clawd.runtime.settings import RuntimeSettings
-from clawd.security.approvals import Attendance
+from clawd.security.approvals import Approvals, Attendance
 from clawd.security.policy import ModeBook, ModeChange
 from clawd.security.principal import Principal
 from clawd.security.risk import Autonomy
@@ -34,6 +34,7 @@ from clawd.wire.safe_text import shortened, single_line
 MAX_OPEN = 64
 HINTS = "hints"
 MODE = "mode"
+CONFINED = "confined"
 CLIENT = "client"
 THINK = "think"
 TITLE_LIMIT = 60
@@ -129,6 +130,7 @@ class ConversationBook:
         taint: gets back what untrusted text a loaded conversation holds.
         hub: is told what happens in all of them.
         modes: how far a model may go in each; None leaves all as configured.
+        approvals: takes the grants of those that are confined.
 
     Attributes:
         opened: how many new ones were opened so far.
@@ -142,6 +144,7 @@ class ConversationBook:
         taint: TaintBook,
         hub: Hub | None = None,
         modes: ModeBook | None = None,
+        approvals: Approvals | None = None,
     ) -> None:
         self.hub = hub or Hub()
         self.opened = 0
@@ -152,6 +155,7 @@ class ConversationBook:
         self._checkpoints = memory.checkpoints
         self._taint = taint
         self._modes = modes
+        self._approvals = approvals
         self._live: dict[str, LiveConversation] = {}
         self._loading = asyncio.Lock()
 
@@ -163,8 +167,12 @@ class ConversationBook:
         workspace: str,
         agent: str,
         title: str = "",
+        grants: tuple[str, ...] | None = None,
     ) -> LiveConversation:
         """Open a new conversation.
+
+        With `grants`, patterns of calls that need no approval in it, it is confined: no standing
+        rule allows anything there, now or later.
 
         Raises:
             ClawError: the workspace or the agent is not allowed or not there.
@@ -178,14 +186,36 @@ class ConversationBook:
                 workspace=str(folder),
                 provider=settings.default_provider,
                 agent=agent,
-                metadata=made_with(principal),
+                metadata=made_with(principal) | ({} if grants is None else {CONFINED: True}),
             )
         )
         live = LiveConversation(record, ModelView(messages=()), self.hub)
+        if grants is not None:
+            await self._confine(live, principal, grants)
         self.opened += 1
         self._keep(live)
         _log.info("conversation started", extra={"conversation": record.id, "owner": record.owner})
         return live
+
+    async def _confine(
+        self, live: LiveConversation, principal: Principal, grants: tuple[str, ...]
+    ) -> None:
+        if self._modes is None or self._approvals is None:
+            raise ForbiddenError("nothing can be confined here")
+        self._modes.confine(live.record.id)
+        try:
+            for pattern in grants:
+                await self._approvals.grant(
+                    pattern,
+                    principal,
+                    verdict="allow",
+                    workspace=live.record.workspace,
+                    conversation_id=live.record.id,
+                    days=0,
+                )
+        except ClawError:
+            await self.discard_unused(live)
+            raise
 
     async def load(self, conversation_id: str, principal: Principal) -> LiveConversation:
         """Return a conversation of the principal's own.
@@ -205,6 +235,8 @@ class ConversationBook:
                     self._taint.mark(record.id, source)
                 if self._modes is not None:
                     self._modes.restore(record.id, record.metadata.get(MODE, ""))
+                    if record.metadata.get(CONFINED):
+                        self._modes.confine(record.id)
             self._keep(live)
             return live
 
@@ -382,6 +414,25 @@ class ConversationBook:
         """Note that text from these sources is in a conversation; its next message keeps that."""
         for source in sources:
             self._taint.mark(conversation_id, source)
+
+    @contextlib.contextmanager
+    def beside(self, conversation_id: str) -> Iterator[str]:
+        """Lend an id for one call beside a conversation, which its owner named beforehand.
+
+        It is judged in the furthest mode that its principal may set, with the untrusted sources
+        of the conversation.
+        """
+        lent = f"{conversation_id}/result"
+        self.taint(lent, self.sources(conversation_id))
+        if self._modes is not None:
+            self._modes.confine(lent)
+            self._modes.restore(lent, "full")
+        try:
+            yield lent
+        finally:
+            self._taint.forget(lent)
+            if self._modes is not None:
+                self._modes.forget(lent)
 
     async def discard_unused(self, live: LiveConversation) -> bool:
         """Delete a conversation whose first message came to nothing; return whether it was so.

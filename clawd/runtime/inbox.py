@@ -378,7 +378,11 @@ class Inbox:
             live = await self.book.load(incoming.conversation_id, principal)
         else:
             live = await self.book.create(
-                principal, settings, workspace=incoming.workspace, agent=incoming.agent
+                principal,
+                settings,
+                workspace=incoming.workspace,
+                agent=incoming.agent,
+                grants=incoming.grants,
             )
         if incoming.mode:
             try:

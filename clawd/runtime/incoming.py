@@ -51,6 +51,8 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         helps: the conversations that it works for, the nearest first; no door sets it.
         plan_first: the turn only looks until the person said yes to its plan.
         narrowed: calls that one of these does not name are asked about; no door sets it.
+        grants: patterns of calls that need no approval in the conversation that it opens, in which
+            no standing rule allows anything; None for one in which they do. No door sets it.
     """
 
     text: str
@@ -84,6 +86,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     helps: tuple[str, ...] = ()
     plan_first: bool = False
     narrowed: tuple[Narrowing, ...] = ()
+    grants: tuple[str, ...] | None = None
 
     @property
     def is_attended(self) -> bool:

@@ -39,13 +39,14 @@ _log = logging.getLogger(__name__)
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a time of a job ended, in a word and in a sentence.
+    """How a time of a job ended, in a word and in a sentence; `text` is the result.
 
     One that is `running` goes on in the next daemon.
     """
 
     state: RunState
     detail: str = ""
+    text: str = ""
 
 
 class JobWorker(Protocol):
@@ -360,8 +361,9 @@ class TurnWorker:
         finally:
             ticket.cancel()
         if finished.waits_for:
-            return RunEnd(state="finished", detail=f"waits for approval {finished.waits_for}")
-        return RunEnd(state="finished", detail=finished.stop_reason)
+            why = f"nobody answered: it waits for approval {finished.waits_for}"
+            return RunEnd(state="unanswered", detail=why, text=finished.text)
+        return RunEnd(state="finished", detail=finished.stop_reason, text=finished.text)
 
     async def goes_on(self, _schedule: Schedule, _run: JobRun) -> bool:
         """Return False: a turn ends with its daemon."""
@@ -397,6 +399,7 @@ def message_of(schedule: Schedule, run: JobRun) -> IncomingMessage:
         agent=job.agent,
         mode=job.mode,
         tools_allow=job.tools,
+        grants=job.grants,
         untrusted=untrusted,
         detach=True,
         is_resumable=True,
@@ -434,6 +437,7 @@ class SopWorker:
                 inputs=job.inputs,
                 origin=origin_of(schedule, run),
                 mode=job.mode,
+                grants=job.grants,
             )
             sop_run = await self._sops().begin(start, principal)
         await begun(sop_run.conversation_id)

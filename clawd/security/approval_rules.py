@@ -480,16 +480,20 @@ class RuleBook:
             self.problem = ""
             self._always, self._is_loaded = recorded, True
 
-    def find(self, action: Action, *, tainted_by: tuple[str, ...] = ()) -> ApprovalRule | None:
-        """Return a rule that allows the action as a whole."""
+    def find(
+        self, action: Action, *, tainted_by: tuple[str, ...] = (), own: bool = False
+    ) -> ApprovalRule | None:
+        """Return a rule that allows the action as a whole; `own` is one for its conversation."""
         now = self.now()
         for rule in (*self._grants.values(), *self._always.values()):
+            if own and not rule.conversation_id:
+                continue
             if rule.tool == action.tool and covers(rule, action, now=now, tainted_by=tainted_by):
                 return rule
         return None
 
     def covering(
-        self, action: Action, *, tainted_by: tuple[str, ...] = ()
+        self, action: Action, *, tainted_by: tuple[str, ...] = (), own: bool = False
     ) -> tuple[ApprovalRule, ...]:
         """Return rules that allow the parts of the action; () where one is not covered.
 
@@ -497,13 +501,16 @@ class RuleBook:
             action: the call.
             tainted_by: the untrusted sources of its conversation; only rules that were granted in
                 view of all of them count.
+            own: only rules for its conversation count.
         """
         if action.assessment.blocked:
             return ()
         allowing = [
             rule
             for rule in self._about(action)
-            if rule.verdict == "allow" and set(tainted_by) <= set(rule.tainted_by)
+            if rule.verdict == "allow"
+            and (rule.conversation_id or not own)
+            and set(tainted_by) <= set(rule.tainted_by)
         ]
         found: dict[str, ApprovalRule] = {}
         for need in action.assessment.needs:

@@ -364,9 +364,9 @@ class Approvals:
             InvalidRequestError: the pattern or the days cannot be meant.
             BusyError, ReceiptError, StorageError: it could not be kept and is not in force.
         """
-        tool, shown, problem = _meant(pattern, everywhere=not (workspace or verdict == "deny"))
-        if problem or not 0 <= days <= MAX_RULE_DAYS:
-            raise InvalidRequestError(problem or f"a rule holds 1 to {MAX_RULE_DAYS} days")
+        tool, shown = meant(pattern, everywhere=not (workspace or verdict == "deny"))
+        if not 0 <= days <= MAX_RULE_DAYS:
+            raise InvalidRequestError(f"a rule holds 1 to {MAX_RULE_DAYS} days")
         now = self._rules.now()
         return await self._rules.add(
             ApprovalRule(
@@ -551,16 +551,24 @@ def was_asked(reason: str) -> bool:
     )
 
 
-def _meant(pattern: str, *, everywhere: bool) -> tuple[str, str, str]:
-    """Return the tool that a person's pattern is about, the pattern itself, and why it is none."""
+def meant(pattern: str, *, everywhere: bool = False) -> tuple[str, str]:
+    """Return the tool that a person's pattern is about, and the pattern itself.
+
+    Raises:
+        InvalidRequestError: it is none.
+    """
     first, _, rest = pattern.strip().partition(" ")
     if first not in FILE_TOOLS:
-        return "shell", " ".join(pattern.split()), pattern_problem(pattern)
+        if problem := pattern_problem(pattern):
+            raise InvalidRequestError(problem)
+        return "shell", " ".join(pattern.split())
     files = rest.strip()
     problem = file_pattern_problem(files)
     if not problem and everywhere and files[0] in "*?[":
         problem = f"{pattern!r} would cover files of every project; add --project"
-    return FILE_TOOL, files, problem
+    if problem:
+        raise InvalidRequestError(problem)
+    return FILE_TOOL, files
 
 
 def _once_only(resolution: Resolution, why: str) -> Resolution:

@@ -151,11 +151,12 @@ class Gate:
         return policy
 
     def _by_rule(self, action: Action, tainted_by: tuple[str, ...]) -> Allow | None:
-        rule = self._rules.find(action, tainted_by=tainted_by)
+        own = self._modes is not None and self._modes.is_confined(action.conversation_id)
+        rule = self._rules.find(action, tainted_by=tainted_by, own=own)
         rules: tuple[ApprovalRule, ...] = () if rule is None else (rule,)
         if rule is None:
             sources = self._taint.sources(action.conversation_id)
-            rules = self._rules.covering(action, tainted_by=sources)
+            rules = self._rules.covering(action, tainted_by=sources, own=own)
         if not rules:
             return None
         told = "; ".join(f"rule {rule.id}: {rule.pattern}" for rule in rules)

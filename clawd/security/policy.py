@@ -257,6 +257,15 @@ class ModeBook:
         self._policy = policy
         self._record = record
         self._modes: dict[str, Autonomy] = {}
+        self._confined: set[str] = set()
+
+    def confine(self, conversation_id: str) -> None:
+        """Let no standing rule allow anything there; what was granted for it alone still does."""
+        self._confined.add(conversation_id)
+
+    def is_confined(self, conversation_id: str) -> bool:
+        """Return whether only what was granted for a conversation itself allows anything there."""
+        return conversation_id in self._confined
 
     def policy(self, conversation_id: str, principal: Principal) -> PolicySettings:
         """Return the policy by which a call there is judged: never beyond what is allowed now."""
@@ -317,12 +326,15 @@ class ModeBook:
             self._modes[conversation_id] = "readonly"
 
     def copy(self, from_id: str, to_id: str) -> None:
-        """Give a fork the mode of what it was forked from."""
+        """Give a fork the mode of what it was forked from, and its confinement."""
         self.restore(to_id, self._modes.get(from_id, ""))
+        if from_id in self._confined:
+            self._confined.add(to_id)
 
     def forget(self, conversation_id: str) -> None:
         """Drop what is known of a deleted conversation."""
         self._modes.pop(conversation_id, None)
+        self._confined.discard(conversation_id)
 
 
 def _highest(policy: PolicySettings, principal: Principal) -> Autonomy:

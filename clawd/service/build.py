@@ -55,6 +55,7 @@ from clawd.runtime.session_files import (
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn import Turns
 from clawd.runtime.turn_hooks import Care, Titler, TurnHooks
+from clawd.schedules.delivery import Deliverer, DeliveryMeans
 from clawd.schedules.scheduler import JobScheduler, SopWorker, TurnWorker
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
@@ -326,7 +327,7 @@ class Daemon:
             settings=self._dispatch_settings(),
         )
         self.person = PersonAtDoor(Questions(timeout_s=config.security.approval_timeout_s))
-        book = ConversationBook(self.memory, taint, self.hub, modes)
+        book = ConversationBook(self.memory, taint, self.hub, modes, self.approvals)
         models = ModelBook()
         turn_hooks = TurnHooks(self.hooks, book)
         self.hub.add_listener(turn_hooks.note)
@@ -567,9 +568,18 @@ class Daemon:
 
     def _scheduler(self) -> JobScheduler:
         turns = TurnWorker(self.inbox, self.keys, lambda uid: principal_of(uid, self.peers))
+        means = DeliveryMeans(
+            book=self.inbox.book,
+            calls=lambda: self.calls,
+            section=lambda: self.state.loaded.config.schedules,
+            rules=lambda: network_rules_of(self.state.loaded),
+            environ=self._environ,
+            redact=self.redactor.text,
+            stop=self.estop,
+        )
         scheduler = JobScheduler(
             self.memory.schedules,
-            SopWorker(turns, lambda: self.sops),
+            Deliverer(SopWorker(turns, lambda: self.sops), turns, means),
             settings=lambda: self.state.loaded.config.schedules,
             stop=self.estop,
         )

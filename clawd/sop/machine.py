@@ -52,6 +52,7 @@ class SopRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         source: the SOP.toml that it runs, whatever becomes of the file.
         principal: for whom it runs.
         mode: how far its calls may go; "" is as configured.
+        grants: as it was started with.
         conversation_id: of its calls, so that its receipts can be told from all others.
         failure: why it does not go forward any more; compensations are done then.
         recoveries: how often it was found running by a daemon that started, since its last step.
@@ -69,6 +70,7 @@ class SopRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated_at: str = ""
     origin: str = "user"
     mode: Autonomy | str = ""
+    grants: tuple[str, ...] | None = None
     inputs: dict[str, Any] = {}
     status: SopRunStatus = "running"
     reason: str = ""

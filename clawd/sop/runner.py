@@ -68,6 +68,8 @@ class SopStart(msgspec.Struct, frozen=True, kw_only=True):
         workspace: where it works; "" is the configured one.
         origin: what starts it, for people: `user`, `schedule nightly`, `run …`.
         mode: how far its calls may go; "" is as configured.
+        grants: patterns of calls that need no approval in it, where no standing rule is to allow
+            anything; None where they do.
         id: "" is a fresh one.
         parent: the run of which it is a step.
     """
@@ -77,6 +79,7 @@ class SopStart(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any] = {}
     origin: str = "user"
     mode: Literal["", "readonly", "supervised", "edits", "full"] = ""
+    grants: tuple[str, ...] | None = None
     id: str = ""
     parent: str = ""
 
@@ -157,7 +160,12 @@ class SopRunner:
         sop = await in_thread(lambda: self.store.ready(start.name, folder))
         inputs = given_inputs(sop.procedure.inputs, start.inputs)
         live = await self._parts.book.create(
-            principal, settings, workspace=str(folder), agent="", title=f"SOP {start.name}"
+            principal,
+            settings,
+            workspace=str(folder),
+            agent="",
+            title=f"SOP {start.name}",
+            grants=start.grants,
         )
         if start.mode:
             await self._parts.book.set_mode(live, start.mode, principal)
@@ -172,6 +180,7 @@ class SopRunner:
             created_at=_now(),
             origin=start.origin,
             mode=start.mode,
+            grants=start.grants,
             inputs=inputs,
             parent=start.parent,
         )
@@ -468,6 +477,7 @@ class SopRunner:
             inputs=inputs,
             origin=f"run {run.id}",
             mode=run.mode,  # type: ignore[arg-type]  # as it was given
+            grants=run.grants,
             id=run.state(step.id).mark,
             parent=run.id,
         )

@@ -15,7 +15,8 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cause: time, hand, file or hook.
-        state: held, claimed, running, finished, failed, lost, missed, dropped or merged.
+        state: held, claimed, running, finished, unanswered (an approval that nobody gave was in
+            its way), failed, lost, missed, dropped or merged.
         due_at: when it should have begun.
         times: how many times this line stands for, which were all missed.
         detail: how it ended, or why it did not begin.
@@ -33,7 +34,10 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule; `last` is its newest time, and `wakes_at` when it begins next, or ""."""
+    """One schedule; `last` is its newest time, and `wakes_at` when it begins next, or "".
+
+    Of `webhook` nothing stands here but the host: the rest may be a secret.
+    """
 
     id: str
     name: str
@@ -50,9 +54,13 @@ class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
     missed: MissedWord = "once"
     overlap: OverlapWord = "coalesce"
     tools: tuple[str, ...] = ()
+    grants: tuple[str, ...] = ()
     agent: str = ""
     provider: str = ""
     model: str = ""
+    to_file: str = ""
+    webhook: str = ""
+    mail: str = ""
     folder: str = ""
     pattern: str = "*"
     sop: str = ""
@@ -77,8 +85,10 @@ class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
     for a schedule that is run by hand or by files: `folder` is one of the workspace in which a
     finished file begins it whose name matches `pattern`. `zone` and `quiet` are as configured where
     they are empty, `mode` is the configured autonomy, at most supervised. `tools` are patterns of
-    the tools that it may use; none takes nothing out. A procedure takes no tools, agent, provider,
-    model or folder.
+    the tools that it may use; none takes nothing out. `grants` are patterns of calls that need no
+    approval, as of rules; standing rules of its owner allow nothing there. Its result goes to
+    `to_file` in the workspace, to `webhook` and to `mail`, where they are named. A procedure takes
+    no tools, agent, provider, model or folder.
     """
 
     name: str
@@ -94,9 +104,13 @@ class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
     workspace: str = ""
     mode: Literal["", "readonly", "supervised", "edits", "full"] = ""
     tools: tuple[str, ...] = ()
+    grants: tuple[str, ...] = ()
     agent: str = ""
     provider: str = ""
     model: str = ""
+    to_file: str = ""
+    webhook: str = ""
+    mail: str = ""
     folder: str = ""
     pattern: str = "*"
 

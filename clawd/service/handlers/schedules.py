@@ -11,11 +11,14 @@ from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.memory.rows import visible_to
 from clawd.memory.schedules import JobRun, Schedule, ScheduledJob
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
+from clawd.schedules.delivery import check_delivery, shown_address
 from clawd.schedules.drops import check_drop
 from clawd.schedules.plan import local_zone, read_quiet, read_rule, read_zone
 from clawd.schedules.scheduler import origin_of, times_of
+from clawd.security.approvals import meant
 from clawd.security.risk import Autonomy, autonomy_rank
 from clawd.service.build import Daemon
+from clawd.service.limits import network_rules_of
 from clawd.sop.runner import given_inputs
 from clawd.tools.base import in_thread
 from clawd.wire import schedules
@@ -43,17 +46,7 @@ async def add_schedule(
 ) -> schedules.ScheduleLine:
     """Have a prompt run at times, with no more rights than the client has."""
     _check(daemon)
-    if not params.name or len(params.name) > MAX_NAME or single_line(params.name) != params.name:
-        raise InvalidRequestError(f"a schedule has a name of at most {MAX_NAME} characters")
-    _check_prompt(params)
-    if (
-        not 0 <= params.jitter_s <= MAX_JITTER_S
-        or len(params.tools) > MAX_PATTERNS
-        or len(params.pattern) > MAX_NAME
-    ):
-        raise InvalidRequestError(
-            f"jitter is at most {MAX_JITTER_S} s, and there are at most {MAX_PATTERNS} patterns"
-        )
+    _check_form(params)
     section, runtime = daemon.state.loaded.config.schedules, daemon.state.runtime
     runtime.agent(params.agent)
     mode: Autonomy = params.mode or _default_mode(daemon)
@@ -76,8 +69,12 @@ async def add_schedule(
         jitter_s=params.jitter_s,
         missed=params.missed,
         overlap=params.overlap,
+        to_file=params.to_file,
+        webhook=params.webhook,
+        mail=params.mail,
         mode=mode,
         tools=params.tools,
+        grants=_grants(params, call),
         agent=params.agent,
         provider=params.provider,
         model=params.model,
@@ -86,6 +83,7 @@ async def add_schedule(
         door=call.door,
         key_id=call.principal.key_id,
     )
+    check_delivery(job, section, network_rules_of(daemon.state.loaded))
     zone = read_zone(job.zone)
     read_quiet(job.quiet)
     if job.when:
@@ -172,7 +170,17 @@ def _check(daemon: Daemon) -> None:
         )
 
 
-def _check_prompt(params: schedules.AddSchedule) -> None:
+def _check_form(params: schedules.AddSchedule) -> None:
+    if not params.name or len(params.name) > MAX_NAME or single_line(params.name) != params.name:
+        raise InvalidRequestError(f"a schedule has a name of at most {MAX_NAME} characters")
+    if (
+        not 0 <= params.jitter_s <= MAX_JITTER_S
+        or max(len(params.tools), len(params.grants)) > MAX_PATTERNS
+        or len(params.pattern) > MAX_NAME
+    ):
+        raise InvalidRequestError(
+            f"jitter is at most {MAX_JITTER_S} s, and there are at most {MAX_PATTERNS} patterns"
+        )
     if bool(params.prompt.strip()) == bool(params.sop):
         raise InvalidRequestError("a schedule has either a prompt or a procedure")
     if len(params.prompt.encode()) > MAX_MESSAGE_BYTES // 16:
@@ -185,6 +193,20 @@ def _check_prompt(params: schedules.AddSchedule) -> None:
         )
     if params.inputs and not params.sop:
         raise InvalidRequestError("only a procedure has inputs")
+
+
+def _grants(params: schedules.AddSchedule, call: Call) -> tuple[str, ...]:
+    """Return the patterns that need no approval.
+
+    Raises:
+        InvalidRequestError: one of them is none.
+        ForbiddenError: the client may not make rules.
+    """
+    if params.grants and call.door == "http":
+        raise ForbiddenError("grants are made on the machine itself: clawctl schedule add --grant")
+    for pattern in params.grants:
+        meant(pattern)
+    return params.grants
 
 
 def _default_mode(daemon: Daemon) -> Autonomy:
@@ -221,9 +243,13 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
         missed=job.missed,
         overlap=job.overlap,
         tools=job.tools,
+        grants=job.grants,
         agent=job.agent,
         provider=job.provider,
         model=job.model,
+        to_file=job.to_file,
+        webhook=shown_address(job.webhook),
+        mail=job.mail,
         folder=job.folder,
         pattern=job.pattern,
         sop=job.sop,
