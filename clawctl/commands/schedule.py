@@ -73,6 +73,7 @@ def list_(app: App, *, as_json: bool) -> None:
 )
 @click.option("--drop", "folder", default="", metavar="FOLDER", help="When a file comes in there.")
 @click.option("--pattern", default="*", metavar="GLOB", help="Only files of such names.")
+@click.option("--hook", is_flag=True, help="When a request over HTTP shows a secret of its own.")
 @click.option("--zone", default="", help="Time zone of its clocks, as Europe/Berlin.")
 @click.option("--quiet", default="", metavar="HOURS", help="Begin nothing in 22:00-07:00.")
 @click.option(
@@ -201,6 +202,8 @@ def _show(line: ScheduleLine, *, as_json: bool) -> None:
         ("schedule", line.name),
         ("when", f"{line.when} ({line.zone})" if line.when else "" if line.folder else "by hand"),
         ("files", f"{line.folder}/{line.pattern}" if line.folder else ""),
+        ("hook", "POST /hook" if line.has_hook else ""),
+        ("secret", line.hook_secret and f"{line.hook_secret} (kept nowhere: note it now)"),
         ("next", "paused" if line.is_paused else _local(line.wakes_at)),
         ("quiet hours", line.quiet),
         ("missed", line.missed),

@@ -4,6 +4,7 @@ A time is claimed in the write that moves its job on, so that of two daemons one
 claimed and has no end, and whose daemon is gone, is lost: it is reported, and not run again.
 """
 
+import hmac
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -64,6 +65,7 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
         folder: where a finished file begins it, absolute; "" for none.
         pattern: of the names of these files.
         since_ns: files that were there before are not told.
+        hook: SHA-256 of the secret by which a request over HTTP begins it; "" for none.
         sop: the procedure that it starts instead of a prompt; "" for none.
         inputs: of the procedure.
         door: where it was made; each door has tools of its own.
@@ -90,6 +92,7 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     pattern: str = "*"
     since_ns: int = 0
+    hook: str = ""
     sop: str = ""
     inputs: dict[str, Any] = {}
     door: Literal["socket", "http"] = "socket"
@@ -205,6 +208,17 @@ class Schedules:
                 hint="clawctl schedule list displays them; an id names one.",
             )
         return found[0]
+
+    async def of_hook(self, digest: str) -> Schedule | None:
+        """Return the job whose hook has this digest, in a time that does not tell how alike any is.
+
+        Digests are those of 256 random bits, and every job is looked at.
+        """
+        found: Schedule | None = None
+        for each in await self.all():
+            if hmac.compare_digest(each.job.hook, digest):
+                found = each
+        return found
 
     async def change(self, schedule_id: str, *, paused: bool, next_at: int | None) -> None:
         """Pause a job or let it go on from a time on."""

@@ -2,6 +2,7 @@
 
     clawd_<id>_<256 random bits in hex>             a key
     clawd_pagelogin_<256 random bits in hex>        a one-time link to the page
+    clawd_hook_<256 random bits in hex>             what begins a schedule, and nothing else
 
 Only the SHA-256 of the random part is kept: it is too long to be guessed, so a slow hash would
 add nothing. A key is found by its id and compared in constant time.
@@ -35,6 +36,7 @@ MAX_LINKS = 16
 
 KEY_START = "clawd_"
 LINK_START = "clawd_pagelogin_"
+HOOK_START = "clawd_hook_"
 _FORM = re.compile(r"clawd_([a-z2-7]{10})_([0-9a-f]{64})")
 _ID_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH = 10
@@ -282,6 +284,13 @@ class KeyBook:
         used = msgspec.structs.replace(key, used_at=_text(now))
         self._keys[key.id] = used
         await self._store.put(used)
+
+
+def hook_digest(text: str) -> str:
+    """Return the SHA-256 of the secret of a hook; "" for what has not the form of one."""
+    secret = text.removeprefix(HOOK_START)
+    is_one = secret != text and re.fullmatch(r"[0-9a-f]{64}", secret)
+    return _digest(secret) if is_one else ""
 
 
 def _digest(secret: str) -> str:

@@ -202,7 +202,13 @@ async def start_gateway(
     check_exposure(http, addresses, keys=daemon.keys.in_force)
     tls = await asyncio.to_thread(tls_of, http)
     traffic = Traffic()
-    doorman = Doorman(daemon.keys, policy, is_local=is_loopback(addresses), keyless=http.keyless)
+    doorman = Doorman(
+        daemon.keys,
+        policy,
+        is_local=is_loopback(addresses),
+        keyless=http.keyless,
+        schedules=daemon.memory.schedules,
+    )
     app = make_app(
         gateway_of(daemon),
         routes_of() if routes is None else routes,

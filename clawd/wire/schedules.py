@@ -36,7 +36,8 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
     """One schedule; `last` is its newest time, and `wakes_at` when it begins next, or "".
 
-    Of `webhook` nothing stands here but the host: the rest may be a secret.
+    `has_hook` is whether requests over HTTP begin it; `hook_secret` stands in the report of its
+    making alone. Of `webhook` nothing stands here but the host: the rest may be a secret.
     """
 
     id: str
@@ -65,6 +66,8 @@ class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str = "*"
     sop: str = ""
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+    has_hook: bool = False
+    hook_secret: str = ""
     last: ScheduleRun | None = None
 
 
@@ -83,12 +86,13 @@ class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
 
     `when` is a calendar expression of systemd, `every 2h`, `at 2026-12-24 18:00` or `in 20m`; empty
     for a schedule that is run by hand or by files: `folder` is one of the workspace in which a
-    finished file begins it whose name matches `pattern`. `zone` and `quiet` are as configured where
-    they are empty, `mode` is the configured autonomy, at most supervised. `tools` are patterns of
-    the tools that it may use; none takes nothing out. `grants` are patterns of calls that need no
-    approval, as of rules; standing rules of its owner allow nothing there. Its result goes to
-    `to_file` in the workspace, to `webhook` and to `mail`, where they are named. A procedure takes
-    no tools, agent, provider, model or folder.
+    finished file begins it whose name matches `pattern`; with `hook` requests over HTTP begin it
+    that show the secret which is reported now and never again. `zone` and `quiet` are as configured
+    where they are empty, `mode` is the configured autonomy, at most supervised. `tools` are
+    patterns of the tools that it may use; none takes nothing out. `grants` are patterns of calls
+    that need no approval, as of rules; standing rules of its owner allow nothing there. Its result
+    goes to `to_file` in the workspace, to `webhook` and to `mail`, where they are named. A
+    procedure takes no tools, agent, provider, model or folder.
     """
 
     name: str
@@ -113,6 +117,7 @@ class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
     mail: str = ""
     folder: str = ""
     pattern: str = "*"
+    hook: bool = False
 
 
 class PauseSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
@@ -123,9 +128,15 @@ class PauseSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
 
 
 class RunSchedule(Method[ScheduleRun], frozen=True, kw_only=True):
-    """Run a schedule now, beside its times."""
+    """Run a schedule now, beside its times.
+
+    `key` makes a hook of it: what came with the same one is not run again. `body` is untrusted
+    text that began it.
+    """
 
     name: str
+    key: str = ""
+    body: str = ""
 
 
 class RemoveSchedule(Method[Done], frozen=True, kw_only=True):

@@ -49,6 +49,10 @@ PAGE_PATH = "/page/"
 """Where the files of the page are: public, as it holds nothing of anybody's."""
 LOGIN_PATH = PAGE_PATH + "login"
 """Where a one-time link becomes a key."""
+HOOK_PATH = "/hook"
+"""Where a secret begins its schedule."""
+HOOK_KEY = "hook:"
+"""What stands before the schedule's id in place of a key's."""
 
 # What a caller's key must allow for a route. Decided by the table of routes alone.
 

@@ -13,11 +13,21 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import CALLER, GATEWAY, IS_STREAM, LOGIN_PATH, PAGE_PATH, Handler
-from clawd.channels.http.guard import TimedProtocol, connection_of
+from clawd.channels.http.app import (
+    CALLER,
+    GATEWAY,
+    HOOK_KEY,
+    HOOK_PATH,
+    IS_STREAM,
+    LOGIN_PATH,
+    PAGE_PATH,
+    Handler,
+)
+from clawd.channels.http.guard import Rates, TimedProtocol, connection_of
 from clawd.channels.http.model_api import Caller
-from clawd.errors import ForbiddenError, StorageError, UnauthenticatedError
-from clawd.security.keys import KEY_START, ApiKey, KeyBook
+from clawd.errors import ForbiddenError, RateLimitError, StorageError, UnauthenticatedError
+from clawd.memory.schedules import Schedules
+from clawd.security.keys import KEY_START, ApiKey, KeyBook, hook_digest
 from clawd.security.peer import Address, PeerPolicy, identify_all, principal_of, uid_of
 from clawd.security.principal import Principal
 
@@ -27,6 +37,8 @@ PUBLIC = frozenset({"/", "/health", "/v1/health"})
 KEYLESS_SCOPES = frozenset({"chat", "tools"})
 PAGE_SCOPES = KEYLESS_SCOPES | {"admin"}
 LOGIN_SCOPES = frozenset({"login"})
+HOOK_SCOPES = frozenset({"hook"})
+HOOKS_PER_MINUTE = 30
 PAGE_HEADER = "X-Clawd-Page"
 PRINCIPAL_S = 30.0
 
@@ -42,11 +54,20 @@ class Doorman:
         is_local: whether nobody but this machine can reach us; else everybody needs a key.
         keyless: what the config says of programs of the owner without a key: `auto` lets them in
             until the first key is made. Never in the system mode.
+        schedules: those that a hook may begin; None where there are none.
     """
 
     def __init__(
-        self, keys: KeyBook, policy: PeerPolicy, *, is_local: bool, keyless: Keyless = "auto"
+        self,
+        keys: KeyBook,
+        policy: PeerPolicy,
+        *,
+        is_local: bool,
+        keyless: Keyless = "auto",
+        schedules: Schedules | None = None,
     ) -> None:
+        self._schedules = schedules
+        self._hook_rates = Rates(HOOKS_PER_MINUTE, time.monotonic)
         self._keys = keys
         self._policy = policy
         self._keyless: Keyless = keyless if is_local and policy.mode == "user" else "off"
@@ -79,6 +100,26 @@ class Doorman:
         if link.is_here and await _uid_at(request) not in {0, link.principal.uid}:
             raise ForbiddenError("the link is for browsers of its owner on this machine")
         return Caller(principal=link.principal, scopes=LOGIN_SCOPES)
+
+    async def hook(self, request: web.Request) -> Caller:
+        """Return as whom a request begins a schedule, by the secret of its hook.
+
+        Raises:
+            UnauthenticatedError: there is no schedule of this secret; the answer is always the
+                same.
+            RateLimitError: it comes too often; wrong ones count together.
+        """
+        found = None
+        for digest in filter(None, map(hook_digest, shown_keys(request))):
+            if self._schedules is not None and found is None:
+                found = await self._schedules.of_hook(digest)
+        who = HOOK_KEY + (found.id if found is not None else "")
+        if wait_s := self._hook_rates.take(who):
+            raise RateLimitError("too many requests in a minute", retry_after_s=wait_s)
+        if found is None:
+            raise UnauthenticatedError("this is no secret of a hook")
+        principal = Principal(uid=found.owner, gid=-1, pid=0, key_id=found.job.key_id)
+        return Caller(principal=principal, scopes=HOOK_SCOPES, key_id=who)
 
     async def caller(self, request: web.Request) -> Caller:
         """Return whom a request acts as.
@@ -231,6 +272,9 @@ def vouching(doorman: Doorman) -> Any:
     async def vouch(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == LOGIN_PATH and request.method == "POST":
             request[CALLER] = await doorman.guest(request)
+            return await handler(request)
+        if request.path == HOOK_PATH:
+            request[CALLER] = await doorman.hook(request)
             return await handler(request)
         is_public = request.path in PUBLIC or request.path.startswith(PAGE_PATH)
         if not (is_public and request.method in {"GET", "HEAD"}):

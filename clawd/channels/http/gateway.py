@@ -11,6 +11,8 @@ the end. What fails before the first event is a status; after it, the event `err
 
 import asyncio
 import contextlib
+import hashlib
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
@@ -19,7 +21,15 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import DRAINING, GATEWAY, GatewayHealth, caller_of, require
+from clawd.channels.http.app import (
+    DRAINING,
+    GATEWAY,
+    HOOK_KEY,
+    HOOK_PATH,
+    GatewayHealth,
+    caller_of,
+    require,
+)
 from clawd.channels.http.body import (
     AnswerBody,
     ChatBody,
@@ -44,8 +54,11 @@ from clawd.wire.method import Done, Method
 from clawd.wire.models import ListModels
 from clawd.wire.policy import AnswerApproval, ListApprovals
 from clawd.wire.receipts import HeadOfReceipts, ListReceipts, ShowReceipt, VerifyReceipts
+from clawd.wire.schedules import RunSchedule
 from clawd.wire.tools import ListTools, RunTool, ToolLine, ToolList
 from clawd.wire.turns import CancelTurn, FollowConversation, SendMessage
+
+MAX_HOOK_BYTES = 16_384
 
 _PRESET_NOTE = (
     "a preset holds for one message: name it in the field `preset` of a request, or in its header "
@@ -406,6 +419,24 @@ def _compat(found: GatewayHealth, version: str) -> dict[str, Any]:
     return {"server": "clawd", "version": version, **facts}
 
 
+async def _hook(request: web.Request) -> web.Response:
+    """Begin the schedule of a hook; what came with it is told to the model as untrusted text."""
+    data = await request.read()
+    if len(data) > MAX_HOOK_BYTES:
+        raise ClawError(f"a hook takes {MAX_HOOK_BYTES} bytes", code="too_large")
+    caller = caller_of(request)
+    given = request.headers.get("Idempotency-Key", "") or secrets.token_hex(16)
+    begun = await request.app[GATEWAY].invoke(
+        RunSchedule(
+            name=caller.key_id.removeprefix(HOOK_KEY),
+            key=hashlib.sha256(given.encode(errors="replace")).hexdigest()[:32],
+            body=data.decode(errors="replace"),
+        ),
+        caller.principal,
+    )
+    return _json_of({"state": begun.state}, 202)
+
+
 ROUTES = [
     web.get("/status", _answering(Status)),
     web.get("/models/local", _answering(ListModels)),
@@ -434,6 +465,7 @@ ROUTES = [
     web.post("/approvals/{id}", _answer),
     web.post("/questions/{id}", _reply),
     web.post("/estop", _stop),
+    web.post(HOOK_PATH, _hook),
     web.get("/health", _health),
     web.get("/v1/health", _health),
 ]

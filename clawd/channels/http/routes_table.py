@@ -43,6 +43,8 @@ BOTH: Needs = frozenset({"chat", "tools"})
 ADMIN: Needs = frozenset({"admin"})
 LOGIN: Needs = frozenset({"login"})
 """What no key has: a one-time link of the page alone."""
+HOOK: Needs = frozenset({"hook"})
+"""What no key has: the secret of a schedule's hook alone."""
 
 _PLACE = re.compile(r"\{[^{}]*\}")
 
@@ -141,6 +143,11 @@ _OWN = (
     ),
     _get("/conversations/{id}/events", CHAT, "Follow a conversation.", streams="always"),
     _post("/conversations/{id}/cancel", CHAT, "Cancel its running turn.", answer=Done),
+    _post(
+        "/hook",
+        HOOK,
+        "Begin the schedule whose secret is shown as the key; the body is untrusted text for it.",
+    ),
     _get(
         "/memory/search",
         CHAT,
@@ -274,6 +281,7 @@ _OTHERS = (
 _STARTING = frozenset(
     {
         "/chat",
+        "/hook",
         "/v1/chat/completions",
         "/chat/completions",
         "/v1/completions",

@@ -1,6 +1,7 @@
 """Handlers about schedules."""
 
 import logging
+import secrets
 import time
 from datetime import UTC, datetime
 
@@ -9,13 +10,14 @@ import msgspec
 from clawd.channels.rpc.connection import Call
 from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.memory.rows import visible_to
-from clawd.memory.schedules import JobRun, Schedule, ScheduledJob
+from clawd.memory.schedules import Cause, JobRun, Schedule, ScheduledJob
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
 from clawd.schedules.delivery import check_delivery, shown_address
 from clawd.schedules.drops import check_drop
 from clawd.schedules.plan import local_zone, read_quiet, read_rule, read_zone
-from clawd.schedules.scheduler import origin_of, times_of
+from clawd.schedules.scheduler import MAX_INPUT, origin_of, times_of
 from clawd.security.approvals import meant
+from clawd.security.keys import HOOK_START, hook_digest
 from clawd.security.risk import Autonomy, autonomy_rank
 from clawd.service.build import Daemon
 from clawd.service.limits import network_rules_of
@@ -83,6 +85,9 @@ async def add_schedule(
         door=call.door,
         key_id=call.principal.key_id,
     )
+    hook = HOOK_START + secrets.token_hex(32) if params.hook else ""
+    if hook:
+        job = msgspec.structs.replace(job, hook=hook_digest(hook))
     check_delivery(job, section, network_rules_of(daemon.state.loaded))
     zone = read_zone(job.zone)
     read_quiet(job.quiet)
@@ -92,7 +97,7 @@ async def add_schedule(
     made = await daemon.memory.schedules.add(_from(made, now))
     daemon.scheduler.wake()
     _log.info("schedule added", extra=_facts(made, call))
-    return await _line(daemon, made)
+    return msgspec.structs.replace(await _line(daemon, made), hook_secret=hook)
 
 
 async def pause_schedule(
@@ -114,9 +119,20 @@ async def run_schedule(
 ) -> schedules.ScheduleRun:
     """Run a schedule now."""
     _check(daemon)
-    run = await daemon.scheduler.fire(await _own(daemon, params.name, call), "hand")
-    assert run is not None  # a key of its own
-    return _run(run)
+    if len(params.body) > MAX_INPUT or len(params.key) > MAX_NAME:
+        raise InvalidRequestError(f"what begins a schedule has at most {MAX_INPUT} characters")
+    found = await _own(daemon, params.name, call)
+    cause: Cause = "hook" if params.key else "hand"
+    if cause == "hook" and found.is_paused:
+        raise ForbiddenError("the schedule is paused")
+    key = f"h{params.key}" if params.key else ""
+    run = await daemon.scheduler.fire(found, cause, key=key, text=params.body)
+    # One that came before is nothing new.
+    return (
+        schedules.ScheduleRun(number=0, cause=cause, state="merged", due_at="")
+        if run is None
+        else _run(run)
+    )
 
 
 async def remove_schedule(daemon: Daemon, params: schedules.RemoveSchedule, call: Call) -> Done:
@@ -254,6 +270,7 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
         pattern=job.pattern,
         sop=job.sop,
         inputs=job.inputs,
+        has_hook=bool(job.hook),
         last=_run(last[0]) if last else None,
     )
 
