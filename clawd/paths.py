@@ -124,8 +124,13 @@ class Layout:
         return self.home / "skills"
 
     @property
+    def agents(self) -> Path:
+        """Agents of the owner that helpers may be, a Markdown file each (0700)."""
+        return self.home / "agents"
+
+    @property
     def skill_pins(self) -> Path:
-        """What of each workspace's skills was trusted (0600)."""
+        """What of each workspace's skills and agents was trusted (0600)."""
         return self.home / "skill_pins.json"
 
     @property

@@ -1,6 +1,7 @@
 """`clawctl skill`: list skills, look at them, add, check and trust them."""
 
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -9,11 +10,25 @@ from clawctl.commands.plugin import asked, yes_option
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_fields, show_table, size
 from clawd.wire.safe_text import visible_line
-from clawd.wire.skills import AddSkill, InspectSkill, ListSkills, SkillLine, SkillReview, TrustSkill
+from clawd.wire.skills import (
+    AddSkill,
+    InspectSkill,
+    ListSkills,
+    SkillKind,
+    SkillLine,
+    SkillReview,
+    TrustSkill,
+)
 
 BODY_LINES = 200
 directory_option = click.option(
     "-C", "directory", metavar="DIR", help="Of the workspace in this folder."
+)
+kind_option = click.option(
+    "--kind",
+    type=click.Choice(get_args(SkillKind)),
+    default="skill",
+    help="Skills, or the agents that Markdown files define.",
 )
 source_argument = click.argument("path", type=click.Path(exists=True, path_type=Path))
 
@@ -25,12 +40,13 @@ def command() -> None:
 
 @command.command("list")
 @directory_option
+@kind_option
 @json_option
 @pass_app
-def list_(app: App, *, directory: str | None, as_json: bool) -> None:
+def list_(app: App, *, directory: str | None, kind: SkillKind, as_json: bool) -> None:
     """List the skills, which of them a model is offered, and what is wrong with the others."""
     with app.client() as client:
-        found = client.call(ListSkills(workspace=workspace_of(directory, here=False)))
+        found = client.call(ListSkills(workspace=workspace_of(directory, here=False), kind=kind))
     if as_json:
         emit_json(found)
         return
@@ -40,11 +56,12 @@ def list_(app: App, *, directory: str | None, as_json: bool) -> None:
             (s.name, s.state, "home" if s.is_own else "workspace", s.description)
             for s in found.items
         ],
-        nothing="There are no skills.",
+        nothing=f"There are no {kind}s.",
     )
     for each in found.items:
         if each.state in {"untrusted", "changed"}:
-            say(visible_line(f"{each.name}: look at it with clawctl skill trust {each.name}"))
+            flag = "" if kind == "skill" else f" --kind {kind}"
+            say(visible_line(f"{each.name}: look at it with clawctl skill trust {each.name}{flag}"))
         if each.shadowed_by:
             say(visible_line(f"{each.name} in {each.folder} gives way to {each.shadowed_by}"))
         _tell_problems(each)
@@ -55,13 +72,14 @@ def list_(app: App, *, directory: str | None, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @directory_option
+@kind_option
 @json_option
 @pass_app
-def show(app: App, name: str, *, directory: str | None, as_json: bool) -> None:
+def show(app: App, name: str, *, directory: str | None, kind: SkillKind, as_json: bool) -> None:
     """Show what a skill is, its files and its text."""
     with app.client() as client:
         workspace = workspace_of(directory, here=False)
-        found = client.call(InspectSkill(name=name, workspace=workspace))
+        found = client.call(InspectSkill(name=name, workspace=workspace, kind=kind))
     if as_json:
         emit_json(found)
     else:
@@ -92,19 +110,22 @@ def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
 @command.command()
 @click.argument("name")
 @directory_option
+@kind_option
 @click.option("--revoke", is_flag=True, help="Trust it no longer.")
 @yes_option
 @json_option
 @pass_app
-def trust(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int:
+def trust(app: App, /, name: str, *, directory: str | None, kind: SkillKind, **flags: bool) -> int:
     """Show a workspace's skill and what changed in it, ask, and trust it as it is now."""
     workspace, as_json = workspace_of(directory, here=False), flags["as_json"]
     with app.client() as client:
-        found = client.call(InspectSkill(name=name, workspace=workspace))
+        found = client.call(InspectSkill(name=name, workspace=workspace, kind=kind))
         revoke, digest = flags["revoke"], found.skill.digest
         if not revoke and not _is_agreed(found, "Trust it?", yes=flags["yes"], as_json=as_json):
             return Exit.FAILED
-        request = TrustSkill(name=name, workspace=workspace, digest=digest, revoke=revoke)
+        request = TrustSkill(
+            name=name, workspace=workspace, kind=kind, digest=digest, revoke=revoke
+        )
         done = client.call(request)
     _tell(done.message, found, as_json=as_json)
     return Exit.DONE

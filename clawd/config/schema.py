@@ -351,6 +351,12 @@ class AgentSection(Section):
         description="How many helpers one turn may have, by the tool delegate; each is a "
         "conversation that only looks. 0 offers no such tool.",
     )
+    helper_tokens: int = Field(
+        default=128_000,
+        ge=1_000,
+        description="How many tokens one helper may use, read and written; a call of delegate may "
+        "give it fewer.",
+    )
     titles: Literal["first-words", "model"] = Field(
         default="first-words",
         description="Where a conversation's title comes from: its first words, or the model, asked "
@@ -367,8 +373,11 @@ class AgentSection(Section):
 
 
 class AgentProfile(Section):
-    """A named agent: [agents.<name>], chosen by `clawctl agent --agent`."""
+    """A named agent: [agents.<name>], chosen by `clawctl agent --agent` or `delegate`."""
 
+    description: str = Field(
+        default="", description="What it is for, for a model that may have helpers."
+    )
     system_prompt: str = Field(default="", description="Its own prompt, after the base prompt.")
     model: str = Field(default="", description="Its model; empty is default_model.")
     preset: Preset = Field(

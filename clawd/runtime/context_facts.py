@@ -18,6 +18,7 @@ from typing import Protocol
 
 import msgspec
 
+from clawd.config.schema import AgentProfile
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.runtime.prompt import clipped
 from clawd.runtime.settings import RuntimeSettings
@@ -28,6 +29,7 @@ from clawd.security.taint import FileOrigins, TaintBook
 from clawd.security.workspace import Workspace
 from clawd.skills.store import Skill, Skills, SkillStore
 from clawd.skills.tools import SKILL_READ
+from clawd.tools.outcome import DELEGATE
 from clawd.wire.safe_text import NAME_LIMIT, paragraph, single_line, visible_line
 
 SOURCE_LIMIT_S = 2.0
@@ -513,6 +515,7 @@ SKILLS_HEAD = (
 )
 _DESCRIPTION_LIMITS = (1024, 300, 120, 0)
 _MAX_NOTED = 10_000
+_AGENT_LIMIT = 200
 
 
 class SkillsFact:
@@ -563,6 +566,46 @@ class SkillsFact:
             f"skills of this workspace are not used until you trust them: {named}{more}; "
             f"see one with clawctl skill trust NAME -C {where}",
         )
+
+
+class AgentsFact:
+    """The fact `agents`: which agents a helper may be, where the model may have helpers.
+
+    Args:
+        store: finds those that files define.
+        files: which files are untrusted.
+        configured: returns those of the config.
+    """
+
+    names: tuple[str, ...] = ("agents",)
+
+    def __init__(
+        self,
+        store: SkillStore,
+        files: FileOrigins,
+        configured: Callable[[], Mapping[str, AgentProfile]],
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._configured = configured
+
+    async def facts(self, scope: FactScope) -> dict[str, Fact]:
+        """Return the fact, or nothing where there are none."""
+        if DELEGATE not in scope.offered:
+            return {}
+        found = await asyncio.to_thread(lambda: self._store.found(scope.workspace))
+        ready = found.ready[:MAX_TOLD_SKILLS]
+        about = {each.name: each.about.description for each in ready}
+        about |= {name: each.description for name, each in self._configured().items()}
+        if not about:
+            return {}
+        lines = (
+            single_line(f"{name}: {text}".removesuffix(": "), _AGENT_LIMIT)
+            for name, text in about.items()
+        )
+        sources = await self._files.sources(tuple(each.folder for each in ready))
+        text = "\n".join((f"agents that {DELEGATE} knows:", *lines))
+        return {self.names[0]: Fact(text=text, untrusted=sources)}
 
 
 def told_skills(skills: Sequence[Skill]) -> str:

@@ -8,13 +8,14 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
 
+from clawd.config.schema import AgentProfile
 from clawd.errors import (
     BusyError,
     CancelledByUserError,
@@ -28,7 +29,7 @@ from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.context import TokensRead, UserWords, to_rows
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.hub import Subscription
-from clawd.runtime.incoming import IncomingMessage, check
+from clawd.runtime.incoming import HelperTask, IncomingMessage, check
 from clawd.runtime.model_request import Emit, why
 from clawd.runtime.planning import Decision, Planning
 from clawd.runtime.preparation import Preparation, PromptPreview, TurnSource
@@ -39,6 +40,7 @@ from clawd.runtime.turn_plan import LateCall
 from clawd.security.approvals import Attendance, PendingApproval
 from clawd.security.principal import Principal
 from clawd.tools.base import traits_of
+from clawd.tools.narrowing import Narrowing, may_name
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, MessageJoined, TurnFailed, TurnFinished
 
@@ -210,17 +212,13 @@ class Inbox:
         task.add_done_callback(lambda done: self._ended(done, live, ticket))
         return ticket
 
-    async def delegate(
-        self, parent_id: str, task: str, *, agent: str, tools: frozenset[str] | None, most: int
-    ) -> Ticket:
-        """Begin a helper's turn for the turn that runs in a conversation.
+    @property
+    def agents(self) -> Mapping[str, AgentProfile]:
+        """The agents of the config."""
+        return self._settings().agents
 
-        Args:
-            parent_id: the conversation.
-            task: what the helper is told.
-            agent: which agent it is, "" for the plain one.
-            tools: of those that look, the ones that it may call; None for all.
-            most: so many helpers a turn has, those of its helpers included.
+    async def delegate(self, parent_id: str, task: HelperTask) -> Ticket:
+        """Begin a helper's turn for the turn that runs in a conversation.
 
         Raises:
             ForbiddenError: helpers of helpers have none, or there were as many as there may be.
@@ -233,27 +231,29 @@ class Inbox:
             raise InvalidRequestError("helpers work for a turn that runs")
         if len(entry.incoming.helps) >= MAX_DEPTH:
             raise ForbiddenError("a helper of a helper has no helpers")
-        if len(entry.helpers) >= most:
-            raise ForbiddenError(f"this turn had {most} helpers, as many as it may have")
+        if len(entry.helpers) >= task.most:
+            raise ForbiddenError(f"this turn had {task.most} helpers, as many as it may have")
         scope, sent = entry.turn.scope, entry.incoming
-        looks = _looking(scope.offered, self._turns.registry, tools)
+        narrowed = (*scope.narrowed, *task.narrowed)
         incoming = IncomingMessage(
-            text=task,
+            text=task.text,
             workspace=str(scope.workspace),
             door=sent.door,
             provider=sent.provider,
             model=sent.model,
-            agent=agent,
+            agent=task.agent,
+            profile=task.profile,
             hints=dict(live.hints),
-            tools_allow=looks,
+            tools_allow=_looking(scope.offered, self._turns.registry, narrowed),
             tool_mode=sent.tool_mode,
             max_rounds=HELPER_ROUNDS,
+            max_tokens=min(task.max_tokens, sent.max_tokens or task.max_tokens),
             sampling=Sampling(max_tokens=HELPER_TOKENS),
             looks_only=True,
             helps=(parent_id, *sent.helps),
-            narrowed=scope.narrowed,
+            narrowed=narrowed,
         )
-        entry.helpers.append(task)  # before the first wait: calls stand side by side
+        entry.helpers.append(task.text)  # before the first wait: calls stand side by side
         ticket = await self.submit(incoming, entry.principal)
         # It has not begun: nothing waited since.
         self._running[ticket.turn_id].helpers = entry.helpers
@@ -541,11 +541,11 @@ class Inbox:
 
 
 def _looking(
-    offered: frozenset[str] | None, registry: Registry, wanted: frozenset[str] | None
+    offered: frozenset[str] | None, registry: Registry, narrowed: tuple[Narrowing, ...]
 ) -> tuple[str, ...]:
     """Return patterns of the tools that a helper is offered: of the turn's, those that look."""
     names = {tool.name for tool in registry.all()} if offered is None else offered
-    found = [registry.find(name) for name in names if wanted is None or name in wanted]
+    found = [registry.find(n) for n in names if all(may_name(each, n) for each in narrowed)]
     looks = [
         tool.name
         for tool in found

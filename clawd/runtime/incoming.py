@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from clawd.config.schema import AgentProfile
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import Provider, Sampling
 from clawd.providers.presets import check_preset
@@ -19,6 +20,25 @@ MAX_UNTRUSTED = 8
 MAX_FILES = 20
 
 Door = Literal["socket", "http"]
+
+
+class HelperTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn wants of a helper.
+
+    Attributes:
+        agent: one of the config, "" for the plain one.
+        profile: an agent in its place, None for none.
+        narrowed: calls that one of these does not name are refused.
+        max_tokens: so many it may use, read and written.
+        most: so many helpers a turn has, those of its helpers included.
+    """
+
+    text: str
+    agent: str = ""
+    profile: AgentProfile | None = None
+    narrowed: tuple[Narrowing, ...] = ()
+    max_tokens: int
+    most: int
 
 
 class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +68,8 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         is_resumable: whoever sent it finds the conversation again, so a call that nobody answers
             for in time may be answered late, and the turn goes on then.
         looks_only: the turn goes no further than mode readonly, as a helper's; no door sets it.
+        profile: the agent of a helper, in place of one of the config; no door sets it.
+        max_tokens: so many its turn may use, read and written, in all; 0 is no limit.
         helps: the conversations that it works for, the nearest first; no door sets it.
         plan_first: the turn only looks until the person said yes to its plan.
         narrowed: calls that one of these does not name are asked about; no door sets it.
@@ -83,6 +105,8 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     max_rounds: int = 0
     is_resumable: bool = False
     looks_only: bool = False
+    profile: AgentProfile | None = None
+    max_tokens: int = 0
     helps: tuple[str, ...] = ()
     plan_first: bool = False
     narrowed: tuple[Narrowing, ...] = ()

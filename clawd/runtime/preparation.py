@@ -177,7 +177,7 @@ class Preparation:
         """
         settings = self._settings()
         provider = self.provider(incoming, settings)
-        agent = settings.agent(incoming.agent or live.record.agent)
+        agent = incoming.profile or settings.agent(incoming.agent or live.record.agent)
         model = incoming.model or agent.model or _model_for(provider, settings)
         workspace = settings.resolve_workspace(live.record.workspace)  # anew: roots, links change
         check_seen(incoming.pictures, provider, model)
@@ -415,6 +415,7 @@ def _limits(incoming: IncomingMessage, settings: RuntimeSettings) -> TurnLimits:
         max_response_bytes=settings.limits.max_response_bytes,
         retry_on_incomplete=loop.retry_on_incomplete if incoming.retry is None else incoming.retry,
     )
+    limits = replace(limits, max_tokens=incoming.max_tokens)
     if incoming.max_rounds:
         return replace(
             limits, max_tool_rounds=incoming.max_rounds, rounds_key="max_rounds of the message"

@@ -185,8 +185,9 @@ class Turn:
                     return await self._wait(self._parked)
                 if reason:
                     return await self._give_up("", "loop", reason)
-                if self._is_late:
-                    return await self._give_up("", "cap", self._time_is_up)
+                usage, most = self._meter.usage, limits.max_tokens
+                if 0 < most <= usage.prompt_tokens + usage.completion_tokens or self._is_late:
+                    return await self._give_up("", "cap", self._cap)
                 await self._take_in()
             reached = f"the limit of {allowed} tool rounds is reached ({limits.rounds_key})"
             return await self._give_up(result.text, "cap", reached)
@@ -244,6 +245,11 @@ class Turn:
         self._guard = LoopGuard()
         self._plan = msgspec.structs.replace(self._plan, tool_choice="auto")
         await self._commit("")
+
+    @property
+    def _cap(self) -> str:
+        tokens = f"the budget of {self._plan.limits.max_tokens} tokens is used up"
+        return self._time_is_up if self._is_late else tokens
 
     @property
     def _time_is_up(self) -> str:

@@ -70,6 +70,7 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rounds_key: what set the limit of rounds, for whoever is told that it is reached.
+        max_tokens: read and written by all of its answers; 0 is no limit.
         wall_clock_budget_s: for all of the turn, its hops and calls included; 0 is no limit.
         max_response_bytes: of one answer, its reasoning and its calls included.
         retry_on_incomplete: empty and broken-off answers are asked for again.
@@ -77,6 +78,7 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     max_tool_rounds: int = 8
     rounds_key: str = "max_tool_rounds in [agent]"
+    max_tokens: int = 0
     wall_clock_budget_s: float = 0.0
     max_response_bytes: int = 1_000_000
     retry_on_incomplete: bool = True

@@ -31,6 +31,7 @@ from clawd.runtime.calls import Calls, ToolClients
 from clawd.runtime.compression import ModelBook
 from clawd.runtime.compressor import Compressor
 from clawd.runtime.context_facts import (
+    AgentsFact,
     AgentsMd,
     AgentsMdSettings,
     Facts,
@@ -94,7 +95,7 @@ from clawd.service.state import (
 )
 from clawd.service.toolset import Additions, Toolset
 from clawd.service.upkeep import MemoryKeeper, Preloader
-from clawd.skills.store import SkillStore
+from clawd.skills.store import AgentStore, SkillStore
 from clawd.sop.runner import SopParts, SopRunner
 from clawd.sop.steps import StepActor, Trail
 from clawd.sop.store import SopStore
@@ -109,6 +110,7 @@ from clawd.tools.pictures import Pictures
 from clawd.tools.registry import Registry
 from clawd.tools.taint_tracking import TaintTracking
 from clawd.wire.events import EstopChanged
+from clawd.wire.skills import SkillKind
 
 if TYPE_CHECKING:
     from clawd.service.embedding import MeaningIndex
@@ -163,7 +165,7 @@ class Daemon:
     toolset: Toolset
     registry: Registry
     calls: Calls
-    skills: SkillStore
+    definitions: dict[SkillKind, SkillStore]
     sops: SopRunner
     tool_clients: ToolClients
     person: PersonAtDoor
@@ -367,7 +369,7 @@ class Daemon:
                 taint,
                 self._fact_sources(taint),
                 tells_date=lambda: self.state.loaded.config.prompt.date,
-                skills=SkillsFact(self.skills, taint.files),
+                skills=SkillsFact(self.definitions["skill"], taint.files),
             ),
             long_messages=LongMessages(self.memory.session_files, models),
         )
@@ -408,6 +410,7 @@ class Daemon:
                 taint.files,
                 lambda folder: AgentsMdSettings.of(self.state.runtime, self.state.policy, folder),
             ),
+            AgentsFact(self.definitions["agent"], taint.files, lambda: self.state.runtime.agents),
         )
 
     def _hooks(self, taint: TaintBook) -> Hooks:
@@ -530,12 +533,12 @@ class Daemon:
         )
         self._stack.push_async_callback(self.jobs.close)
         layout, sessions = self.loaded.layout, self.memory.session_files
-        self.skills = SkillStore(
-            layout.skills,
-            user_home(self._environ) / ".agents" / "skills",
-            PluginPins(layout.skill_pins),
-            roots=lambda: (self.state.runtime.workspace,),
+        person, pins = user_home(self._environ) / ".agents", PluginPins(layout.skill_pins)
+        skills, agents = (
+            kind(place, person / place.name, pins, lambda: (self.state.runtime.workspace,))
+            for kind, place in ((SkillStore, layout.skills), (AgentStore, layout.agents))
         )
+        self.definitions = {"skill": skills, "agent": agents}
         servers = self._servers or make_servers(
             self.sandbox, layout.mcp, is_stopped=self.estop.is_set, ways=self._reach()
         )
@@ -546,7 +549,7 @@ class Daemon:
             changes=self.changes,
             knowledge=self.knowledge,
             taint=taint,
-            additions=Additions(self.sandbox, self._environ, layout, self.mcp, self.skills),
+            additions=Additions(self.sandbox, self._environ, layout, self.mcp, self.definitions),
             jobs=self.jobs,
         )
         await self.toolset.refresh(self.state.loaded)

@@ -43,6 +43,7 @@ from clawd.tools.offer import ToolLookup
 from clawd.tools.registry import FACADES
 from clawd.tools.session_files import SessionAccess
 from clawd.wire.pictures import MAX_PICTURE_BYTES
+from clawd.wire.skills import SkillKind
 
 # The tools that others wrote: external tools and plugins as held between two reloads, and MCP.
 
@@ -57,13 +58,13 @@ class Additions:
         environ: what variables are passed on from.
         layout: says where plugins lie.
         mcp: the tools of MCP servers, which come and go between reloads.
-        skills: those of the home and of workspaces.
+        definitions: the skills and agents of the home and of workspaces.
 
     Attributes:
         sandbox: runs the programs.
         plugins: what is installed.
         mcp: the tools of MCP servers.
-        skills: what the tool that reads them finds.
+        definitions: the stores by kind.
     """
 
     def __init__(
@@ -72,10 +73,10 @@ class Additions:
         environ: Mapping[str, str],
         layout: Layout,
         mcp: McpTools,
-        skills: SkillStore,
+        definitions: Mapping[SkillKind, SkillStore],
     ) -> None:
         self.mcp = mcp
-        self.skills = skills
+        self.definitions = definitions
         self.sandbox = sandbox
         self._environ = environ
         self.plugins = PluginStore(layout.plugins, PluginPins(layout.plugin_pins))
@@ -224,7 +225,7 @@ class Toolset:
         self._additions = additions
         self._own_names: frozenset[str] = frozenset()
         self._held = _HeldTools()
-        self.helpers = Helpers()
+        self.helpers = Helpers(additions.definitions["agent"])
 
     def hold(self, tools: Sequence[Tool], *, alone: bool) -> _HeldTools:
         """Take tools of the program that holds the daemon; return those that they replace."""
@@ -268,12 +269,13 @@ class Toolset:
             *builtin_tools(deps),
             MemorySearch(self._memory.search),
             ToolLookup(),
-            SkillRead(self._additions.skills),
+            SkillRead(self._additions.definitions["skill"]),
             *notes,
             *self._held.tools,
         ]
         if config.agent.helpers:
-            own.append(Delegate(self.helpers, config.agent.helpers))
+            agent = config.agent
+            own.append(Delegate(self.helpers, agent.helpers, agent.helper_tokens))
         for tool in own:
             tool.timeout_s = tool.timeout_s or config.limits.tool_timeout_s
         names = (name for tool in own for name in (tool.name, *tool.aliases))

@@ -34,6 +34,9 @@ _FIELDS = (*_TEXTS, "metadata", "allowed-tools")
 _FENCE = "---"
 _SHOWN = 60
 
+_FRONT = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)(.*)", re.DOTALL | re.MULTILINE)
+_SIMPLE = re.compile(r"^([a-z-]+):[ \t]*(.*)$", re.MULTILINE)
+_ITEM = re.compile(r"^[ \t]*- (.+)$", re.MULTILINE)
 _KEY = re.compile(r"""[^\s'"#&*!|>%@`{}\[\],-][^'"#]*""")
 _BLOCK = re.compile(r"([|>])([+-]?[1-9]?|[1-9][+-])(\s+#.*)?")
 _COMMENT = re.compile(r"(^|\s)#.*$")
@@ -67,6 +70,40 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
 def split_tools(text: str) -> tuple[str, ...]:
     """Return the entries of `allowed-tools`: commas and spaces part them, not in parentheses."""
     return tuple(re.findall(r"(?:\([^)]*\)?|[^\s,(])+", text))
+
+
+def read_definition(data: bytes, name: str) -> SkillFile:
+    """Return what a Markdown file of an agent says, with all that is wrong with it.
+
+    Its fields are `key: value`; those that nothing here knows are ignored, as other programs'.
+
+    Args:
+        data: the file; more than `MAX_FILE_BYTES` are a problem.
+        name: of the file, which `name` is if it is there.
+    """
+    try:
+        text = data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        return SkillFile(problems=(SkillProblem(text="is no UTF-8 text"),))
+    front = _FRONT.match(text)
+    head, body = front.groups() if front else ("", text)
+    plain = {key: value.strip().strip("\"'") for key, value in _SIMPLE.findall(head)}
+    tools = plain.get("tools") or plain.get("allowed-tools") or ", ".join(_ITEM.findall(head))
+    wrong = {
+        f"has more than {MAX_FILE_BYTES} bytes": len(data) > MAX_FILE_BYTES,
+        f"is called {visible_line(name, _SHOWN)!r}; lower-case letters, digits and single hyphens "
+        "between them are wanted": not re.fullmatch(NAME_PATTERN, name) or len(name) > MAX_NAME,
+        "has no text": not body.strip(),
+        "holds control or hidden characters": without_hidden(paragraph(text)) != text,
+        "has another `name` than its file": plain.get("name", name) != name,
+    }
+    return SkillFile(
+        name=name,
+        description=plain.get("description", "")[:MAX_DESCRIPTION],
+        allowed_tools=split_tools(tools),
+        body=body.strip(),
+        problems=tuple(SkillProblem(text=why) for why, is_so in wrong.items() if is_so),
+    )
 
 
 class _Line(NamedTuple):

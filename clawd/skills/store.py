@@ -5,30 +5,34 @@ folder by its hash over all files; another file in it, and it is untrusted again
 what was hashed, in one go. Every method blocks.
 """
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+from typing_extensions import override
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.files import MAX_BYTES, PluginTree, put_tree, read_tree, stamp
+from clawd.plugins.files import MAX_BYTES, PluginFile, PluginTree, put_tree, read_tree, stamp
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
 from clawd.skills.archive import read_archive
 from clawd.skills.skill_file import (
     FILE_NAME,
+    MAX_FILE_BYTES,
     MAX_NAME,
     NAME_PATTERN,
     SkillFile,
+    read_definition,
     read_skill_file,
 )
 from clawd.wire.safe_text import visible_line
-from clawd.wire.skills import SkillProblem, SkillState
+from clawd.wire.skills import SkillKind, SkillProblem, SkillState
 
 MAX_SKILLS = 256  # of one place
 MAX_LISTED_BYTES = 64 << 20
-WORKSPACE_PLACES = (".agents/skills", ".claude/skills")
 _SHOWN = 64
 
 
@@ -85,6 +89,10 @@ class SkillLook(msgspec.Struct, frozen=True, kw_only=True):
 class SkillStore:
     """The skills that one daemon knows. Safe to use from several threads.
 
+    Attributes:
+        kind: what they are.
+        places: of a workspace.
+
     Args:
         home: the folder of clawd's own home for them; tools never reach it.
         person: `~/.agents/skills` of whom the daemon belongs to.
@@ -92,6 +100,9 @@ class SkillStore:
         roots: returns workspaces that are in use, beside the one that is asked for: what lies in
             one is never the owner's.
     """
+
+    kind: SkillKind = "skill"
+    places: tuple[str, ...] = (".agents/skills", ".claude/skills")
 
     def __init__(
         self, home: Path, person: Path, pins: PluginPins, roots: Callable[[], Sequence[Path]]
@@ -104,14 +115,14 @@ class SkillStore:
 
     def found(self, workspace: Path) -> Skills:
         """Return all skills of a workspace, which is resolved, whatever is wrong with them."""
-        places = [(place, own, _folders(place)) for place, own in self._places(workspace)]
+        places = [(place, own, self._names(place)) for place, own in self._places(workspace)]
         pins = self._known_pins() if any(names for _, _, names in places) else {}
         items, left_out, room = list[Skill](), 0, MAX_LISTED_BYTES
         first: dict[str, Path] = {}
         for place, is_own, names in places:
             left_out += max(len(names) - MAX_SKILLS, 0)
             for name in names[:MAX_SKILLS]:
-                folder = place / name
+                folder = self._entry(place, name)
                 skill, read = self._look(folder, is_own=is_own, room=room)
                 room -= read
                 if before := first.get(name):
@@ -132,11 +143,12 @@ class SkillStore:
         """
         if len(name) <= MAX_NAME and re.fullmatch(NAME_PATTERN, name):
             for place, is_own in self._places(workspace):
-                if (place / name).is_dir():
-                    return place / name, is_own
+                entry = self._entry(place, name)
+                if entry.is_dir() if self.kind == "skill" else entry.is_file():
+                    return entry, is_own
         raise NotFoundError(
-            f"there is no skill {visible_line(name, _SHOWN)!r}",
-            hint="clawctl skill list shows them.",
+            f"there is no {self.kind} {visible_line(name, _SHOWN)!r}",
+            hint=f"clawctl skill list{self._flag} shows them.",
         )
 
     def read(self, name: str, workspace: Path) -> tuple[Skill, PluginTree]:
@@ -149,8 +161,9 @@ class SkillStore:
         found = self.review(name, workspace)
         if found.skill.state != "ready":
             raise ForbiddenError(
-                f"the skill {name} is {found.skill.state}; only the user can change that",
-                hint=f"clawctl skill show {name} displays it, clawctl skill trust {name} trusts.",
+                f"the {self.kind} {name} is {found.skill.state}; only the user can change that",
+                hint=f"clawctl skill show {name}{self._flag} displays it, "
+                f"clawctl skill trust {name}{self._flag} trusts.",
             )
         return found.skill, found.tree
 
@@ -162,7 +175,7 @@ class SkillStore:
         """
         folder, is_own = self.folder(name, workspace)
         pin = self._known_pins().get(str(folder))
-        skill, tree = _read(folder, is_own=is_own)
+        skill, tree = self._read(folder, is_own=is_own)
         changes = tuple(changes_since(pin, tree)) if pin is not None and not is_own else ()
         return SkillLook(skill=_judged(skill, pin), tree=tree, changes=changes)
 
@@ -191,7 +204,7 @@ class SkillStore:
         )
         replaces, changes = place.is_dir(), tuple[str, ...]()
         if replaces and not about.problems:
-            _, before = _read(place, is_own=True)
+            _, before = self._read(place, is_own=True)
             changes = tuple(changes_since(pin_of(before, 0), tree))
         return SkillLook(skill=skill, tree=tree, changes=changes, replaces=replaces)
 
@@ -233,7 +246,7 @@ class SkillStore:
         """
         found = self.review(name, workspace)
         if found.skill.is_own:
-            raise InvalidRequestError(f"the skill {name} is the owner's; it needs no trust")
+            raise InvalidRequestError(f"the {self.kind} {name} is the owner's; it needs no trust")
         _check(found, digest)
         pins = self._pins.load()
         pins[str(found.skill.folder)] = pin_of(found.tree, by)
@@ -254,7 +267,7 @@ class SkillStore:
         is_apart = not any(person.is_relative_to(root) for root in roots)
         if is_apart:
             yield person, True
-        for below in WORKSPACE_PLACES:
+        for below in self.places:
             place = workspace / below
             # A link may lead out of the workspace.
             if place.resolve() == place:
@@ -264,7 +277,7 @@ class SkillStore:
         """Return a skill, as it was seen before if nothing shows a change, and the bytes read."""
         try:
             is_own = is_own and _is_ours(folder)
-            mark = (stamp(folder), is_own)
+            mark = (self._stamp(folder), is_own)
         except OSError as error:
             return _broken(folder, f"it cannot be read: {error.strerror}", is_own=is_own), 0
         known = self._seen.get(folder)
@@ -274,38 +287,101 @@ class SkillStore:
         if size > min(room, MAX_BYTES):
             most = f"{MAX_BYTES >> 20} MiB, all together {MAX_LISTED_BYTES >> 20} MiB"
             return _broken(folder, f"it is too large: one may have {most}", is_own=is_own), 0
-        skill, _ = _read(folder, is_own=is_own)
+        skill, _ = self._read(folder, is_own=is_own)
         about = msgspec.structs.replace(skill.about, body="")
         skill = msgspec.structs.replace(skill, about=about)
         self._seen[folder] = mark, skill
         return skill, size
 
+    @property
+    def _flag(self) -> str:
+        return "" if self.kind == "skill" else f" --kind {self.kind}"
 
-def _folders(place: Path) -> list[str]:
-    """Return the names of folders, and of links to some, in a place; none where it cannot be."""
-    try:
-        with os.scandir(place) as found:
-            return sorted(each.name for each in found if each.name[0] != "." and each.is_dir())
-    except OSError:
-        return []
+    # --- where one lies, and how it is read
+
+    def _names(self, place: Path) -> list[str]:
+        """Return the names of those in a place, sorted; none where it cannot be listed."""
+        try:
+            with os.scandir(place) as found:
+                return sorted(each.name for each in found if each.name[0] != "." and each.is_dir())
+        except OSError:
+            return []
+
+    def _entry(self, place: Path, name: str) -> Path:
+        return place / name
+
+    def _stamp(self, entry: Path) -> tuple[tuple[str, int, int, int, int], ...]:
+        return stamp(entry)
+
+    def _read(self, folder: Path, *, is_own: bool) -> tuple[Skill, PluginTree]:
+        """Return one as its files are now, `ready` unless broken, and these files."""
+        try:
+            if folder.is_symlink():
+                raise InvalidRequestError("it is a link; a skill is a folder")
+            is_own = is_own and _is_ours(folder)
+            tree = read_tree(folder, is_installed=True)
+        except ClawError as error:
+            return _broken(folder, error.message, is_own=is_own), PluginTree(files=())
+        except OSError as error:
+            why = f"it cannot be read: {error.strerror}"
+            return _broken(folder, why, is_own=is_own), PluginTree(files=())
+        return self._told(folder, tree, _about(tree, folder.name), is_own=is_own)
+
+    def _told(
+        self, entry: Path, tree: PluginTree, about: SkillFile, *, is_own: bool
+    ) -> tuple[Skill, PluginTree]:
+        state: SkillState = "broken" if about.problems else "ready"
+        skill = Skill(name=entry.stem, state=state, folder=entry, is_own=is_own, about=about)
+        return msgspec.structs.replace(skill, digest=tree.digest), tree
 
 
-def _read(folder: Path, *, is_own: bool) -> tuple[Skill, PluginTree]:
-    """Return a skill as its files are now, `ready` unless broken, and these files."""
-    try:
-        if folder.is_symlink():
-            raise InvalidRequestError("it is a link; a skill is a folder")
-        is_own = is_own and _is_ours(folder)
-        tree = read_tree(folder, is_installed=True)
-    except ClawError as error:
-        return _broken(folder, error.message, is_own=is_own), PluginTree(files=())
-    except OSError as error:
-        why = f"it cannot be read: {error.strerror}"
-        return _broken(folder, why, is_own=is_own), PluginTree(files=())
-    about = _about(tree, folder.name)
-    state: SkillState = "broken" if about.problems else "ready"
-    skill = Skill(name=folder.name, state=state, folder=folder, is_own=is_own, about=about)
-    return msgspec.structs.replace(skill, digest=tree.digest), tree
+class AgentStore(SkillStore):
+    """Agents: a Markdown file each, `NAME.md`, with fields before its text."""
+
+    kind: SkillKind = "agent"
+    places: tuple[str, ...] = (".agents/agents", ".claude/agents")
+
+    @override
+    def _names(self, place: Path) -> list[str]:
+        try:
+            with os.scandir(place) as found:
+                names = [each.name for each in found if each.name[0] != "."]
+        except OSError:
+            return []
+        return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
+
+    @override
+    def _entry(self, place: Path, name: str) -> Path:
+        return place / f"{name}.md"
+
+    @override
+    def _stamp(self, entry: Path) -> tuple[tuple[str, int, int, int, int], ...]:
+        facts = entry.lstat()
+        return ((str(entry), facts.st_ino, facts.st_mode, facts.st_size, facts.st_ctime_ns),)
+
+    @override
+    def _read(self, folder: Path, *, is_own: bool) -> tuple[Skill, PluginTree]:
+        try:
+            is_own = is_own and _is_ours(folder)
+            tree = PluginTree(files=(_plain_file(folder),))
+        except OSError as error:
+            why = f"it cannot be read: {error.strerror}"
+            return _broken(folder, why, is_own=is_own), PluginTree(files=())
+        about = read_definition(tree.files[0].data or b"", folder.stem)
+        return self._told(folder, tree, about, is_own=is_own)
+
+
+def _plain_file(path: Path) -> PluginFile:
+    """Return a file that is no link; what is more than may be read is cut, and is too much.
+
+    Raises:
+        OSError: it is none, or cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no plain file")
+        return PluginFile(path=path.name, mode=0o600, data=file.read(MAX_FILE_BYTES + 1))
 
 
 def _is_ours(folder: Path) -> bool:
@@ -315,7 +391,7 @@ def _is_ours(folder: Path) -> bool:
 
 def _broken(folder: Path, why: str, *, is_own: bool) -> Skill:
     about = SkillFile(problems=(SkillProblem(text=why),))
-    return Skill(name=folder.name, state="broken", folder=folder, is_own=is_own, about=about)
+    return Skill(name=folder.stem, state="broken", folder=folder, is_own=is_own, about=about)
 
 
 def _about(tree: PluginTree, name: str) -> SkillFile:

@@ -38,6 +38,12 @@ def outside(narrowings: tuple[Narrowing, ...], action: Action) -> str:
     return ""
 
 
+def may_name(narrowing: Narrowing, tool: str) -> bool:
+    """Return whether a narrowing names some call of a tool."""
+    named = (each.partition("(")[0] for each in narrowing.tools)
+    return tool in INWARD or any(_is_named(each, tool) for each in named)
+
+
 def _names(entry: str, action: Action) -> bool:
     name, _, rest = entry.partition("(")
     if not _is_named(name, action.tool):

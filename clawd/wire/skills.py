@@ -8,6 +8,8 @@ from clawd.wire.method import Done, Method
 from clawd.wire.tools import PluginFileLine
 
 SkillState = Literal["ready", "untrusted", "changed", "broken", "shadowed"]
+SkillKind = Literal["skill", "agent"]
+"""A folder with a SKILL.md, or a Markdown file that defines an agent that helpers may be."""
 
 
 class SkillProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,16 +39,17 @@ class SkillLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SkillList(msgspec.Struct, frozen=True, kw_only=True):
-    """The skills of a workspace, and how many folders were too many to be looked at."""
+    """The skills of a workspace, and how many entries were too many to be looked at."""
 
     items: tuple[SkillLine, ...]
     left_out: int = 0
 
 
 class ListSkills(Method[SkillList], frozen=True, kw_only=True):
-    """List the skills of the home and of a workspace (empty: the configured one)."""
+    """List those of a kind of the home and of a workspace (empty: the configured one)."""
 
     workspace: str = ""
+    kind: SkillKind = "skill"
 
 
 class SkillReview(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,7 @@ class InspectSkill(Method[SkillReview], frozen=True, kw_only=True):
     name: str = ""
     path: str = ""
     workspace: str = ""
+    kind: SkillKind = "skill"
 
 
 class AddSkill(Method[Done], frozen=True, kw_only=True):
@@ -89,5 +93,6 @@ class TrustSkill(Method[Done], frozen=True, kw_only=True):
     admin: ClassVar[bool] = True
     name: str
     workspace: str = ""
+    kind: SkillKind = "skill"
     digest: str = ""
     revoke: bool = False

@@ -7,11 +7,14 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from clawd.config.schema import AgentProfile
 from clawd.errors import CancelledByUserError
+from clawd.plugins.loader import PluginPins
 from clawd.runtime.helpers import Delegate, Helpers
 from clawd.runtime.inbox import Ticket
 from clawd.security.policy import PolicySettings
 from clawd.security.risk import Need
+from clawd.skills.store import AgentStore
 from clawd.tools.base import Traits
 from clawd.tools.narrowing import Narrowing
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, ToolProgress
@@ -24,6 +27,9 @@ from tests.support.inprocess import OWNER, daemon_in
 
 CHANGE, LOOK = ("change", '{"text":"a"}'), ("look", '{"text":"a"}')
 TASK = ("delegate", '{"task":"find a"}')
+BY = ("delegate", '{"task":"find a","agent":"reviewer"}')
+REVIEWER = "---\ndescription: Reviews.\ntools: look\n---\nYou review."
+TOKENS = 20
 
 
 class Looking(Probe):
@@ -34,10 +40,17 @@ def house_of(
     bench: Bench, *hops: Hop, most: int = 3, more: tuple[Probe, ...] = ()
 ) -> tuple[House, Probe, Probe]:
     bench.policy = PolicySettings(autonomy="full")
-    helpers, look, change = Helpers(), Looking("look"), Probe("change")
-    house = House(bench, *hops, tools=[Delegate(helpers, most), look, change, *more])
+    pins, roots = PluginPins(bench.workspace / "pins.json"), lambda: (bench.workspace,)
+    store = AgentStore(*homes_of(bench), pins, roots)
+    helpers, look, change = Helpers(store), Looking("look"), Probe("change")
+    house = House(bench, *hops, tools=[Delegate(helpers, most, TOKENS), look, change, *more])
     helpers.inbox = house.inbox
     return house, look, change
+
+
+def homes_of(bench: Bench) -> tuple[Path, Path]:
+    """Return the folders of the owner's agents."""
+    return bench.workspace / "agents", bench.workspace / "person"
 
 
 def statuses(bench: Bench) -> list[tuple[str, str]]:
@@ -63,7 +76,7 @@ async def test_a_helper_looks_in_a_conversation_of_its_own_and_answers(bench: Be
     result = house.model.seen(3)[-1].content or ""
     assert result.startswith(f"helper {looked.conversation_id}, 1 rounds\n\na is here")
     rows = [event.text for event in events if isinstance(event, ToolProgress)]
-    assert rows == ['look {"text":"a"}\n']
+    assert rows == ['helper: look {"text":"a"}\n', "helper: 1 rounds, 10 tokens\n"]
 
 
 async def test_those_of_one_answer_work_side_by_side(bench: Bench) -> None:
@@ -131,6 +144,66 @@ async def test_what_its_turns_conversation_refuses_is_refused_to_it(bench: Bench
     assert (refused.tool, refused.status, shell.calls) == ("shell", "denied", 0)
     assert refused.reason.startswith(f"helper of {ticket.conversation_id}; rule ")
     assert "helper of" not in delegated.reason
+
+
+async def test_an_agent_of_a_file_has_its_prompt_and_no_more_tools_than_it_names(
+    bench: Bench,
+) -> None:
+    other = Looking("other")
+    hops = [calls(BY), calls(LOOK, ("other", '{"text":"a"}'), CHANGE), says("a"), says("b")]
+    house, look, change = house_of(bench, *hops, more=(other,))
+    agents, _ = homes_of(bench)
+    agents.mkdir()
+    (agents / "reviewer.md").write_text(REVIEWER)
+    assert (await house.say("do it")).text == "b"
+    assert "You review." in (house.model.requests[1].system or "")
+    assert "You review." not in (house.model.requests[3].system or "")
+    assert (look.calls, other.calls, change.calls) == (1, 0, 0)
+    assert statuses(bench) == [
+        ("look", "allowed"), ("other", "denied"), ("change", "denied"), ("delegate", "allowed"),
+    ]  # fmt: skip
+
+
+async def test_an_agent_of_the_workspace_works_once_it_is_trusted_as_it_is(bench: Bench) -> None:
+    house, look, _ = house_of(bench, calls(BY), says("no helper"))
+    theirs = bench.workspace / ".agents" / "agents"
+    theirs.mkdir(parents=True)
+    (theirs / "reviewer.md").write_text(REVIEWER.replace("tools: look", "tools: look, change"))
+    assert (await house.say("do it")).text == "no helper"
+    (refused,) = bench.receipts()
+    assert (refused.status, house.book.opened, look.calls) == ("failed", 1, 0)
+    assert "untrusted" in (house.model.seen(1)[-1].content or "")
+
+
+async def test_one_that_is_no_agent_opens_nothing(bench: Bench) -> None:
+    unknown = ("delegate", '{"task":"find a","agent":"../../etc/passwd"}')
+    house, _, _ = house_of(bench, calls(unknown), says("none"))
+    assert (await house.say("do it")).text == "none"
+    assert (statuses(bench), house.book.opened) == ([("delegate", "failed")], 1)
+    assert "there is no agent" in (house.model.seen(1)[-1].content or "")
+
+
+async def test_an_agent_of_the_config_is_one_too(bench: Bench) -> None:
+    house, look, _ = house_of(bench, calls(BY), calls(LOOK), says("a"), says("b"))
+    profile = AgentProfile(system_prompt="You check.", tools_allow=("other",))
+    house.change(agents={"reviewer": profile})
+    assert (await house.say("do it")).text == "b"
+    assert "You check." in (house.model.requests[1].system or "")
+    assert look.calls == 0
+
+
+@pytest.mark.parametrize(("budget", "rounds"), [(12, 3), (1, 1), (999_999, 4)])
+async def test_its_budget_of_tokens_ends_it_and_is_never_wider(
+    bench: Bench, *, budget: int, rounds: int
+) -> None:
+    spends = ("delegate", f'{{"task":"find a","budget":{budget}}}')
+    looks = [calls(("look", f'{{"text":"{number}"}}')) for number in range(9)]
+    house, look, _ = house_of(bench, calls(spends), *looks)
+    await house.say("do it", max_rounds=1)  # five tokens an answer
+    assert statuses(bench) == [*[("look", "allowed")] * rounds, ("delegate", "allowed")]
+    assert look.calls == rounds
+    told = house.model.seen(rounds + 1)[-1].content or ""
+    assert f"the budget of {min(budget, TOKENS)} tokens is used up" in told
 
 
 async def test_no_helper_is_deeper_than_two(bench: Bench) -> None:

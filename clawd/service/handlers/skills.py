@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 async def list_skills(daemon: Daemon, params: skills.ListSkills, _call: Call) -> skills.SkillList:
     """List the skills of the home and of a workspace."""
     workspace = daemon.calls.workspace(params.workspace)
-    found = await in_thread(lambda: daemon.skills.found(workspace))
+    store = daemon.definitions[params.kind]
+    found = await in_thread(lambda: store.found(workspace))
     return skills.SkillList(items=tuple(map(_line, found.items)), left_out=found.left_out)
 
 
@@ -30,10 +31,11 @@ async def inspect_skill(
         raise InvalidRequestError("either a path or a name is wanted")
     if params.path:
         source = _source(params.path)
-        look = await in_thread(lambda: daemon.skills.inspect(source))
+        look = await in_thread(lambda: daemon.definitions["skill"].inspect(source))
     else:
         workspace = daemon.calls.workspace(params.workspace)
-        look = await in_thread(lambda: daemon.skills.review(params.name, workspace))
+        store = daemon.definitions[params.kind]
+        look = await in_thread(lambda: store.review(params.name, workspace))
     about = look.skill.about
     return skills.SkillReview(
         skill=_line(look.skill),
@@ -55,7 +57,7 @@ async def inspect_skill(
 async def add_skill(daemon: Daemon, params: skills.AddSkill, call: Call) -> Done:
     """Copy a skill into the home."""
     source = _source(params.path)
-    place = await in_thread(lambda: daemon.skills.add(source, digest=params.digest))
+    place = await in_thread(lambda: daemon.definitions["skill"].add(source, digest=params.digest))
     _log.info("skill added", extra=_facts(place, params.digest, call))
     return Done(message=f"{place.name} is added; it lies in {place}")
 
@@ -63,13 +65,13 @@ async def add_skill(daemon: Daemon, params: skills.AddSkill, call: Call) -> Done
 async def trust_skill(daemon: Daemon, params: skills.TrustSkill, call: Call) -> Done:
     """Trust a workspace's skill as it is, or no longer."""
     workspace, name = daemon.calls.workspace(params.workspace), params.name
-    by, digest, store = call.principal.uid, params.digest, daemon.skills
+    by, digest, store = call.principal.uid, params.digest, daemon.definitions[params.kind]
     if params.revoke:
         place = await in_thread(lambda: store.revoke(name, workspace))
     else:
         place = await in_thread(lambda: store.trust(name, workspace, digest=digest, by=by))
     what = "no longer trusted" if params.revoke else "trusted"
-    _log.info("skill %s", what, extra=_facts(place, digest, call))
+    _log.info("%s %s", params.kind, what, extra=_facts(place, digest, call))
     return Done(message=f"{name} is {what}")
 
 
