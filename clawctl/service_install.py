@@ -15,6 +15,8 @@ from clawctl.render import Palette, duration, note, show_fields, size
 from clawctl.systemctl import (
     SERVICE,
     SOCKET,
+    WAKE_SERVICE,
+    WAKE_TIMER,
     Manager,
     UnitFile,
     files_of,
@@ -472,6 +474,8 @@ def uninstall(
     paths = [folder / SERVICE, folder / SOCKET]
     if manager.scope == "system":
         paths += [choice.root / f"etc/{each}.d/clawd.conf" for each in ("sysusers", "tmpfiles")]
+    else:
+        paths += [folder / WAKE_SERVICE, folder / WAKE_TIMER]
     removed = [steps.remove(path) for path in paths]
     if not choice.is_image and any(removed):
         steps.command("let systemd forget it", manager.command("daemon-reload"))

@@ -221,6 +221,7 @@ class Manager:
 
 SERVICE = "clawd.service"
 SOCKET = "clawd.socket"
+WAKE_SERVICE, WAKE_TIMER = "clawd-wake.service", "clawd-wake.timer"
 MARK = "# Written by `clawctl service install`; `clawctl service uninstall` removes it."
 SOURCES = Path(__file__).parent / "units"
 
@@ -267,6 +268,8 @@ def files_of(scope: Scope, root: Path, environ: Mapping[str, str], where: Layout
         return [
             UnitFile(path=folder / SERVICE, text=_user_service(program, environ)),
             UnitFile(path=folder / SOCKET, text=_user_socket(where, environ)),
+            UnitFile(path=folder / WAKE_SERVICE, text=_wake_service(where)),
+            UnitFile(path=folder / WAKE_TIMER, text=_marked(_source(f"user/{WAKE_TIMER}"))),
         ]
     hidden = next((each for each in _HIDDEN if program.is_relative_to(each)), None)
     if hidden is not None:
@@ -333,6 +336,11 @@ def _user_socket(where: Layout, environ: Mapping[str, str]) -> str:
         return text
     place = str(where.socket).replace("%", "%%")
     return text.replace("ListenStream=%t/clawd/clawd.sock\n", f"ListenStream={place}\n")
+
+
+def _wake_service(where: Layout) -> str:
+    text = _marked(_source(f"user/{WAKE_SERVICE}"))
+    return text.replace("%h/.clawd/wakes_at", escaped(where.wakes_at))
 
 
 def _with_program(text: str, program: Path) -> str:

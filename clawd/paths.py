@@ -64,6 +64,11 @@ class Layout:
         return self.home / "approval_rules.json"
 
     @property
+    def wakes_at(self) -> Path:
+        """When the next schedule begins, in seconds since 1970, for a timer of systemd."""
+        return self.home / "wakes_at"
+
+    @property
     def undo(self) -> Path:
         """Old contents of files that tools changed (0700)."""
         return self.home / "undo"

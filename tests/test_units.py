@@ -2,6 +2,7 @@
 
 import configparser
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -74,15 +75,30 @@ def test_systemd_would_name_a_misspelt_key(system_root: Path) -> None:
 
 
 @needs_analyze
-@each_row("name", ["clawd.service", "clawd.socket"])
+@each_row("name", ["clawd.service", "clawd.socket", "clawd-wake.service", "clawd-wake.timer"])
 def test_systemd_finds_nothing_to_say_about_a_user_unit(tmp_path: Path, name: str) -> None:
     program = tmp_path / "bin/clawd"
     write_program(program)
-    for unit in ("clawd.service", "clawd.socket"):
+    for unit in ("clawd.service", "clawd.socket", "clawd-wake.service", "clawd-wake.timer"):
         text = (UNITS / "user" / unit).read_text(encoding="utf-8")
         text = text.replace("=/usr/bin/clawd", f"={program}")
         (tmp_path / unit).write_text(text, encoding="utf-8")
     assert verify("--user", str(tmp_path / name), runtime=tmp_path) == (0, "")
+
+
+@each_row("text, code", [("1\n", 0), ("99999999999\n", 1), ("", 1), ("no number\n", 2), (None, 2)])
+def test_clawd_is_woken_for_what_is_due_and_for_nothing_else(
+    tmp_path: Path, text: str | None, code: int
+) -> None:
+    place = tmp_path / "wakes at"
+    if text is not None:
+        place.write_text(text)
+    condition = read_unit("user/clawd-wake.service")["Service"]["ExecCondition"]
+    shell, script, _ = shlex.split(condition.replace("%h/.clawd/wakes_at", "x").replace("%%", "%"))[
+        1:
+    ]
+    asked = subprocess.run(["/bin/sh", shell, script, str(place)], check=False, capture_output=True)
+    assert bool(asked.returncode) == bool(code)
 
 
 @needs_analyze

@@ -76,6 +76,7 @@ class JobScheduler:
         settings: returns the section of the config in force.
         stop: the emergency stop.
         now: returns seconds since 1970.
+        wakes_at: the file that says when the next job begins, for what starts the daemon then.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class JobScheduler:
         settings: Callable[[], SchedulesSection],
         stop: Stop,
         now: Callable[[], float] = time.time,
+        wakes_at: Path | None = None,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -97,6 +99,7 @@ class JobScheduler:
         self._task: asyncio.Task[None] | None = None
         self._running: dict[int, asyncio.Task[None]] = {}
         self._drops = DropFolders(self.wake)
+        self._wakes_at = wakes_at
 
     @property
     def running(self) -> int:
@@ -162,7 +165,7 @@ class JobScheduler:
             return RECHECK_S
         for run in await self._store.release(self._claim()):
             await self._begin(run)
-        wait_s, schedules = RECHECK_S, await self._store.all()
+        wait_s, schedules, wakes = RECHECK_S, await self._store.all(), list[int]()
         begin = [each for each in schedules if not each.is_paused]
         self._drops.adopt({each.id: Path(each.job.folder) for each in begin if each.job.folder})
         for schedule in begin:
@@ -177,8 +180,24 @@ class JobScheduler:
                 await self._move_on(schedule, due)
                 next_at = due.next_at
             if next_at is not None:
-                wait_s = min(wait_s, max(times.wakes_at(next_at) - self._now(), 0.0))
+                wakes.append(times.wakes_at(next_at))
+                wait_s = min(wait_s, max(wakes[-1] - self._now(), 0.0))
+        self.note_wake(min(wakes, default=None))
         return wait_s
+
+    def note_wake(self, at: int | None) -> None:
+        """Write down when the next job begins, None for never."""
+        if self._wakes_at is None:
+            return
+        text = "" if at is None else f"{at}\n"
+        try:
+            before = self._wakes_at.read_text("ascii") if self._wakes_at.exists() else ""
+            if text and text != before:
+                self._wakes_at.write_text(text, "ascii")
+            elif before and not text:
+                self._wakes_at.unlink()
+        except OSError as error:
+            _log.warning("when the next job begins is not written down: %s", error.strerror)
 
     async def fire(
         self, schedule: Schedule, cause: Cause, *, key: str = "", text: str = ""

@@ -455,6 +455,8 @@ class Daemon:
         """Begin jobs at their times, if the config wants that."""
         if self.state.loaded.config.schedules.enabled:
             self.scheduler.start(self.background.watch)
+        else:
+            self.scheduler.note_wake(None)
 
     async def _begin_notices(self) -> None:
         """Begin to tell people who look elsewhere, where the config says how."""
@@ -585,6 +587,7 @@ class Daemon:
             Deliverer(SopWorker(turns, lambda: self.sops), turns, means),
             settings=lambda: self.state.loaded.config.schedules,
             stop=self.estop,
+            wakes_at=self.loaded.layout.wakes_at,
         )
         self._stack.push_async_callback(scheduler.close)
         return scheduler

@@ -70,6 +70,8 @@ def test_installing_writes_the_units_and_starts_them(world: World) -> None:
     assert f"\nExecStart={program}\n" in service
     assert f"\nExecStartPre={program} --check-config\n" in service
     assert "ListenStream=%t/clawd/clawd.sock" in (world.units / "clawd.socket").read_text("utf-8")
+    assert "/wakes_at" in (world.units / "clawd-wake.service").read_text("utf-8")
+    assert (world.units / "clawd-wake.timer").read_text("utf-8").startswith(MARK)
     assert "✓ start it when you log in  [systemctl --user enable" in done.stderr
 
 
@@ -86,7 +88,7 @@ def test_a_dry_run_does_nothing_and_says_what_it_would_do(world: World) -> None:
     assert not world.units.exists()
     assert world.calls() == []
     assert {step["result"] for step in report["steps"]} == {"planned"}
-    assert len(report["steps"]) == 6
+    assert len(report["steps"]) == 8
 
 
 def test_units_can_be_printed_without_any_systemd(world: World) -> None:

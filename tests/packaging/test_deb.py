@@ -150,6 +150,8 @@ def test_settings_and_units_are_those_of_the_checkout(tree: Path) -> None:
         "lib/systemd/system/clawd.service": "systemd/clawd.service",
         "lib/systemd/system/clawd.socket": "systemd/clawd.socket",
         "usr/lib/systemd/user/clawd.service": "systemd/user/clawd.service",
+        "usr/lib/systemd/user/clawd-wake.service": "systemd/user/clawd-wake.service",
+        "usr/lib/systemd/user/clawd-wake.timer": "systemd/user/clawd-wake.timer",
         "usr/lib/sysusers.d/clawd.conf": "systemd/clawd.sysusers",
         "usr/lib/tmpfiles.d/clawd.conf": "systemd/clawd.tmpfiles",
     }

@@ -307,6 +307,33 @@ async def test_a_paused_job_does_not_come_and_a_failed_one_comes_again(bench: Be
     assert await bench.states(job) == {"failed": 2}
 
 
+async def test_when_the_next_job_begins_is_written_down_for_who_starts_the_daemon(
+    bench: Bench, tmp_path: Path
+) -> None:
+    place = tmp_path / "wakes_at"
+    daemon = JobScheduler(
+        bench.store,
+        bench.hands,
+        settings=lambda: bench.section,
+        stop=bench.stop,
+        now=bench.clock,
+        wakes_at=place,
+    )
+    await daemon.look()
+    assert not place.exists()
+    job = await bench.add()
+    await bench.add("later", "every 2h")
+    await daemon.look()
+    assert place.read_text() == f"{BEGIN + 3_600}\n"
+    await bench.store.change(job.id, paused=True, next_at=job.next_at)
+    await daemon.look()
+    assert place.read_text() == f"{BEGIN + 7_200}\n"
+    for each in await bench.store.all():
+        await bench.store.remove(each.id)
+    await daemon.look()
+    assert not place.exists()
+
+
 async def test_a_key_that_came_before_does_not_come_again(bench: Bench) -> None:
     job = await bench.add(when="")
     first = await bench.daemons[0].fire(job, "hook", key="h1", text="x")
