@@ -169,7 +169,7 @@ class Database:
             if write.is_alone:
                 answers += self._commit_together(together)
                 together = []
-                _wait_for_disk(self._connection, is_wanted=True)
+                self._connection.execute("PRAGMA synchronous = FULL")
                 answers.append(_answer(self.path, self._connection, write.act))
             else:
                 together.append(write)
@@ -268,7 +268,7 @@ def _storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
 
 @contextlib.contextmanager
 def _transaction(connection: sqlite3.Connection, *, is_durable: bool) -> Iterator[None]:
-    _wait_for_disk(connection, is_wanted=is_durable)
+    connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -277,10 +277,6 @@ def _transaction(connection: sqlite3.Connection, *, is_durable: bool) -> Iterato
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _wait_for_disk(connection: sqlite3.Connection, *, is_wanted: bool) -> None:
-    connection.execute(f"PRAGMA synchronous = {'FULL' if is_wanted else 'NORMAL'}")
 
 
 def _answer_in_savepoint(path: Path, connection: sqlite3.Connection, act: Act[Any]) -> Any:

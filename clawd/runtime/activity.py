@@ -39,7 +39,7 @@ class OpenTurn(msgspec.Struct, kw_only=True):
     context_used: int = 0
     context_size: int = 0
 
-    def note(self, event: object, now: float) -> None:
+    def take(self, event: object, now: float) -> None:
         """Take an event of the turn."""
         match event:
             case events.TextDelta() | events.ReasoningDelta() | events.ToolDraft():
@@ -108,46 +108,6 @@ class OpenTurn(msgspec.Struct, kw_only=True):
         if doing != self.doing:
             self.doing, self.since = doing, now
         self.detail = detail
-
-
-class OpenTurns:
-    """The turns that run, by conversation: each runs one at a time.
-
-    Args:
-        clock: returns the monotonic time in seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._open: dict[str, OpenTurn] = {}
-
-    def begin(self, about: events.TurnStarted, owner: int) -> None:
-        """A turn began; beyond MAX_OPEN_TURNS it is not followed."""
-        if len(self._open) < MAX_OPEN_TURNS:
-            now = self._clock()
-            turn = OpenTurn(owner=owner, about=about, began=now, since=now)
-            self._open[about.conversation_id] = turn
-
-    def note(self, conversation_id: str, event: object) -> OpenTurn | None:
-        """Take an event of a conversation; return its turn that runs, if one does."""
-        turn = self._open.get(conversation_id)
-        if turn is not None:
-            turn.note(event, self._clock())
-        return turn
-
-    def end(self, conversation_id: str, turn_id: str) -> OpenTurn | None:
-        """Forget a turn and return it; one that was cancelled while it waited is none."""
-        turn = self._open.get(conversation_id)
-        if turn is None or turn.about.turn_id != turn_id:
-            return None
-        return self._open.pop(conversation_id)
-
-    def listed(self, principal: Principal) -> TurnList:
-        """Return what a principal may see of the turns that run."""
-        now = self._clock()
-        seen = [turn for turn in self._open.values() if principal.may_see(turn.owner)]
-        lines = sorted((turn.line(now) for turn in seen), key=lambda line: -line.elapsed_s)
-        return TurnList(items=tuple(lines), others=len(self._open) - len(seen))
 
 
 PROVIDER_CODES = frozenset({"provider", "worker_died", "model_load", "engine", "model_not_found"})
@@ -223,22 +183,25 @@ class DeltaMeter:
 class Activity:
     """Listens to all events of the daemon, and to dispatch.
 
+    Args:
+        clock: returns the monotonic time in seconds.
+
     Attributes:
         models: requests to models, those of turns and others.
         turns: turns that ended, by how.
         turn_seconds: from the start of a turn to its end.
         calls: tool calls by tool and status of their receipt.
         call_seconds: how long calls took, people's answers included.
-        open: the turns that run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._open: dict[str, OpenTurn] = {}  # by conversation: each runs one turn at a time
         self.models = ModelCounts()
         self.turns = Tally("end")
         self.turn_seconds = Histogram()
         self.calls = Tally("tool", "status")
         self.call_seconds = Histogram(SHORT_S)
-        self.open = OpenTurns()
 
     def count_call(self, tool: str, outcome: CallOutcome) -> None:
         """Count a tool call; a name that is no tool's is counted as `unknown`."""
@@ -248,15 +211,18 @@ class Activity:
 
     def note(self, told: DaemonEvent) -> None:
         """Take an event of the daemon."""
-        event = told.event
-        open_turn = self.open.note(told.conversation_id, event)
+        event, now = told.event, self._clock()
+        open_turn = self._open.get(told.conversation_id)
+        if open_turn is not None:
+            open_turn.take(event, now)
         match event:
-            case events.TurnStarted():
-                self.open.begin(event, told.owner or 0)
+            case events.TurnStarted() if len(self._open) < MAX_OPEN_TURNS:
+                begun = OpenTurn(owner=told.owner or 0, about=event, began=now, since=now)
+                self._open[told.conversation_id] = begun
             case events.TextDelta() | events.ReasoningDelta() | events.ToolRequested():
                 if open_turn is not None and not open_turn.has_answered:
                     open_turn.has_answered = True
-                    self.models.first_token.observe(time.monotonic() - open_turn.began)
+                    self.models.first_token.observe(now - open_turn.began)
             case events.PromptEvaluated():
                 self.models.evaluated(event.elapsed_ms)
             case events.HopFinished():
@@ -272,8 +238,17 @@ class Activity:
             case _:
                 pass
 
+    def listed(self, principal: Principal) -> TurnList:
+        """Return what a principal may see of the turns that run."""
+        now = self._clock()
+        seen = [turn for turn in self._open.values() if principal.may_see(turn.owner)]
+        lines = sorted((turn.line(now) for turn in seen), key=lambda line: -line.elapsed_s)
+        return TurnList(items=tuple(lines), others=len(self._open) - len(seen))
+
     def _end(self, conversation_id: str, turn_id: str, end: str) -> None:
+        """Count a turn that ended and forget it; one cancelled while it waited never was open."""
         self.turns.add(end)
-        open_turn = self.open.end(conversation_id, turn_id)
-        if open_turn is not None:
-            self.turn_seconds.observe(time.monotonic() - open_turn.began)
+        open_turn = self._open.get(conversation_id)
+        if open_turn is not None and open_turn.about.turn_id == turn_id:
+            self.turn_seconds.observe(self._clock() - open_turn.began)
+            del self._open[conversation_id]

@@ -100,7 +100,7 @@ class LiveConversation:
     @property
     def is_in_use(self) -> bool:
         """Whether something runs or waits in it, or somebody follows it."""
-        return bool(self.waiting or self.calls) or self.broadcast.is_followed
+        return bool(self.waiting or self.calls) or bool(self.broadcast.followers)
 
     @property
     def mode(self) -> str:

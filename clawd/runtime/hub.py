@@ -3,12 +3,14 @@
 import asyncio
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import msgspec
+from typing_extensions import override
 
 from clawd.security.principal import Principal
 from clawd.wire.events import (
@@ -42,23 +44,15 @@ _EVENT_CHARS = 200
 _T = TypeVar("_T")
 
 
-class EventQueue(Generic[_T]):
+class EventQueue(ABC, Generic[_T]):
     """One reader's queue. Iterate it; it ends after `close`, or when the reader stalled.
 
     Args:
-        merge: returns one event that says what two in a row say, or None where there is none.
         limit: how many events wait before they are merged.
         stall_s: how long a reader that lags may take nothing.
     """
 
-    def __init__(
-        self,
-        merge: Callable[[_T, _T], _T | None],
-        *,
-        limit: int = QUEUE_LIMIT,
-        stall_s: float = STALL_S,
-    ) -> None:
-        self._merge = merge
+    def __init__(self, *, limit: int = QUEUE_LIMIT, stall_s: float = STALL_S) -> None:
         self._events: deque[_T] = deque()
         self._ready = asyncio.Event()
         self._closed = False
@@ -104,13 +98,17 @@ class EventQueue(Generic[_T]):
         self._taken_at = time.monotonic()
         return self._events.popleft()
 
+    @abstractmethod
+    def merged(self, first: _T, second: _T) -> _T | None:
+        """Return one event that says what both say in a row, or None where there is none."""
+
     def _cut_off(self) -> None:
         self.stalled = True
         self.close()
 
     def _merged_into_last(self, event: _T) -> bool:
-        """Merge the event into the last one where they are of a kind; tell whether it did."""
-        merged = self._merge(self._events[-1], event)
+        """Merge the event into the last one where they are of a kind; return whether it did."""
+        merged = self.merged(self._events[-1], event)
         if merged is None:
             return False
         self._events[-1] = merged
@@ -120,8 +118,10 @@ class EventQueue(Generic[_T]):
 class Subscription(EventQueue[Event]):
     """The queue of one who follows a conversation, or owns a turn."""
 
-    def __init__(self, *, limit: int = QUEUE_LIMIT, stall_s: float = STALL_S) -> None:
-        super().__init__(merge, limit=limit, stall_s=stall_s)
+    @override
+    def merged(self, first: Event, second: Event) -> Event | None:
+        """Return one event for two deltas of a kind in a row."""
+        return merge(first, second)
 
 
 def merge(first: Event, second: Event) -> Event | None:
@@ -152,28 +152,26 @@ class Broadcast:
         owner: whose conversation it is.
         conversation_id: which.
         made_by: id of the key of the HTTP gateway that it was made with; empty for none.
+
+    Attributes:
+        followers: the subscriptions that are open.
     """
 
     hub: "Hub | None" = None
     owner: int = 0
     conversation_id: str = ""
     made_by: str = ""
-    _subscriptions: set[Subscription] = field(default_factory=set, init=False)
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether anybody listens."""
-        return bool(self._subscriptions)
+    followers: set[Subscription] = field(default_factory=set, init=False)
 
     def subscribe(self, *, limit: int = QUEUE_LIMIT, stall_s: float = STALL_S) -> Subscription:
         """Return a new subscription; it sees what happens from now on."""
         subscription = Subscription(limit=limit, stall_s=stall_s)
-        self._subscriptions.add(subscription)
+        self.followers.add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Forget a subscription and end it."""
-        self._subscriptions.discard(subscription)
+        self.followers.discard(subscription)
         subscription.close()
 
     def emit(self, event: Event) -> None:
@@ -191,10 +189,10 @@ class Broadcast:
 
     def tell_followers(self, event: Event) -> None:
         """Give every subscription an event that the hub is given elsewhere."""
-        for subscription in tuple(self._subscriptions):
+        for subscription in tuple(self.followers):
             subscription.put(event)
             if subscription.stalled:
-                self._subscriptions.discard(subscription)
+                self.followers.discard(subscription)
 
 
 class DaemonEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,12 +216,25 @@ class HubSubscription(EventQueue[DaemonEvent]):
     """The queue of one who follows everything that a principal may see."""
 
     def __init__(self, principal: Principal, *, limit: int, stall_s: float) -> None:
-        super().__init__(_merge, limit=limit, stall_s=stall_s)
+        super().__init__(limit=limit, stall_s=stall_s)
         self._principal = principal
 
     def may_see(self, told: DaemonEvent) -> bool:
         """Return whether an event is for this reader."""
         return told.owner is None or self._principal.may_see(told.owner, told.made_by)
+
+    @override
+    def merged(self, first: DaemonEvent, second: DaemonEvent) -> DaemonEvent | None:
+        """Return one event for two in a row of the same conversation, as a follower of it gets."""
+        is_same = (first.owner, first.conversation_id) == (second.owner, second.conversation_id)
+        if not is_same or isinstance(first.event, EstopChanged):
+            return None
+        if isinstance(second.event, EstopChanged):
+            return None
+        merged = merge(first.event, second.event)
+        if merged is None:
+            return None
+        return msgspec.structs.replace(first, event=merged, number=second.number)
 
 
 class Hub:
@@ -300,19 +311,6 @@ class Hub:
                 subscription.put(told)
                 if subscription.stalled:
                     self._subscriptions.discard(subscription)
-
-
-def _merge(first: DaemonEvent, second: DaemonEvent) -> DaemonEvent | None:
-    """Return one event for two in a row of the same conversation, as a follower of it gets."""
-    is_same = (first.owner, first.conversation_id) == (second.owner, second.conversation_id)
-    if not is_same or isinstance(first.event, EstopChanged):
-        return None
-    if isinstance(second.event, EstopChanged):
-        return None
-    merged = merge(first.event, second.event)
-    if merged is None:
-        return None
-    return msgspec.structs.replace(first, event=merged, number=second.number)
 
 
 def _chars_of(event: Event | EstopChanged) -> int:

@@ -30,11 +30,11 @@ from clawd.runtime.context import TokensRead, UserWords, to_rows
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.hub import Subscription
 from clawd.runtime.incoming import HelperTask, IncomingMessage, check
-from clawd.runtime.model_request import Emit, why
+from clawd.runtime.model_request import why
 from clawd.runtime.planning import Decision, Planning
 from clawd.runtime.preparation import Preparation, PromptPreview, TurnSource
 from clawd.runtime.settings import RuntimeSettings
-from clawd.runtime.turn import MessageBatch, Turn, Turns
+from clawd.runtime.turn import MessageBatch, Turn
 from clawd.runtime.turn_hooks import Care, TurnHooks
 from clawd.runtime.turn_plan import LateCall
 from clawd.security.approvals import Attendance, PendingApproval
@@ -110,13 +110,20 @@ class _Said(msgspec.Struct, kw_only=True):
 
 
 class _Running(msgspec.Struct, kw_only=True):
-    ticket: Ticket
-    owner: int
-    principal: Principal
+    """A message whose turn runs or waits."""
+
+    live: LiveConversation
     incoming: IncomingMessage
+    principal: Principal
+    ticket: Ticket
     helpers: list[str] = msgspec.field(default_factory=list)
     turn: Turn | None = None
     said: list[_Said] = msgspec.field(default_factory=list)
+
+    def emit(self, event: Event) -> None:
+        """Give an event of the turn to its owner and to those who follow the conversation."""
+        self.ticket.events.put(event)
+        self.live.broadcast.emit(event)
 
 
 class Inbox:
@@ -124,7 +131,7 @@ class Inbox:
 
     Args:
         book: the conversations.
-        turns: makes turns.
+        begin: makes a turn, given its plan, context, emit and persist.
         preparation: settles what a turn is given.
         settings: returns the settings in force.
         care: what is done around turns; None leaves contexts and titles as they are.
@@ -135,7 +142,7 @@ class Inbox:
         self,
         book: ConversationBook,
         *,
-        turns: Turns,
+        begin: Callable[..., Turn],
         preparation: Preparation,
         settings: Callable[[], RuntimeSettings],
         care: Care | None = None,
@@ -143,7 +150,7 @@ class Inbox:
     ) -> None:
         self.book = book
         self._hooks = hooks
-        self._turns = turns
+        self._begin = begin
         self._settings = settings
         self.preparation = preparation
         self.care = care
@@ -173,7 +180,24 @@ class Inbox:
                 "conversations over the socket are switched off",
                 hint="Set enabled = true in [channels.cli] of the config.",
             )
-        live = await self._conversation(incoming, principal, settings)
+        self.preparation.provider(incoming, settings)
+        if incoming.conversation_id:
+            live = await self.book.load(incoming.conversation_id, principal)
+        else:
+            live = await self.book.create(
+                principal,
+                settings,
+                workspace=incoming.workspace,
+                agent=incoming.agent,
+                grants=incoming.grants,
+            )
+        if incoming.mode:
+            try:
+                await self.book.set_mode(live, incoming.mode, principal)
+            except ClawError:
+                if not incoming.conversation_id:
+                    await self.book.discard_unused(live)
+                raise
         return self.enter(live, incoming, principal)
 
     def enter(
@@ -203,13 +227,11 @@ class Inbox:
             Attendance(live.attendance),
             late=late,
         )
-        task = asyncio.create_task(self._run_in_order(live, incoming, principal, ticket))
-        ticket.task = task
-        self._running[ticket.turn_id] = _Running(
-            ticket=ticket, owner=live.record.owner, principal=principal, incoming=incoming
-        )
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(done, live, ticket))
+        entry = _Running(live=live, incoming=incoming, principal=principal, ticket=ticket)
+        ticket.task = asyncio.create_task(self._run_in_order(entry))
+        self._running[ticket.turn_id] = entry
+        self._tasks.add(ticket.task)
+        ticket.task.add_done_callback(lambda done: self._ended(done, entry))
         return ticket
 
     @property
@@ -244,7 +266,7 @@ class Inbox:
             agent=task.agent,
             profile=task.profile,
             hints=dict(live.hints),
-            tools_allow=_looking(scope.offered, self._turns.registry, narrowed),
+            tools_allow=_looking(scope.offered, self.preparation.registry, narrowed),
             tool_mode=sent.tool_mode,
             max_rounds=HELPER_ROUNDS,
             max_tokens=min(task.max_tokens, sent.max_tokens or task.max_tokens),
@@ -337,7 +359,7 @@ class Inbox:
 
     def cancel_owner(self, uid: int) -> int:
         """Cancel the turns of all conversations of an owner; returns how many there were."""
-        return self._cancel(lambda entry: entry.owner == uid)
+        return self._cancel(lambda entry: entry.live.record.owner == uid)
 
     def stop_generations(self) -> None:
         """End every running generation because of the emergency stop."""
@@ -370,81 +392,42 @@ class Inbox:
 
     # --- one message
 
-    async def _conversation(
-        self, incoming: IncomingMessage, principal: Principal, settings: RuntimeSettings
-    ) -> LiveConversation:
-        self.preparation.provider(incoming, settings)
-        if incoming.conversation_id:
-            live = await self.book.load(incoming.conversation_id, principal)
-        else:
-            live = await self.book.create(
-                principal,
-                settings,
-                workspace=incoming.workspace,
-                agent=incoming.agent,
-                grants=incoming.grants,
-            )
-        if incoming.mode:
-            try:
-                await self.book.set_mode(live, incoming.mode, principal)
-            except ClawError:
-                if not incoming.conversation_id:
-                    await self.book.discard_unused(live)
-                raise
-        return live
-
-    async def _run_in_order(
-        self,
-        live: LiveConversation,
-        incoming: IncomingMessage,
-        principal: Principal,
-        ticket: Ticket,
-    ) -> TurnFinished:
-        def emit(event: Event) -> None:
-            ticket.events.put(event)
-            live.broadcast.emit(event)
-
+    async def _run_in_order(self, entry: _Running) -> TurnFinished:
+        live, ticket = entry.live, entry.ticket
         try:
             async with live.lock:
-                live.tell = emit
+                live.tell = entry.emit
                 try:
-                    finished = await self._run_hooked(live, incoming, principal, ticket, emit)
+                    finished = await self._run_hooked(entry)
                 finally:
                     live.tell = live.broadcast.emit
         except ClawError as error:
             # What it opened and never used would stand in every list, empty. Whoever stopped the
             # turn goes on in it.
-            if not incoming.conversation_id and error.code not in {"estop", "cancelled"}:
+            if not entry.incoming.conversation_id and error.code not in {"estop", "cancelled"}:
                 ticket.is_unused = await self.book.discard_unused(live)
-            emit(_failure(ticket, error))
+            entry.emit(_failure(ticket, error))
             raise
         except asyncio.CancelledError:
-            emit(_failure(ticket, ticket.end_of_cut()))
+            entry.emit(_failure(ticket, ticket.end_of_cut()))
             raise
         except Exception as error:
             _log.error("a turn failed with a defect", exc_info=error)
             text = f"the turn failed inside the daemon: {type(error).__name__}"
             wrapped = ClawError(text, hint="The daemon's log has the details; please report it.")
-            emit(_failure(ticket, wrapped))
+            entry.emit(_failure(ticket, wrapped))
             raise wrapped from error
-        emit(finished)
+        entry.emit(finished)
         return finished
 
-    async def _run_hooked(
-        self,
-        live: LiveConversation,
-        incoming: IncomingMessage,
-        principal: Principal,
-        ticket: Ticket,
-        emit: Callable[[Event], None],
-    ) -> TurnFinished:
+    async def _run_hooked(self, entry: _Running) -> TurnFinished:
         """Run a turn, and the owner's hooks before and after it, however it ended."""
-        hooks = self._hooks
+        hooks, live, principal, emit = self._hooks, entry.live, entry.principal, entry.emit
         if hooks is None:
-            return await self._run(live, incoming, principal, ticket, emit)
-        incoming = await hooks.started(live, incoming, principal, emit)
+            return await self._run(entry)
+        entry.incoming = await hooks.started(live, entry.incoming, principal, emit)
         try:
-            finished = await self._run(live, incoming, principal, ticket, emit)
+            finished = await self._run(entry)
         except BaseException as error:
             code = error.code if isinstance(error, ClawError) else ""
             if isinstance(error, asyncio.CancelledError) or code in {"estop", "cancelled"}:
@@ -455,19 +438,12 @@ class Inbox:
         await hooks.ended(live, principal, emit, status="finished", answer=finished.text)
         return finished
 
-    async def _run(
-        self,
-        live: LiveConversation,
-        incoming: IncomingMessage,
-        principal: Principal,
-        ticket: Ticket,
-        emit: Callable[[Event], None],
-    ) -> TurnFinished:
+    async def _run(self, entry: _Running) -> TurnFinished:
+        live, incoming, ticket, emit = entry.live, entry.incoming, entry.ticket, entry.emit
         source = TurnSource(turn_id=ticket.turn_id, attendance=ticket.attendance, late=ticket.late)
-        prepare = partial(self.preparation.prepare, live, incoming, principal, source=source)
-        care = self.care
+        prepare = partial(self.preparation.prepare, live, incoming, entry.principal, source=source)
+        care, joining = self.care, list[_Said]()
         prepared = await (care.prepared(live, emit, prepare) if care else prepare(emit=emit))
-        entry, joining = self._running[ticket.turn_id], list[_Said]()
         plan, words = prepared.plan, deque([prepared.words] if ticket.late is None else ())
 
         def overheard() -> str:
@@ -493,9 +469,9 @@ class Inbox:
                 live.speakers |= {prepared.words.speaker}
             live.read, live.was_read = read, True
             if joining:
-                self._joined(joining, ticket, emit)
+                self._joined(joining, entry)
 
-        parking = _Parking(self.book, entry, incoming) if incoming.is_resumable else None
+        parking = _Parking(self.book, entry) if incoming.is_resumable else None
         if plan.scope.at_most and incoming.is_attended:
             planning = Planning(self.book, live, self.preparation.person.questions, plan.scope)
 
@@ -507,30 +483,29 @@ class Inbox:
 
             plan = msgspec.structs.replace(plan, planned=planned)
         plan = msgspec.structs.replace(plan, overheard=overheard, parking=parking)
-        entry.turn = turn = self._turns.begin(plan, live.context, emit, persist)
-        finished = await turn.run()
+        entry.turn = self._begin(plan, context=live.context, emit=emit, persist=persist)
+        finished = await entry.turn.run()
         live.answered += 1
         if care is not None and ticket.late is None:
             care.finished(live, prepared, finished)
         return finished
 
-    def _joined(self, joining: list[_Said], ticket: Ticket, emit: Emit) -> None:
-        """Tell what was said to a turn and is stored now; it is the turn's from here on."""
-        entry = self._running[ticket.turn_id]
+    def _joined(self, joining: list[_Said], entry: _Running) -> None:
+        """Report what was said to a turn and is stored now; it is the turn's from here on."""
         entry.said = [said for said in entry.said if said not in joining]
         for said in joining:
-            emit(MessageJoined(turn_id=ticket.turn_id, text=said.text, steer_id=said.steer_id))
+            turn_id = entry.ticket.turn_id
+            entry.emit(MessageJoined(turn_id=turn_id, text=said.text, steer_id=said.steer_id))
             if not said.decided.done():
                 said.decided.set_result(True)
         joining.clear()
 
-    def _ended(
-        self, task: asyncio.Task[TurnFinished], live: LiveConversation, ticket: Ticket
-    ) -> None:
+    def _ended(self, task: asyncio.Task[TurnFinished], entry: _Running) -> None:
+        live, ticket = entry.live, entry.ticket
         live.waiting -= 1
         self._tasks.discard(task)
-        entry = self._running.pop(ticket.turn_id, None)
-        for said in entry.said if entry is not None else ():
+        del self._running[ticket.turn_id]
+        for said in entry.said:
             if not said.decided.done():
                 said.decided.set_result(False)
         ticket.events.close()
@@ -576,7 +551,6 @@ class _Parking:
 
     book: ConversationBook
     running: _Running
-    incoming: IncomingMessage
 
     async def hold(self, call: ToolCall, pending: PendingApproval, receipt_id: str) -> None:
         await self._add(call, pending, receipt_id, is_held=True)
@@ -591,7 +565,7 @@ class _Parking:
         self, call: ToolCall, pending: PendingApproval, receipt_id: str, *, is_held: bool
     ) -> None:
         turn, conversation_id = self.running.turn, self.running.ticket.conversation_id
-        sent = self.incoming
+        sent = self.running.incoming
         if turn is not None:
             changed = {"narrowed": turn.narrowed, "plan_first": turn.is_planning}
             sent = msgspec.structs.replace(sent, **changed)

@@ -128,7 +128,7 @@ class Preparation:
         facts: Facts,
         long_messages: LongMessages | None = None,
     ) -> None:
-        self._registry = registry
+        self.registry = registry
         self._offers = Offers(registry)
         self._providers = providers
         self._settings = settings
@@ -372,7 +372,7 @@ class Preparation:
 
         What is missing is emitted, and which skills wait for a person's trust.
         """
-        missing = await self._registry.elsewhere.arrived()
+        missing = await self.registry.elsewhere.arrived()
         found = await self._skills(workspace)
         if self._facts.skills is not None:
             missing += self._facts.skills.unlooked(found, live.record.id, workspace)

@@ -29,22 +29,20 @@ from clawd.runtime.context import (
     with_unique_ids,
 )
 from clawd.runtime.model_request import (
+    STOPPED,
+    Attempts,
     Emit,
     HopResult,
+    LoopGuard,
     TurnLedger,
     TurnMeter,
     as_claw_error,
-    run_hop,
-    why,
-)
-from clawd.runtime.retry_policy import (
-    STOPPED,
-    Attempts,
-    LoopGuard,
     head,
     kept,
     posing,
+    run_hop,
     was_to_be_a_call,
+    why,
 )
 from clawd.runtime.transcript import OPENING
 from clawd.runtime.turn_plan import TurnPlan, renewed, request_of
@@ -53,7 +51,6 @@ from clawd.skills.tools import SKILL_READ, narrowing_of
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.narrowing import Narrowing
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
-from clawd.tools.registry import Registry
 from clawd.wire import events as wire
 
 _Lapsed = tuple[ToolCall, PendingApproval, str]  # with the id of its receipt
@@ -481,6 +478,7 @@ class Turn:
         return texts
 
     async def _call(self, call: ToolCall) -> CallOutcome:
+        """Make a call; its question is held meanwhile where it could be answered late."""
         self._emit(wire.ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
         request = _request_of(call)
         late, self._late_call = self._late_call, None
@@ -488,26 +486,21 @@ class Turn:
             request = CallRequest(
                 id=call.id, tool=late.tool, arguments=late.arguments, late=late.answer
             )
-        outcome = await self._made(call, request)
+        parking, scope, held = self._plan.parking, self._plan.scope, list[str]()
+        if parking is not None:
+
+            async def hold(pending: PendingApproval, receipt_id: str) -> None:
+                held.append(pending.id)
+                await parking.hold(call, pending, receipt_id)
+
+            scope = msgspec.structs.replace(scope, hold=hold)
+        outcome = await self._dispatcher.call(request, scope)
+        if parking is not None and outcome.lapsed is None:
+            for each in held:
+                await parking.release(each)
         if late is not None:
             await late.drop()
         return self._note(call, outcome)
-
-    async def _made(self, call: ToolCall, request: CallRequest) -> CallOutcome:
-        """Make a call; its question is held meanwhile where it could be answered late."""
-        parking, scope, held = self._plan.parking, self._plan.scope, list[str]()
-        if parking is None:
-            return await self._dispatcher.call(request, scope)
-
-        async def hold(pending: PendingApproval, receipt_id: str) -> None:
-            held.append(pending.id)
-            await parking.hold(call, pending, receipt_id)
-
-        scope = msgspec.structs.replace(scope, hold=hold)
-        outcome = await self._dispatcher.call(request, scope)
-        for each in held if outcome.lapsed is None else ():
-            await parking.release(each)
-        return outcome
 
     def _note(self, call: ToolCall, outcome: CallOutcome) -> CallOutcome:
         self._denied += outcome.status == "denied"
@@ -529,7 +522,8 @@ class Turn:
             f"the turn ended before this call had a result: {why(error)}"
         )
         try:
-            await settled(self._store(""))
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._commit("")
         except ClawError:
             # Memory holds no more than the beginning; a load would mend it in the same way.
             self._transaction.keep(self._stored)
@@ -637,14 +631,11 @@ class Turn:
 
     async def _commit(self, mark: str) -> None:
         """Store and commit, both or neither, even when the turn is cancelled meanwhile."""
-        _, cancelled = await settled(self._store(mark))
-        if cancelled:
-            raise asyncio.CancelledError
-
-    async def _store(self, mark: str) -> None:
-        await self._persist(self._batch(mark))
+        _, cancelled = await settled(self._persist(self._batch(mark)))
         self._transaction.commit()
         self._stored = 0
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def _store_ahead(self) -> None:
         """Store what is pending, without committing: calls in it have no results yet."""
@@ -723,19 +714,3 @@ def _said(result: HopResult) -> Message:
     """Return an answer as a message, with its reasoning where that is not the answer itself."""
     reasoning = "" if result.is_promoted else result.reasoning
     return Message(role="assistant", content=result.text, reasoning=reasoning)
-
-
-class Turns:
-    """Makes turns; holds what they all share."""
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
-
-    @property
-    def registry(self) -> Registry:
-        """The tools that turns may call."""
-        return self._dispatcher.registry
-
-    def begin(self, plan: TurnPlan, context: Context, emit: Emit, persist: Persist) -> Turn:
-        """Return a turn that is ready to run."""
-        return Turn(plan, context=context, dispatcher=self._dispatcher, emit=emit, persist=persist)

@@ -26,7 +26,7 @@ import msgspec
 
 from clawd.errors import BusyError, ClawError, ForbiddenError, InvalidRequestError, StorageError
 from clawd.security.file_content import CHUNK_BYTES, Draft, FileChange, FileState, Kind
-from clawd.security.resolved_paths import open_without_links, real_path
+from clawd.security.paths import open_without_links, real_path
 from clawd.wire.gitignore import Pattern, is_ignored, patterns_in
 
 MAX_ENTRIES = 100_000

@@ -27,8 +27,16 @@ from clawd.security.file_content import (
     state_of,
     wrong_kind,
 )
-from clawd.security.paths import Location, PathRules, classify, is_under
-from clawd.security.resolved_paths import HeldPaths, open_beneath, open_resolved, real_path
+from clawd.security.paths import (
+    HeldPaths,
+    Location,
+    PathRules,
+    classify,
+    is_under,
+    open_beneath,
+    open_resolved,
+    real_path,
+)
 
 _MAX_DEPTH = 64
 # What processes tell about themselves, and ways into them; no policy means these by "files".

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -54,7 +55,7 @@ from clawd.runtime.session_files import (
     teller_of_files,
 )
 from clawd.runtime.summariser import Summariser
-from clawd.runtime.turn import Turns
+from clawd.runtime.turn import Turn
 from clawd.runtime.turn_hooks import Care, Titler, TurnHooks
 from clawd.schedules.delivery import Deliverer, DeliveryMeans
 from clawd.schedules.scheduler import JobScheduler, SopWorker, TurnWorker
@@ -337,7 +338,7 @@ class Daemon:
         care = self._care(book, models)
         self.inbox = Inbox(
             book,
-            turns=Turns(dispatcher),
+            begin=partial(Turn, dispatcher=dispatcher),
             preparation=self._preparation(taint, models),
             settings=lambda: self.state.runtime,
             care=care,

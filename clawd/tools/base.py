@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import msgspec
 
+from clawd.security.paths import HeldPaths
 from clawd.security.principal import Principal
-from clawd.security.resolved_paths import HeldPaths
 from clawd.security.risk import Assessment
 from clawd.security.sandbox.egress import WayOut
 from clawd.tools.preview import Preview

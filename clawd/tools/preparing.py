@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
-from clawd.security.resolved_paths import HeldPaths
+from clawd.security.paths import HeldPaths
 from clawd.security.risk import NO_SANDBOX, Action, Assessment
 from clawd.tools.arguments import Form, decode_arguments, fit_arguments, read_object, renamed, shape
 from clawd.tools.audit import DispatchSettings

@@ -18,8 +18,7 @@ from typing_extensions import override
 
 from clawd.errors import BusyError, InvalidRequestError, NotFoundError
 from clawd.security.file_content import CHUNK_BYTES, FileChange, FileState, ReplacementRules
-from clawd.security.paths import PathRules
-from clawd.security.resolved_paths import HeldPaths
+from clawd.security.paths import HeldPaths, PathRules
 from clawd.security.snapshot import Tree, TreeStep
 from clawd.security.workspace import FolderEntry, Workspace
 from clawd.wire.events import DiffLine, FileDiff, Mark

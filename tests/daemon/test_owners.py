@@ -275,9 +275,9 @@ class World:
         """Wait until the conversation is followed, or the request to do so has failed."""
         live = await self.inside.daemon.inbox.book.load(params.conversation_id, ADA)
         async with asyncio.timeout(LIMIT_S):
-            while not live.broadcast.is_followed and not client.has_bytes:
+            while not live.broadcast.followers and not client.has_bytes:
                 await asyncio.sleep(0)
-        return live.broadcast.is_followed
+        return bool(live.broadcast.followers)
 
     async def outcome(self, params: Method[Any], who: Principal) -> str:
         """Return `sees` or `ok` for a result with or without what is Ada's; else the code."""

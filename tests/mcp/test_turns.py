@@ -37,7 +37,7 @@ class Rooms:
 
     def refresh(self) -> None:
         """Do what the daemon does when a server tells of other tools."""
-        registry = self.house.inbox.preparation._registry
+        registry = self.house.inbox.preparation.registry
         registry.replace([Probe(), *self.shop.tools()])
 
     async def finished(self) -> tuple[TurnFinished, list[Any]]:
@@ -70,7 +70,7 @@ async def test_p11_what_is_not_there_is_said_in_the_turn_that_begins_without_it(
         async def arrived(self) -> tuple[str, ...]:
             return ("the tools of web are not there",)
 
-    rooms.house.inbox.preparation._registry.elsewhere = Away()
+    rooms.house.inbox.preparation.registry.elsewhere = Away()
     _, events = await rooms.finished()
     assert [each.text for each in events if isinstance(each, Notice)] == [
         "the tools of web are not there"

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from clawd.runtime.preparation import Preparation
 from clawd.runtime.session_files import FileSummaries, LongMessages, teller_of_files
 from clawd.runtime.settings import RuntimeSettings
 from clawd.runtime.summariser import Summariser
-from clawd.runtime.turn import Turns
+from clawd.runtime.turn import Turn
 from clawd.runtime.turn_hooks import Care, Titler
 from clawd.security.principal import Principal
 from clawd.security.taint import FileOrigins, TaintBook
@@ -59,13 +60,13 @@ class House:
         self.bench.taint = TaintBook(self.files)
         memory = self.bench.memory
         self.book = ConversationBook(memory, self.bench.taint)
-        turns = Turns(self.bench.dispatcher(self.tools))
+        self.dispatcher = dispatcher = self.bench.dispatcher(self.tools)
         models = ModelBook()
         self.inbox = Inbox(
             self.book,
-            turns=turns,
+            begin=partial(Turn, dispatcher=dispatcher),
             preparation=Preparation(
-                turns.registry,
+                dispatcher.registry,
                 providers=lambda: self.providers,
                 settings=lambda: self.settings,
                 person=self.person,

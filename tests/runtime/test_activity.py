@@ -5,8 +5,8 @@ import pytest
 from clawd.errors import ProviderError, WorkerDiedError
 from clawd.providers.base import Delta, Failed, Finished
 from clawd.receipts.record import Status
-from clawd.runtime.activity import Activity, DeltaMeter, ModelCounts, OpenTurns
-from clawd.runtime.hub import Broadcast, Hub
+from clawd.runtime.activity import Activity, DeltaMeter, ModelCounts
+from clawd.runtime.hub import Broadcast, DaemonEvent, Hub
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallOutcome, OutcomeKind
 from clawd.wire.events import (
@@ -169,13 +169,17 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def turns(clock: Clock) -> OpenTurns:
-    made = OpenTurns(clock)
-    made.begin(TurnStarted(conversation_id="c1", turn_id="t1", provider="local"), owner=7)
+def turns(clock: Clock) -> Activity:
+    made = Activity(clock)
+    note(made, TurnStarted(conversation_id="c1", turn_id="t1", provider="local"))
     return made
 
 
-def only(turns: OpenTurns) -> TurnLine:
+def note(turns: Activity, event: Event, conversation_id: str = "c1") -> None:
+    turns.note(DaemonEvent(event=event, owner=7, conversation_id=conversation_id))
+
+
+def only(turns: Activity) -> TurnLine:
     (line,) = turns.listed(ADA).items
     return line
 
@@ -199,66 +203,65 @@ def only(turns: OpenTurns) -> TurnLine:
     fresh=["turns"],
 )
 def test_a_line_says_what_the_turn_does(
-    turns: OpenTurns, events: list[Event], doing: str, detail: str
+    turns: Activity, events: list[Event], doing: str, detail: str
 ) -> None:
     for event in events:
-        turns.note("c1", event)
+        note(turns, event)
     assert (only(turns).doing, only(turns).detail) == (doing, detail)
 
 
-def test_a_call_that_has_ended_is_not_said_to_run(turns: OpenTurns) -> None:
-    turns.note("c1", ToolRequested(call_id="c", tool="grep", arguments="{}"))
-    turns.note("c1", ToolStarted(call_id="c", tool="grep"))
+def test_a_call_that_has_ended_is_not_said_to_run(turns: Activity) -> None:
+    note(turns, ToolRequested(call_id="c", tool="grep", arguments="{}"))
+    note(turns, ToolStarted(call_id="c", tool="grep"))
     done = ToolFinished(call_id="c", tool="grep", status="allowed", output="", receipt_id="r")
-    turns.note("c1", done)
+    note(turns, done)
     assert (only(turns).doing, only(turns).detail, only(turns).tool_calls) == ("thinking", "", 1)
 
 
-def test_times_are_of_the_turn_and_of_what_it_does(turns: OpenTurns, clock: Clock) -> None:
+def test_times_are_of_the_turn_and_of_what_it_does(turns: Activity, clock: Clock) -> None:
     clock.now = 103.0
-    turns.note("c1", TextDelta(text="a"))
+    note(turns, TextDelta(text="a"))
     clock.now = 105.0
-    turns.note("c1", TextDelta(text="b"))
+    note(turns, TextDelta(text="b"))
     assert (only(turns).elapsed_s, only(turns).doing_s) == (5.0, 2.0)
 
 
-def test_speed_is_of_the_answer_under_way_then_of_the_last(turns: OpenTurns, clock: Clock) -> None:
+def test_speed_is_of_the_answer_under_way_then_of_the_last(turns: Activity, clock: Clock) -> None:
     for number in range(11):
         clock.now = 110.0 + number / 10
-        turns.note("c1", TextDelta(text="x"))
+        note(turns, TextDelta(text="x"))
     assert only(turns).tokens_per_s == pytest.approx(10.0)
     assert only(turns).tokens == 11
     usage = HopUsage(prompt_tokens=20, cached_tokens=15, completion_tokens=12, tokens_per_s=9.5)
-    turns.note("c1", HopFinished(usage=usage))
+    note(turns, HopFinished(usage=usage))
     line = only(turns)
     assert (line.tokens, line.tokens_per_s, line.rounds) == (12, 9.5, 1)
     assert (line.cached_tokens, line.prompt_tokens) == (15, 20)
 
 
-def test_what_is_void_does_not_count(turns: OpenTurns) -> None:
-    turns.note("c1", TextDelta(text="x"))
-    turns.note("c1", HopReset(reason="no answer"))
+def test_what_is_void_does_not_count(turns: Activity) -> None:
+    note(turns, TextDelta(text="x"))
+    note(turns, HopReset(reason="no answer"))
     assert only(turns).tokens == 0
 
 
-def test_context_fill_is_the_last_prompts(turns: OpenTurns) -> None:
-    turns.note("c1", EVALUATED)
+def test_context_fill_is_the_last_prompts(turns: Activity) -> None:
+    note(turns, EVALUATED)
     assert (only(turns).context_used, only(turns).context_size) == (50, 100)
 
 
-def test_a_user_sees_own_turns_and_the_number_of_others(turns: OpenTurns) -> None:
+def test_a_user_sees_own_turns_and_the_number_of_others(turns: Activity) -> None:
     assert (turns.listed(BOB).items, turns.listed(BOB).others) == ((), 1)
     assert (len(turns.listed(ADMIN).items), turns.listed(ADMIN).others) == (1, 0)
 
 
-def test_the_end_of_a_turn_that_waited_ends_no_other(turns: OpenTurns) -> None:
-    assert turns.end("c1", "t2") is None
+def test_the_end_of_a_turn_that_waited_ends_no_other(turns: Activity) -> None:
+    note(turns, TurnFailed(conversation_id="c1", turn_id="t2", code="cancelled", message=""))
     assert only(turns).turn_id == "t1"
-    ended = turns.end("c1", "t1")
-    assert ended is not None
+    note(turns, TurnFailed(conversation_id="c1", turn_id="t1", code="cancelled", message=""))
     assert turns.listed(ADMIN).items == ()
 
 
-def test_events_of_no_turn_are_nothing(turns: OpenTurns) -> None:
-    turns.note("c9", TextDelta(text="x"))
+def test_events_of_no_turn_are_nothing(turns: Activity) -> None:
+    note(turns, TextDelta(text="x"), "c9")
     assert only(turns).tokens == 0

@@ -175,7 +175,7 @@ async def test_cancelling_and_the_emergency_stop_reach_all_of_them(
     await meeting.have_begun(3)
     if is_stop:
         bench.stop.value = True
-        assert house.inbox._turns._dispatcher.stop_all() == 3
+        assert house.dispatcher.stop_all() == 3
         await ticket.finished()
     else:
         ticket.cancel()

@@ -140,14 +140,14 @@ def test_only_what_says_the_same_in_one_is_merged(
 
 async def test_everybody_gets_everything_from_when_they_came() -> None:
     broadcast = Broadcast()
-    assert not broadcast.is_followed
+    assert not broadcast.followers
     early = broadcast.subscribe()
     broadcast.emit(note(1))
     late = broadcast.subscribe()
     broadcast.emit(note(2))
     for subscription in (early, late):
         broadcast.unsubscribe(subscription)
-    assert not broadcast.is_followed
+    assert not broadcast.followers
     broadcast.emit(note(3))
     assert await everything(early) == [note(1), note(2)]
     assert await everything(late) == [note(2)]
@@ -162,9 +162,9 @@ async def test_a_stalled_follower_is_dropped_and_the_others_go_on() -> None:
         got.append(await anext(fast))
     assert got == [note(number) for number in range(3000)]
     assert slow.stalled
-    assert broadcast.is_followed
+    assert broadcast.followers
     broadcast.unsubscribe(fast)
-    assert not broadcast.is_followed
+    assert not broadcast.followers
 
 
 ADA = Principal(uid=1, gid=1, pid=1)

@@ -6,11 +6,11 @@ import pytest
 
 from clawd.errors import EngineError, ProviderError, StoppedError
 from clawd.providers.base import CallDelta, ChatRequest, Finished, Message, ToolCall, ToolSpec
-from clawd.runtime.model_request import HopResult
-from clawd.runtime.retry_policy import (
+from clawd.runtime.model_request import (
     REMARK,
     SAME_CALL_LIMIT,
     STALE_ROUND_LIMIT,
+    HopResult,
     LoopGuard,
     flaw_of,
     was_to_be_a_call,

@@ -10,7 +10,7 @@ from clawd.config.schema import AgentSection
 from clawd.errors import ClawError, ProviderError, ReceiptError, StorageError
 from clawd.providers.base import CallDelta, Finished
 from clawd.runtime.context import UNSAID, open_calls, told_text
-from clawd.runtime.retry_policy import STOPPED
+from clawd.runtime.model_request import STOPPED
 from clawd.runtime.turn import MessageBatch, Turn
 from clawd.security.approvals import Approvals
 from clawd.tools.base import Tool

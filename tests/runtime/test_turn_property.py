@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from clawd.errors import ProviderError, StorageError
 from clawd.providers.base import Message
 from clawd.runtime.context import Context, open_calls
-from clawd.runtime.retry_policy import REMARK
+from clawd.runtime.model_request import REMARK
 from clawd.runtime.turn import MessageBatch, Turn
 from clawd.runtime.turn_plan import TurnLimits, TurnPlan
 from clawd.tools.offer import RequestTools

@@ -24,10 +24,9 @@ from clawd.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from clawd.security import resolved_paths as beneath
+from clawd.security import paths as beneath
 from clawd.security.file_content import FileState, ReplacementRules
-from clawd.security.paths import PathRules
-from clawd.security.resolved_paths import HeldPaths, open_beneath, walk_beneath
+from clawd.security.paths import HeldPaths, PathRules, open_beneath, walk_beneath
 from clawd.security.workspace import Workspace
 
 REPOSITORY = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from clawd.memory.changes import ChangeLimits
+from clawd.security.paths import HeldPaths
 from clawd.security.policy import PolicySettings
-from clawd.security.resolved_paths import HeldPaths
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.tools.base import Tool, ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools

@@ -6,6 +6,7 @@ What is hostile ends this connection with a Failure and a log line; nobody else 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 from clawd import errors
 from clawd.kernel.concurrency import Pace
 from clawd.runtime.incoming import Door
+from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
 from clawd.wire import codec as wire
 from clawd.wire.codec import FrameReader, decode_client_frame, encode_frame, pack, unpack
@@ -59,6 +61,14 @@ class Call:
             ConnectionError: the client is gone or took nothing for STALL_S seconds.
         """
         await self._connection.send(wire.EventFrame(id=self._id, event=pack(event)))
+
+    def attending(
+        self, attendance: Attendance, *, interactive: bool = True
+    ) -> AbstractContextManager[None]:
+        """Count the caller as there, if it sees what is asked and may answer it."""
+        may_answer = self.door == "socket" or self.principal.is_admin
+        is_there = interactive and self.shows_events and may_answer
+        return attendance.attended() if is_there else nullcontext()
 
 
 Handler = Callable[[Any, Call], Awaitable[Any]]

@@ -42,7 +42,7 @@ from clawd.security.auto_exec_files import (
     is_plain_git_config,
     own_programs,
 )
-from clawd.security.resolved_paths import open_beneath
+from clawd.security.paths import open_beneath
 from clawd.security.risk import Opening
 from clawd.security.sandbox.auto_exec_scan import (
     PATH_MAX,

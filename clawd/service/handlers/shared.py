@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 
 from clawd.channels.rpc.connection import Call
 from clawd.errors import ClawError, InvalidRequestError
@@ -11,7 +11,6 @@ from clawd.memory.rows import check_shown, visible_to
 from clawd.runtime.calls import ClientCall
 from clawd.runtime.hub import Subscription
 from clawd.security.approvals import Answer as ApprovalWord
-from clawd.security.approvals import Attendance
 from clawd.security.principal import Principal
 from clawd.service.build import Daemon
 from clawd.tools.outcome import CallOutcome, CallRequest
@@ -79,15 +78,6 @@ def cursor_number(cursor: str) -> int | None:
     return int(cursor)
 
 
-def attending(
-    attendance: Attendance, call: Call, *, interactive: bool = True
-) -> AbstractContextManager[None]:
-    """Count a caller as there, if it sees what is asked and may answer it."""
-    may_answer = call.door == "socket" or call.principal.is_admin
-    is_there = interactive and call.shows_events and may_answer
-    return attendance.attended() if is_there else nullcontext()
-
-
 @asynccontextmanager
 async def streaming(events: Subscription, call: Call) -> AsyncIterator[None]:
     """Send events to the caller while the body runs; all are sent when this ends.
@@ -126,7 +116,7 @@ async def call_tool(
         return await daemon.calls.visit(request, call.principal, visit, _ignore)
     call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
     events = Subscription()
-    with attending(visit.attendance, call, interactive=visit.interactive):
+    with call.attending(visit.attendance, interactive=visit.interactive):
         async with streaming(events, call):
             return await daemon.calls.visit(request, call.principal, visit, events.put)
 

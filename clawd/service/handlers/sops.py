@@ -8,7 +8,7 @@ from clawd.channels.rpc.connection import Call
 from clawd.errors import InvalidRequestError
 from clawd.runtime.approval_prompts import approval_event
 from clawd.service.build import Daemon
-from clawd.service.handlers.shared import attending, streaming, take_answer
+from clawd.service.handlers.shared import streaming, take_answer
 from clawd.sop.machine import SopRun, output_of
 from clawd.sop.runner import SopStart
 from clawd.sop.schema import SopStep
@@ -119,7 +119,7 @@ async def _followed(
             call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
             events = live.broadcast.subscribe()
             stack.callback(live.broadcast.unsubscribe, events)
-            stack.enter_context(attending(live.attendance, call))
+            stack.enter_context(call.attending(live.attendance))
             for pending in daemon.approvals.pending(call.principal):
                 if pending.question.action.conversation_id == run.conversation_id:
                     events.put(approval_event(pending))

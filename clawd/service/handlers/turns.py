@@ -12,7 +12,7 @@ from clawd.runtime.approval_prompts import approval_event
 from clawd.runtime.incoming import IncomingMessage
 from clawd.service.build import Daemon
 from clawd.service.documents import with_documents
-from clawd.service.handlers.shared import attending, take_answer
+from clawd.service.handlers.shared import take_answer
 from clawd.tools.narrowing import Narrowing
 from clawd.wire import turns
 from clawd.wire.events import TurnFinished
@@ -41,7 +41,7 @@ async def send_message(daemon: Daemon, params: turns.SendMessage, call: Call) ->
     ticket = await daemon.inbox.submit(incoming, call.principal)
     call.on_answer = lambda answer: take_answer(daemon, answer, call.principal)
     try:
-        with attending(ticket.attendance, call, interactive=params.interactive):
+        with call.attending(ticket.attendance, interactive=params.interactive):
             async for event in ticket.events:
                 await call.emit(event)
         if ticket.events.stalled:
@@ -93,7 +93,7 @@ async def follow_conversation(daemon: Daemon, params: turns.FollowConversation, 
     call.ends = False
     subscription = live.broadcast.subscribe()
     try:
-        with attending(live.attendance, call):
+        with call.attending(live.attendance):
             for pending in daemon.approvals.pending(call.principal):
                 if pending.question.action.conversation_id == live.record.id:
                     subscription.put(approval_event(pending))
@@ -121,7 +121,7 @@ async def steer_turn(daemon: Daemon, params: turns.SteerTurn, call: Call) -> tur
 
 async def list_turns(daemon: Daemon, _params: turns.ListTurns, call: Call) -> turns.TurnList:
     """List the turns that run."""
-    return daemon.activity.open.listed(call.principal)
+    return daemon.activity.listed(call.principal)
 
 
 def _provider_at(daemon: Daemon, url: str, call: Call) -> str:

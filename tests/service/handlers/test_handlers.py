@@ -259,7 +259,7 @@ async def test_others_of_the_owner_follow_and_may_cancel(front: Front) -> None:
     plan(front, [pause, *says("never")])
     follower, owner = await front.client(), await front.client()
     follower.send(request(1, FollowConversation(conversation_id=conversation_id)))
-    while not (await front.house.book.load(conversation_id, ADA)).broadcast.is_followed:
+    while not (await front.house.book.load(conversation_id, ADA)).broadcast.followers:
         await asyncio.sleep(0)
     owner.send(request(1, SendMessage(text="b", conversation_id=conversation_id)))
     await reached(pause)
