@@ -252,7 +252,7 @@ def without_section(text: str, *names: str) -> str:
 
 
 def has_section(text: str, name: str) -> bool:
-    """Tell whether a section is written in the text, not counting comments."""
+    """Return whether a section is written in the text, not counting comments."""
     return re.search(rf"^\s*\[\s*{re.escape(name)}\s*\]", text, re.MULTILINE) is not None
 
 
@@ -276,7 +276,7 @@ def _bounds(lines: list[str], section: str) -> tuple[int, int]:
 
 
 def _is_one_line(value: str) -> bool:
-    """Tell whether a plain string stands after `=`, and at most a comment after it."""
+    """Return whether a plain string stands after `=`, and at most a comment after it."""
     return re.fullmatch(r"""("[^"\\]*"|'[^']*')\s*(#.*)?""", value.strip()) is not None
 
 

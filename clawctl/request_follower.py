@@ -82,7 +82,7 @@ class AtTerminal:
 
     Args:
         terminal: where they are.
-        title: of the conversation, for whoever looks elsewhere.
+        title: of the conversation, for a user who looks elsewhere.
     """
 
     def __init__(self, terminal: Terminal, title: str = "") -> None:
@@ -139,7 +139,7 @@ def follow(
 
     The first Ctrl-C cancels; another one gives up waiting and raises KeyboardInterrupt. The time
     of each is appended to `presses`. `heard` is told every event before it is shown. `title` is the
-    conversation's, for whoever is called to a question and looks elsewhere.
+    conversation's, for a user who looks elsewhere.
 
     Raises:
         ClawError: the request failed; code `cancelled` when it was cancelled.
@@ -210,7 +210,7 @@ def _private(log_file: str) -> BinaryIO:
 
 @contextlib.contextmanager
 def _interrupts(stream: Stream[Any], presses: list[float]) -> Iterator[None]:
-    # Whoever presses on while this unwinds must not break off what puts the handler back.
+    # A press while this unwinds must not break off what puts the handler back.
     raises = True
 
     def on_interrupt(_number: int, _frame: object) -> None:
@@ -288,7 +288,7 @@ def waiting(terminal: Signals, what: str, about: str = "") -> Iterator[None]:
 
 
 def notify(terminal: Signals, what: str) -> None:
-    """Say that something is over, to whoever may have turned to something else."""
+    """Report that something is over to a user who may look elsewhere."""
     if level_of() == "all":
         terminal.signal(_notification("clawd", what))
 

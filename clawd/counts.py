@@ -1,4 +1,4 @@
-"""Numbers that only grow, and how long things take: kept in memory, read by whoever reports.
+"""Numbers that only grow, and how long things take: kept in memory, read by the reports.
 
 It knows no library and no format; counting is a few dictionary operations, on the loop's thread.
 """

@@ -114,7 +114,7 @@ def _set_by_call(app: App, reason: str) -> EstopReport:
 
 
 def _is_held(app: App) -> bool:
-    """Tell whether the daemon says that it is set, though it could not be written down."""
+    """Return whether the daemon says that it is set, though it could not be written down."""
     try:
         with app.running_client() as client:
             return client.call(EstopState(), limit_s=5).is_set

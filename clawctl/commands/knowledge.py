@@ -144,7 +144,7 @@ def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 
 
 def _is_meant(entry: memory.KnowledgeEntry, wanted: str) -> bool:
-    """Tell whether an entry is the one of just these words, and no more."""
+    """Return whether an entry is the one of just these words, and no more."""
     words = Path(wanted).name.removesuffix(".md").removeprefix("fix-")
     for mark in ",/_":
         words = words.replace(mark, " ")

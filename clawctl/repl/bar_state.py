@@ -90,7 +90,7 @@ class Pulse:
             self._drop()
 
     def _beat(self) -> bool:
-        """Ask once; tell whether anything that is shown has changed."""
+        """Ask once; return whether anything that is shown has changed."""
         before = self.report, self.trouble, self.conversation
         report = self.ask(Status())
         self.trouble = GONE if report is None else ""

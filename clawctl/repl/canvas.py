@@ -121,7 +121,7 @@ class Canvas:
 
 
 def syncs(environ: Mapping[str, str]) -> bool:
-    """Tell whether the terminal is known to hold a picture back until it is whole."""
+    """Return whether the terminal is known to hold a picture back until it is whole."""
     if "TMUX" in environ or "STY" in environ:
         return False
     return environ.get("TERM_PROGRAM", "") in _SYNC_PROGRAMS or environ.get("TERM", "").startswith(
@@ -130,7 +130,7 @@ def syncs(environ: Mapping[str, str]) -> bool:
 
 
 def reflows(environ: Mapping[str, str]) -> bool:
-    """Tell whether the terminal breaks old rows anew when its width changes, as most do."""
+    """Return whether the terminal breaks old rows anew when its width changes, as most do."""
     if "TMUX" in environ:
         return True
     if "STY" in environ or "XTERM_VERSION" in environ:

@@ -378,7 +378,7 @@ def _editing_mode() -> EditingMode:
 
 
 def _is_naming(document: Document) -> bool:
-    """Tell whether a command or a file is being named: then the menu opens by itself."""
+    """Return whether a command or a file is being named: then the menu opens by itself."""
     before = document.text_before_cursor
     return bool(re.match(r"/[a-z]*$", before)) or MENTION.search(before) is not None
 

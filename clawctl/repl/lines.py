@@ -71,7 +71,7 @@ class TypeAhead:
         self._typed += self._waiting().replace(b"\n", b"\r")
 
     def close(self) -> None:
-        """Give the terminal back as it was; whoever reads it next may want whole lines."""
+        """Give the terminal back as it was; the next reader may want whole lines."""
         if self._descriptor is None or self._before is None:
             return
         self.take_in()
@@ -197,7 +197,7 @@ class Steering:
             self._number += 1
             steer_id = f"{os.getpid()}-{self._number}"
             self._said[steer_id] = line
-            with contextlib.suppress(UnreachableError):  # whoever follows the turn learns it
+            with contextlib.suppress(UnreachableError):  # the turn's follower learns it
                 self._send(
                     SteerTurn(
                         conversation_id=turn.conversation_id,

@@ -444,7 +444,7 @@ class ReplSession:
         return view
 
     def _keep_unsent(self) -> None:
-        """Put what was typed ahead into the prompt: whoever stops an answer does not send on."""
+        """Put what was typed ahead into the prompt: a user who stops an answer does not send on."""
         typed = self._typed.taken().replace("\r", "\n")
         text = "".join(char for char in typed if char == "\n" or char.isprintable()).strip("\n")
         if text:
@@ -479,7 +479,7 @@ class ReplSession:
             yield
         finally:
             if self._is_leaving:
-                # Whoever presses once more while we leave wants nothing else.
+                # Another press while we leave asks for the same.
                 before[signal.SIGINT] = signal.SIG_IGN
             for number, action in before.items():
                 signal.signal(number, action)

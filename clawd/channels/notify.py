@@ -53,7 +53,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
         title: a few words.
         text: a sentence or two, without secrets and without text of a model or a tool.
         conversation_id: what it is about, "" for none.
-        owner: uid of whom it is for; None is whoever owns the daemon.
+        owner: uid of whom it is for; None is the daemon's owner.
         draft_id: what is sent under the same id later takes its place, where a channel can do
             that; "" is never replaced.
     """
@@ -86,7 +86,7 @@ class Channel(Protocol):
         ...
 
     async def send(self, outgoing: Outgoing) -> bool:
-        """Bring it to its person; tell whether it was taken.
+        """Bring it to its person; return whether it was taken.
 
         It is cancelled after `SEND_LIMIT_S`. What it raises is logged, and the message is lost.
         """
@@ -125,7 +125,7 @@ class CommandChannel:
             )
 
     async def send(self, outgoing: Outgoing) -> bool:
-        """Run the program; tell whether it succeeded."""
+        """Run the program; return whether it succeeded."""
         told = msgspec.json.encode(outgoing) + b"\n"
         return await run_program(self._argv, told, self._environ) == 0
 
@@ -171,7 +171,7 @@ class WebhookChannel:
         """Hold nothing: every message is a connection of its own."""
 
     async def send(self, outgoing: Outgoing) -> bool:
-        """Post it; tell whether it was taken. Redirects are not followed."""
+        """Post it; return whether it was taken. Redirects are not followed."""
         pinned = await resolve_and_judge(self._url, self._rules, resolve=self._resolve)
         async with (
             pinned_session(pinned, timeout_s=SEND_LIMIT_S) as session,

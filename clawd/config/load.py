@@ -257,7 +257,7 @@ def _literal_keys(tree: Tree, sources: Mapping[Key, str], file: Path) -> Iterabl
 
 
 def is_private(file: Path) -> bool:
-    """Tell whether nobody but its owner may read or write the file."""
+    """Return whether nobody but its owner may read or write the file."""
     try:
         mode = file.stat().st_mode
     except OSError:

@@ -2,7 +2,7 @@
 
 The head is `GGUF`, version, count of tensors, count of values; then the values, each a name, a type
 and its content; then of each tensor name, dimensions, type and place. Numbers are little-endian, a
-text is its length in 64 bits and UTF-8. Whoever made the file may have meant harm: every count is
+text is its length in 64 bits and UTF-8. The file may be hostile: every count is
 bounded by what is there to be read.
 """
 

@@ -3,7 +3,7 @@
     program = starter("x86_64", [("/home/ada/w", WRITE), ("/dev/null", CHANGE)], WRITE, name="ls")
     argv = start_words(("ls", "-l"), "/usr/bin:/bin")
 
-Whoever restricts itself by Landlock can mount nothing any more, so this cannot be done before a
+A process restricted by Landlock can mount nothing any more, so this cannot be done before a
 sandbox of mounts is set up; it must come between that and the command. An interpreter takes ten
 milliseconds for it, this takes a fraction of one. It is an ELF file of one segment: code, then what
 the code reads. It makes the ruleset, restricts itself, closes all descriptors but the first three

@@ -289,7 +289,7 @@ class MessageFilter:
         return True
 
     def _is_timely(self, progress: dict[str, Any]) -> bool:
-        """Tell whether progress is not too soon after the last; its end always is, once a call."""
+        """Return whether progress comes late enough after the last; its end does, once a call."""
         now = asyncio.get_running_loop().time()
         token = str(progress.get("progressToken"))
         if _is_end(progress) and token in self._methods and token not in self._told_end:

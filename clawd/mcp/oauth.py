@@ -128,7 +128,7 @@ async def sign_in_auth(
             await file.forget()
             reason = f"port {callback.port}, where the browser comes back to: {error.strerror}"
             raise OAuthFlowError(f"{reason}; the next try takes another") from error
-        # No secret: whoever opens it must still sign in, and comes back to this machine.
+        # No secret: the user who opens it must still sign in, and comes back to this machine.
         _log.warning("an MCP server wants a person to sign in: %s: %s", settings.alias, address)
         await on_sign_in(address)
 

@@ -1,6 +1,6 @@
 """clawd as an MCP server: its tools through the gate, by the official SDK.
 
-Importing this loads the SDK; whoever serves imports it when the first client comes.
+Importing this loads the SDK; it is imported when the first client comes.
 """
 
 import asyncio

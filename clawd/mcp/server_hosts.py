@@ -220,6 +220,6 @@ class ConnectionContext:
         """Tell that a person must open an address, and wait longer."""
         for limit in self._limits:
             if limit.expired():
-                continue  # it is over, and whoever is in it was not told yet
+                continue  # it is over, and the processes in it do not know yet
             limit.reschedule(asyncio.get_running_loop().time() + _SIGN_IN_S)
         self._on_sign_in(address)

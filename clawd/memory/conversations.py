@@ -603,7 +603,7 @@ def _load(connection: sqlite3.Connection, key: PlanKey) -> Plan:
 
 
 def _owner(connection: sqlite3.Connection, key: PlanKey) -> int:
-    """Return whom the plan belongs to: the conversation's owner, whoever acts in it."""
+    """Return whom the plan belongs to: the conversation's owner, not the user who acts."""
     if not key.conversation_id:
         return key.owner
     row = connection.execute(

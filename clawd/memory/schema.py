@@ -253,7 +253,7 @@ CREATE TABLE IF NOT EXISTS api_keys (
 """
 
 
-# A vector says much of what its text says: it goes with the text, whoever deletes that.
+# A vector says much of what its text says: it goes with the text, however that is deleted.
 _VECTORS = """
 CREATE TABLE IF NOT EXISTS embedding_models (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -186,7 +186,7 @@ class SessionFiles:
     async def summarise(
         self, conversation_id: str, file: SessionFile, summary: str, *, owner: int | None
     ) -> bool:
-        """Give a file the summary that a model wrote of it; tell whether it is still that file.
+        """Give a file the summary that a model wrote of it; return whether it is still that file.
 
         Raises:
             NotFoundError: there is no such conversation that the owner may see.

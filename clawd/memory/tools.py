@@ -2,9 +2,8 @@
 
 All work for the person that the model works for.
 
-What a tainted conversation writes is marked so in the entry; whoever is shown text or names of
-such an entry is tainted in turn. Risk is low for reads, and for writes of an untainted
-conversation.
+What a tainted conversation writes is marked so in the entry; one that sees text or names of such
+an entry is tainted in turn. Risk is low for reads, and for writes of an untainted conversation.
 """
 
 from abc import abstractmethod

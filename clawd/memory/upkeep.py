@@ -127,7 +127,7 @@ class Upkeep:
     async def prune(self, limits: KeepLimits, *, in_use: Callable[[], Collection[str]]) -> Pruned:
         """Delete what is older than the limits allow, oldest first; what is in use stays.
 
-        Over the quota it is the oldest of whoever has most.
+        Over the quota it is the oldest of the owner with most.
 
         Args:
             limits: how long and how much.

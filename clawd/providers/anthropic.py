@@ -300,7 +300,7 @@ def _thinking(
 
 
 def _has_thoughts_of_turn(messages: list[Block]) -> bool:
-    """Say whether the first answer since the user spoke holds the thoughts it began with."""
+    """Return whether the first answer since the user spoke holds the thoughts it began with."""
     first: list[Block] = []
     for message in reversed(messages):
         if message["role"] == "assistant":

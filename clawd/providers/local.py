@@ -61,7 +61,7 @@ from clawd.providers.local_request import LocalOptions, fitted, generate_for, re
 from clawd.providers.toolcalls.detect import thinking_variables
 from clawd.wire.events import ModelLoading, PromptProgress
 
-# In one frame: between two, others get their turn, and whoever asked may have left.
+# In one frame: between two, others get their turn, and the client may have left.
 INPUTS_AT_A_TIME = 32
 _MAX_TOKEN = 2**31 - 1
 logger = logging.getLogger(__name__)

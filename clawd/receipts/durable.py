@@ -170,7 +170,7 @@ class GroupCommit(Generic[_T, _R]):
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001  the outermost handler of the thread
-            # Whoever waits must hear of it, and so must whoever comes: nothing is written any more.
+            # All callers, waiting and later, must hear of it: nothing is written any more.
             _log.critical(
                 "a writing thread has ended", extra={"writer": self._name}, exc_info=error
             )

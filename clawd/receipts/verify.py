@@ -103,7 +103,7 @@ class ChainWalk(msgspec.Struct, kw_only=True):
         return True
 
     def continues_with(self, entry: Receipt | ReceiptCheckpoint) -> bool:
-        """Return whether the line, sound in itself, stands in its place, whoever signed it."""
+        """Return whether the line, sound in itself, stands in its place, whatever its signer."""
         if isinstance(entry, Receipt):
             return self.is_due(entry) and entry.checkpoint_hash == self.mark
         is_there = entry.seq == self.seq > 0 and not self.mark

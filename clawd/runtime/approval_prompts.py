@@ -31,7 +31,7 @@ class Questions:
         emit: Callable[[Event], None],
         attendance: Attendance | None = None,
     ) -> str | None:
-        """Ask whoever sees what the asker does, and wait; None when nobody answered in time.
+        """Ask everyone who sees what the asker does, and wait; None when nobody answers in time.
 
         While somebody is there who can answer, it waits without end. The question gets its id and
         its time here.
@@ -53,7 +53,7 @@ class Questions:
             del self._waiting[question_id]
 
     def answer(self, question_id: str, value: str, principal: Principal) -> bool:
-        """Answer a question; tell whether it was waiting and the principal's to answer."""
+        """Answer a question; return whether it was waiting and the principal's to answer."""
         if question_id not in self._waiting:
             return False
         asker, future = self._waiting[question_id]

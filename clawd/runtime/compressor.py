@@ -159,7 +159,7 @@ class Room:
     _model: str = field(default="", init=False)
 
     async def make(self, request: ChatRequest, known_tokens: int) -> bool:
-        """Compress the conversation if a request of it would not fit; tell whether it changed.
+        """Compress the conversation if a request of it would not fit; return whether it changed.
 
         Args:
             request: what would be sent: the conversation's messages and what is not stored yet.
@@ -246,7 +246,7 @@ class Room:
     # --- compressing
 
     async def _compress(self, work: "_Work", *, attempt: int = 0) -> bool:
-        """Put one checkpoint in force; tell whether anything could be left out."""
+        """Put one checkpoint in force; return whether anything could be left out."""
         settings = self.compressor.settings()
         found = await self.compressor.shown(self.live)
         kept = [shown_result(stored, found.checkpoint) for stored in found.messages]
@@ -347,7 +347,7 @@ class Room:
         )
 
     def _goes_on(self, asked: ChatRequest, read: Sequence[Message]) -> bool:
-        """Tell whether prompts of a model go on with the conversation's own messages."""
+        """Return whether prompts of a model go on with the conversation's own messages."""
         reading = able(self.provider, ToolReading, asked.model)  # type: ignore[type-abstract]
         if reading is None or not self.provider.capabilities().local:
             return False

@@ -311,7 +311,7 @@ class ConversationBook:
     ) -> None:
         """Let a model go that far in a conversation from its next call on; "" is as configured.
 
-        It is written down before more is allowed, and whoever sets it may not go beyond what the
+        It is written down before more is allowed, and the user who sets it may not exceed what the
         policy lets him.
 
         Raises:

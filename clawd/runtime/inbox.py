@@ -304,7 +304,7 @@ class Inbox:
         entry = self._running.get(turn_id)
         if entry is None or entry.ticket.conversation_id != live.record.id:
             return False
-        # The turn acts with the rights of whoever began it.
+        # The turn acts with the rights of its beginner.
         began = (entry.principal.uid, entry.principal.key_id)
         if (principal.uid, principal.key_id) != began:
             raise ForbiddenError("the turn runs for somebody else")

@@ -63,9 +63,9 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         mode: how far the model may go in this conversation from now on; "" leaves it as it is.
         noted: what hooks of the owner say beside it; no door sets it.
         notices: what the user should know of it, emitted when the turn has begun.
-        max_rounds: after how many rounds of calls the turn ends, whoever is there; 0 is as
+        max_rounds: after how many rounds of calls the turn ends, attended or not; 0 is as
             configured.
-        is_resumable: whoever sent it finds the conversation again, so a call that nobody answers
+        is_resumable: its sender finds the conversation again, so a call that nobody answers
             for in time may be answered late, and the turn goes on then.
         looks_only: the turn goes no further than mode readonly, as a helper's; no door sets it.
         profile: the agent of a helper, in place of one of the config; no door sets it.

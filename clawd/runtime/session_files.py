@@ -285,7 +285,7 @@ def _excerpt(content: bytes) -> str:
 
 
 def teller_of_files(book: ConversationBook) -> Callable[[FileNews], None]:
-    """Return what tells of session files to whoever follows their conversation, or the daemon."""
+    """Return what reports session files to the followers of their conversation, or the daemon."""
 
     def tell(news: FileNews) -> None:
         event = _event_of(news)

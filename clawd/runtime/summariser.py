@@ -77,7 +77,7 @@ class _LoopError(Exception):
 
 
 async def _answer(provider: Provider, request: ChatRequest, limit_bytes: int) -> str:
-    """Return what a model writes; a loop is not waited for, since whoever asked refuses it."""
+    """Return what a model writes; a loop is not waited for, since the caller refuses it."""
     said, looked_at = "", 0
 
     def take(event: Event) -> None:

@@ -23,7 +23,7 @@ GoOn = Callable[[int, int], Awaitable[bool]]
 """Asks the person whether to go on after so many rounds, for so many more; tells what they said."""
 
 MakeRoom = Callable[[ChatRequest, int], Awaitable[bool]]
-"""Compresses the committed messages where a request would not fit; tells whether it did.
+"""Compresses the committed messages where a request would not fit; returns whether it did.
 
 The second argument is how many tokens the model has read of the request, 0 for unknown.
 """
@@ -69,7 +69,7 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How far a turn may go.
 
     Attributes:
-        rounds_key: what set the limit of rounds, for whoever is told that it is reached.
+        rounds_key: what set the limit of rounds, for the message that it is reached.
         max_tokens: read and written by all of its answers; 0 is no limit.
         wall_clock_budget_s: for all of the turn, its hops and calls included; 0 is no limit.
         max_response_bytes: of one answer, its reasoning and its calls included.

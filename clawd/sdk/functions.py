@@ -237,7 +237,7 @@ async def _in_own_thread(act: Callable[[], Any]) -> Any:
         value, error = None, None
         try:
             value = context.run(act)
-        except BaseException as raised:  # noqa: BLE001 - it goes to whoever waits for it
+        except BaseException as raised:  # noqa: BLE001 - it goes to the caller
             # A future takes no StopIteration, and a SystemExit would end the loop's thread.
             is_plain = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
             error = raised if is_plain else RuntimeError(repr(raised))

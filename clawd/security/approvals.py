@@ -229,7 +229,7 @@ class _Entry:
 
 
 Deliver = Callable[[PendingApproval], Awaitable[bool]]
-"""Shows the question to whoever may answer; False when there is nobody."""
+"""Displays the question to the users who may answer; False for none."""
 
 
 class Approvals:
@@ -576,7 +576,7 @@ def _once_only(resolution: Resolution, why: str) -> Resolution:
 
 
 def _ending(resolution: Resolution) -> str:
-    """Return how a question ended, for whoever answers too late."""
+    """Return how a question ended, for an answer that comes too late."""
     if not resolution.by:
         return f"was denied: {resolution.reason}"
     return f"was answered by {resolution.by}: {'edit' if resolution.edited else resolution.answer}"

@@ -248,7 +248,7 @@ class EmergencyStop:
         await asyncio.shield(asyncio.wrap_future(self._writer.submit(write)))
 
     def clear(self) -> None:
-        """Remove the file. Only for admins: whoever calls this has checked that.
+        """Remove the file. Only for admins: the caller has checked that.
 
         Raises:
             StorageError: it could not be removed, or the watcher failed and only a restart helps.

@@ -1,6 +1,6 @@
 """The content of one regular file, by descriptor: its state, replacing it whole, adding to it.
 
-Whoever is to make a change undoable is a `Keeper`: it hears of a change before the change is made.
+What makes a change undoable is a `Keeper`: it hears of a change before the change is made.
 """
 
 import contextlib

@@ -175,7 +175,7 @@ def absolute(path: str | Path, rules: PathRules) -> str:
     return os.path.join(rules.workspace, text)  # noqa: PTH118 - Path would drop `.` and slashes
 
 
-# Opening a path so that it cannot lead out of a folder, whoever swaps what meanwhile.
+# Opening a path so that it cannot lead out of a folder, whatever is swapped meanwhile.
 #
 # openat2(2) with RESOLVE_BENEATH does it in the kernel (Linux 5.6); where it is missing or barred,
 # a walk by descriptors does the same. Symbolic links that stay beneath are followed.

@@ -316,7 +316,7 @@ def uid_of(peer: Address, ours: Address) -> int | None:
 
 
 class _GoneError(ForbiddenError):
-    """Whoever held a connection does not any more, or nobody was seen to hold it."""
+    """The process that held a connection does not any more, or none was seen to."""
 
 
 def _identified(
@@ -363,7 +363,7 @@ def _principal(
         raise ForbiddenError(f"this daemon belongs to uid {policy.owner_uid}, not to uid {uid}")
     if not holders:
         raise _GoneError("no process that holds the connection can be seen")
-    # Whoever is refused for what it is has the last word, not one that is gone.
+    # A refusal for what a process is wins over one that is gone.
     for judged in sorted(holders.values(), key=lambda each: isinstance(each, _GoneError)):
         if isinstance(judged, ForbiddenError):
             raise judged

@@ -45,7 +45,7 @@ def pinned_session(pinned: PinnedTarget, *, timeout_s: float) -> aiohttp.ClientS
     """Return a session for requests to this target only; the caller closes it.
 
     It ignores proxies and credentials of the environment, keeps no cookies and no connections. It
-    leaves bodies compressed: whoever reads one bounds what it unpacks to.
+    leaves bodies compressed: the reader of one bounds what it unpacks to.
     """
     connector = aiohttp.TCPConnector(
         resolver=PinnedResolver(pinned), use_dns_cache=False, force_close=True

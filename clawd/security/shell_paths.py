@@ -206,7 +206,7 @@ def _is_under(path: str, root: str, *, has_glob: bool) -> bool:
 # Which files a shell command reads, where that can be told; for following untrusted text.
 #
 # Only lines of the plain kind are told, and only commands that read nothing but what they name.
-# Whoever gets no answer must take it that the command reads everything it can see.
+# A caller that gets no answer must assume that the command reads all it can see.
 
 # What reads nothing but the files it names; the letters are options with which it reads more.
 _READERS = {

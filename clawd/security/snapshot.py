@@ -632,7 +632,7 @@ class _Scanner:
     def _may_be_left_out(
         self, path: str, name: str, ignores: tuple[str, ...], *, is_new: bool
     ) -> bool:
-        """Tell whether a folder is ignored; asked once of each, and in none that is."""
+        """Return whether a folder is ignored; asked once of each, and in none that is."""
         if self._room is not None or name == ".git" or "/.git/" in f"/{path}/":
             return False
         if not is_new:

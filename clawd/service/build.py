@@ -279,7 +279,7 @@ class Daemon:
         self.pictures = Pictures(self.sandbox)
         self.egress = Egress(lambda: network_rules_of(self.state.loaded))
         self._stack.push_async_callback(self.egress.close)
-        # Whoever gets here holds the home's lock: what carries its mark has lost its daemon.
+        # This process holds the home's lock: what carries its mark has lost its daemon.
         await asyncio.to_thread(end_orphans, layout.home)
         await self.sandbox.probe()
         await self._connect()

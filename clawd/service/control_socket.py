@@ -66,7 +66,7 @@ class HomeLock:
         self._descriptor = descriptor
 
     def is_left_behind(self) -> bool:
-        """Whether the daemon that the file names is dead, whoever still has its lock.
+        """Whether the daemon that the file names is dead, even where a process still has its lock.
 
         A child that it had not let go of yet, or its last thread, holds the lock for a moment.
         """

@@ -177,7 +177,7 @@ class _DirectCall:
         self._take = take
 
     async def emit(self, event: Event) -> None:
-        """Give an event to whoever asked for events; without, only the result is wanted."""
+        """Give an event to a client that asked for events; others want the result alone."""
         if self._take is not None:
             await self._take(event)
 

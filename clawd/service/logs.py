@@ -202,7 +202,7 @@ _MAX_CURSOR_DIGITS = 18
 class LogRing(logging.Handler):
     """Keeps the last KEPT_LINES entries, each cut at KEPT_CHARACTERS.
 
-    Whoever adds it to a logger gives it the filter that redacts.
+    The code that adds it to a logger gives it the filter that redacts.
     """
 
     def __init__(self) -> None:

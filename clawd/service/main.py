@@ -1,6 +1,6 @@
 """`clawd`: the daemon's command line. In the foreground; also checks and writes configurations.
 
-Each act imports what it needs: whoever checks a config waits for no daemon to be loaded.
+Each act imports what it needs: checking a config loads no daemon.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What is counted and measured in a daemon, put together for whoever asks."""
+"""What is counted and measured in a daemon, put together for a report."""
 
 import asyncio
 import logging

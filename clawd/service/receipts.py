@@ -266,7 +266,7 @@ async def reopen_receipts(chain: ReceiptChain | None, anchor: Anchor | None) -> 
     return "receipts are written again" + (anchor.problem and f", but {anchor.problem}")
 
 
-# Whether the receipt log verifies, for whoever looks at it every few seconds.
+# Whether the receipt log verifies, for a client that looks every few seconds.
 
 AT_ONCE_BYTES = 4 * 1024 * 1024
 INTERVAL_S = 300.0

@@ -343,7 +343,7 @@ class LocalModels:
 def forbidden_paths_of(loaded: Loaded) -> tuple[Path, ...]:
     """Return what no tool may touch: of the config, and the knowledge where the home is not.
 
-    Its headers say what is untrusted; whoever could write there could vouch for anything.
+    Its headers say what is untrusted; write access there would vouch for anything.
     """
     config = loaded.config
     folder = config.knowledge.path

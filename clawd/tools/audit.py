@@ -55,7 +55,7 @@ class CallReports:
     def finished(
         self, outcome: CallOutcome, entry: Entry, request: CallRequest, scope: CallScope
     ) -> None:
-        """Tell the end of a call to the log and to whoever follows it."""
+        """Report the end of a call to the log and to its followers."""
         if self._settings.count is not None:
             self._settings.count(entry.tool, outcome)
         self.audit(
@@ -82,7 +82,7 @@ class CallReports:
         )
 
     def resolved(self, resolution: Resolution, scope: CallScope) -> None:
-        """Tell whoever follows a call how its question ended."""
+        """Report to the followers of a call how its question ended."""
         scope.emit(
             ApprovalResolved(
                 approval_id=resolution.approval_id,

@@ -129,7 +129,7 @@ class RequestTools(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Offer:
-    """The tools of one session; whoever has many requests keeps it, and what was told of it.
+    """The tools of one session; a caller with many requests keeps it.
 
     Args:
         tools: the flat tools that may be called.

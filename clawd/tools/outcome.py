@@ -60,7 +60,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
         offered: the names of the flat tools that may be called; None for every tool.
         mode: how they are offered to the model; decides which names errors give, nothing else.
         emit: takes the events of the call; never blocks.
-        deliver: shows an approval to whoever may answer; False when there is nobody.
+        deliver: displays an approval to the users who may answer; False for none.
         ask: puts a question of a tool to the person; None when there is nobody.
         open_page: asks the person to open a page at their side, and returns what came of it.
         attendance: who is there to answer; while somebody is, questions wait without end.

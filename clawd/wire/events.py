@@ -1,6 +1,6 @@
 """What happens during a turn, as one tagged union that every channel consumes.
 
-Text in events comes from models and tools: whoever shows it neutralises it first
+Text in events comes from models and tools: a client neutralises it before display
 (`wire.safe_text`).
 """
 

@@ -51,7 +51,7 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     go without a person in this conversation from now on, as `set_mode` sets it; empty leaves it as
     it is. `tool_choice` is of the first answer: auto, required, or the name of the tool that it
     must call; what follows is free. `max_rounds` is after how many rounds of calls the turn ends,
-    whoever is there; 0 is as configured, where a person who can be asked is asked to go on.
+    attended or not; 0 is as configured, where a person who can be asked is asked to go on.
     `pictures` are whole files, PNG, JPEG, WebP or GIF, which stand before the text; each is decoded
     in the sandbox, and the conversation counts as holding untrusted text. `documents` are whole
     PDFs, likewise: their text, read in the sandbox, stands behind the text of the message; of one

@@ -88,7 +88,7 @@ def preset(host: Host, rest: str) -> None:
 
 
 def think(host: Host, rest: str) -> None:
-    """Say whether the model is to think, or how it stands."""
+    """Set whether the model is to think, or display how it stands."""
     if rest and rest not in THINK:
         note(f"{rest} is none of {', '.join(THINK)}")
         return

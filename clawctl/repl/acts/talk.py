@@ -193,7 +193,7 @@ def rewind(host: Host, rest: str) -> None:
 
 
 def has_conversation(host: Host) -> bool:
-    """Tell whether there is a conversation; when not, say so."""
+    """Return whether there is a conversation; when not, say so."""
     if not host.conversation_id:
         note("there is no conversation yet: it begins with your first message")
     return bool(host.conversation_id)

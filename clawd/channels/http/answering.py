@@ -362,7 +362,7 @@ async def _pump(number: int, generation: Generation, feed: _EventBuffer) -> None
             if isinstance(event, Finished | Failed):
                 return
         error: Exception = ProviderError("the answer ended before it was whole", kind="network")
-    except Exception as broken:  # noqa: BLE001 - whoever takes the events tells it
+    except Exception as broken:  # noqa: BLE001 - the reader of the events reports it
         error = broken
     await feed.put(number, Failed(error=error))
 
@@ -558,7 +558,7 @@ class _Stream:
     async def _write(
         self, response: web.StreamResponse, data: bytes, *, is_last: bool = False
     ) -> None:
-        """Write some bytes; whoever takes nothing is cut off.
+        """Write some bytes; a client that takes nothing is cut off.
 
         Raises:
             ConnectionError: the client is gone, or too slow.

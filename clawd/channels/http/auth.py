@@ -236,7 +236,7 @@ class Doorman:
             try:
                 found = await asyncio.to_thread(identify_all, list(batch.values()), self._policy)
             except BaseException:
-                self._wanted = batch | self._wanted  # for whoever waits next
+                self._wanted = batch | self._wanted  # for the next that waits
                 raise
             for each, who in zip(batch, found, strict=True):
                 each.peer = who if isinstance(who, Principal) else who.message

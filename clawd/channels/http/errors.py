@@ -125,7 +125,7 @@ def _too_long(error: Exception) -> str:
 
 
 def error_response(path: str, error: Exception, status: int = 0) -> web.Response:
-    """Return the response that tells an error to whoever asked for this path."""
+    """Return the response that reports an error to a client of this path."""
     status = status or status_of(error)
     response = web.json_response(body_of(envelope_of(path), error, status), status=status)
     wait_s = error.retry_after_s if isinstance(error, BusyError | ProviderError) else None

@@ -382,7 +382,7 @@ async def _reply(request: web.Request) -> web.Response:
 
 
 async def _stop(request: web.Request) -> web.Response:
-    """Set the emergency stop, as whoever may use tools can, or clear it, as admins can."""
+    """Set the emergency stop (any client that may use tools) or clear it (admins)."""
     body = await body_as(request, StopBody)
     if body.set:
         if "admin" not in caller_of(request).scopes:
@@ -392,7 +392,7 @@ async def _stop(request: web.Request) -> web.Response:
     return await told(request, ClearEstop())
 
 
-# Whether requests can be answered, for whoever watches the service. Nobody is asked for a key.
+# Whether requests can be answered, for monitoring. Nobody is asked for a key.
 
 _UNAVAILABLE = 503
 _LOADING = "Loading model"

@@ -1,7 +1,7 @@
 """The one internal form of a request and of what comes of it. Dialects translate to it and back.
 
 A dialect makes a `ModelRequest` of a body, and bytes or a JSON value of the events. It knows no
-provider, no tool and no conversation; whoever runs requests (`Generations`) knows no dialect.
+provider, no tool and no conversation; what runs requests (`Generations`) knows no dialect.
 """
 
 from collections.abc import AsyncIterator, Iterable

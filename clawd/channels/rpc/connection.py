@@ -231,7 +231,7 @@ class Connection:
             await self.send(reply)
         except errors.ClawError as error:
             if isinstance(error, errors.ReceiptError | errors.StorageError):
-                # The disk fails: whoever keeps this machine must learn it, not the client alone.
+                # The disk fails: the operator must learn it, not the client alone.
                 _log.error("method %s failed: %s", request.method, error.message)
             await self.send(failure_of(request.id, error))
         except ConnectionError:

@@ -44,7 +44,7 @@ class RpcServer:
         self._clients: dict[asyncio.Task[None], Connection | None] = {}
 
     async def start(self, listener: socket.socket) -> None:
-        """Accept clients on a bound, listening Unix socket; its file stays whoever made it's."""
+        """Accept clients on a bound, listening Unix socket; its file stays its maker's."""
         options: dict[str, Any] = {}
         if sys.version_info >= (3, 13):  # since then asyncio removes the file, systemd's too
             options["cleanup_socket"] = False

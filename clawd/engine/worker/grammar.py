@@ -425,7 +425,7 @@ def _parts(schema: Any) -> list[Any]:
 
 
 def _takes_strings(schema: Any) -> bool:
-    """Say whether a schema that is no union takes strings."""
+    """Return whether a schema that is no union takes strings."""
     if not isinstance(schema, dict):
         return schema is True
     if values := _values(schema):

@@ -206,7 +206,7 @@ class Encoding:
             self._result = self._work(self)
         except PictureError as error:
             self._error = error
-        except Exception as error:  # noqa: BLE001 - or whoever waits would do so for good
+        except Exception as error:  # noqa: BLE001 - or the caller would wait for good
             self._error = PictureError(f"{type(error).__name__}: {error}")
         self._rest.release()
 

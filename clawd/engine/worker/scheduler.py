@@ -121,7 +121,7 @@ class Scheduler:
     def _wait_s(self, ahead: int) -> float:
         """Return how long it takes until so many have ended, at the pace of the last ones.
 
-        Whoever was turned away counts as well: they come back, and not all at once.
+        A client that was turned away counts as well: they come back, and not all at once.
         """
         ends = self._ended_at
         if len(ends) >= MIN_RATED_ENDS and ends[-1] > ends[0]:

@@ -7,7 +7,7 @@
       uid-1001/                 the same for another user of this daemon
 
 Only regular files ending in `.md` are seen; links, folders, devices and hidden files are left
-alone, whoever put them there. A file is replaced by another one that is on disk already, so that
+alone, however they came there. A file is replaced by another one that is on disk already, so that
 a crash or a full disk leaves the old one or the new one.
 """
 
@@ -37,7 +37,7 @@ from clawd.wire.safe_text import paragraph, shortened, single_line
 #
 #     The backup server is nas2.
 #
-# Whoever writes an entry gets this header before his text, and the header ends at the first empty
+# An entry that is written gets this header before its text, and the header ends at the first empty
 # line: nothing in a body can be taken for a header, whatever it looks like. By hand a header may
 # also stand between two lines of `---`, as other programs write it.
 

@@ -160,7 +160,7 @@ def _read_deepseek_section(source: Source, marker: str) -> Reading[None]:
 
 
 def _read_deepseek_call(source: Source) -> Reading[bool]:
-    """Read a call and what closes it; say whether another one follows."""
+    """Read a call and what closes it; return whether another one follows."""
     name, end = yield from source.until(_DEEPSEEK_HEADER_END)
     if end != _SEPARATOR:
         return False
@@ -500,7 +500,7 @@ def _read_builtin(source: Source, schemas: dict[str, dict[str, Any]]) -> Reading
 
 
 def _read_keyword(source: Source, arguments: Arguments) -> Reading[bool]:
-    """Read `key=value`; say whether it is whole."""
+    """Read `key=value`; return whether it is whole."""
     yield from source.blanks()
     key = yield from source.span(_WORD)
     equals = yield from source.one_of(_EQUALS)

@@ -162,7 +162,7 @@ class MarkerScanner(ABC):
 
     @abstractmethod
     def _ends_with(self, marker: str) -> bool:
-        """Take a marker; say whether the body ends with it."""
+        """Take a marker; return whether the body ends with it."""
 
 
 class PythonBody(MarkerScanner):
@@ -295,7 +295,7 @@ class ObjectScanner:
         return -1
 
     def _take(self, char: str) -> bool:
-        """Take a character that matters; say whether the object ends with it."""
+        """Take a character that matters; return whether the object ends with it."""
         match char:
             case "\\":
                 self._is_escaped = True

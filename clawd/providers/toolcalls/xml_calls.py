@@ -123,7 +123,7 @@ class XmlReader:
                 source.claim()
 
     def _read_call(self, source: Source, *, in_section: bool) -> Reading[bool]:
-        """Read and deliver a call; say whether another one may follow."""
+        """Read and deliver a call; return whether another one may follow."""
         name, _ = yield from self._header(source)
         if not is_name(name):
             return False

@@ -107,7 +107,7 @@ class Looks:
     def _ask(self, overseer: Overseer) -> None:
         try:
             self.overuse = overseer.overuse()
-        except Exception as error:  # noqa: BLE001 - whoever cannot be watched must end
+        except Exception as error:  # noqa: BLE001 - a process that cannot be watched must end
             _log.error("a command cannot be watched, it is ended", exc_info=error)
             self.overuse = f"what it uses cannot be told: {type(error).__name__}"
         if self.overuse:
@@ -524,7 +524,7 @@ def _children_of(pid: int) -> list[int]:
 
 
 def endless_pipe() -> tuple[int, int]:
-    """Return both ends of a pipe whose reader never sees its end, whoever dies.
+    """Return both ends of a pipe whose reader never sees its end, whatever dies.
 
     At the end of a plain pipe bubblewrap goes on as if it had been let go: a daemon that is killed
     would start what it holds. A reader that could write as well is a writer that lives. `confine`

@@ -32,7 +32,7 @@ _DENIED = (
 
 
 def main(descriptor: int) -> int:
-    """Answer requests until whoever asks is gone."""
+    """Answer requests until the client is gone."""
     control = socket.socket(fileno=descriptor)
     setns = NUMBERS[os.uname().machine]["setns"]
     syscalls.set_death_signal(_SIGKILL)

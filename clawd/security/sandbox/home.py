@@ -6,7 +6,7 @@ and again (`CACHES`) is kept in a folder of the project's own, below clawd's hom
     <clawd's home>/cache/projects/<number of the workspace>/workspace    its path; used last then
                                                             home/        its caches
 
-Commands write there, so it is never read by anything outside, and whoever makes folders in it
+Commands write there, so it is never read by anything outside, and code that makes folders in it
 follows no link. The least recently used projects go first when all of them are too large.
 """
 

@@ -567,7 +567,7 @@ async def _held(
 
 
 def _left(caches: ProjectCaches, place: Path, entered: asyncio.Future[Path]) -> None:
-    """Count out whoever was cancelled while entering."""
+    """Count out a caller that was cancelled while entering."""
     if not entered.cancelled() and entered.exception() is None:
         caches.leave(place)
 

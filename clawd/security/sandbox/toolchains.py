@@ -93,7 +93,7 @@ def find_toolchains(
 
     Args:
         wanted: `auto` asks the login shell for its PATH, a tuple names folders, `off` is nothing.
-        person: the home of whoever the toolchains belong to.
+        person: the home of the toolchains' owner.
         apart: what is never shown, with all that lies in it: clawd's home, forbidden paths.
         environ: that of the login shell; None asks it.
     """

@@ -110,7 +110,7 @@ class _Found(msgspec.Struct, kw_only=True):
     def take(
         self, shown: str, lines: Iterator[tuple[int, str]], pattern: _Matcher, watch: Watch
     ) -> bool:
-        """Take the lines of a file that match; tells whether there is room for more."""
+        """Take the lines of a file that match; return whether there is room for more."""
         for number, line in lines:
             if number % 1000 == 0 and watch.is_over():
                 break

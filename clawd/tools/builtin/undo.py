@@ -221,7 +221,7 @@ class _Undoing:
 
     def __call__(self, workspace: Workspace, keeper: ChangeKeeper) -> list[str]:
         told: list[str] = []
-        # All are looked at before the first is changed, whoever made them.
+        # All are looked at before the first is changed, whatever made them.
         for is_of_many, changes in groupby(self._call, lambda each: each.is_of_many):
             part = list(changes)
             if is_of_many:

@@ -37,7 +37,7 @@ from clawd.wire.models import ListLoadedModels, LoadModel, UnloadModel
 # clawctl's own downloader does both, as a process beside the daemon: what it refuses is refused
 # here, what has come is kept, and one that hangs or grows takes nothing of the daemon with it.
 # What can be named is a model of the catalogue, of the Hugging Face hub or of Ollama's registry,
-# and never an address: whoever holds a key for models must not make this machine ask others. One
+# and never an address: a key for models must not make this machine ask others. One
 # at a time.
 
 _PROGRAM = ("-P", "-m", "clawctl.model_pull")
