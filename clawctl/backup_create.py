@@ -31,6 +31,7 @@ from clawctl.backup_archive import (
 from clawctl.backup_archive import Progress as Progress
 from clawd import __version__
 from clawd.errors import ClawError, StorageError
+from clawd.kernel.files import sync_folder
 from clawd.paths import Layout
 from clawd.receipts.verify import read_head
 
@@ -90,7 +91,7 @@ def create(sources: Sources, target: Path, *, force: bool, progress: Progress) -
                 os.fsync(descriptor)
             size_bytes = part.stat().st_size
             part.replace(target)
-            _sync_folder(target.absolute().parent)
+            sync_folder(target.absolute().parent)
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
@@ -347,11 +348,3 @@ def _described(file: Path, path: str) -> _Found:
         executable=bool(about.st_mode & stat.S_IXUSR),
     )
     return _Found(entry=entry, file=file)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

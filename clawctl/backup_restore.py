@@ -23,6 +23,7 @@ import msgspec
 from clawctl.backup_archive import ArchiveReader, Manifest, Progress
 from clawctl.daemon_stop import detached_pid
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, ReceiptError, StorageError
+from clawd.kernel.files import sync_folder
 from clawd.paths import Layout, layout
 from clawd.receipts.verify import find_receipt, verify
 
@@ -318,11 +319,7 @@ def _swap(fresh: Path, home: Path, *, replace: bool) -> Path | None:
         if old is not None:
             old.rename(home)
         raise
-    descriptor = os.open(home.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(home.parent)
     return old
 
 

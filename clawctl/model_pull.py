@@ -27,6 +27,7 @@ from clawctl.download import Download, Remote
 from clawctl.model_catalogue import entry_of
 from clawctl.web import CODE, Web, check_address, is_loopback, shown
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError
+from clawd.kernel.files import sync_folder
 from clawd.paths import expanded
 from clawd.wire.models import ModelPin
 
@@ -409,7 +410,7 @@ class Puller:
             digests = self._downloaded(remotes, targets)
         for target, digest in zip(targets, digests, strict=True):
             modelfile.write_pin(target, ModelPin(sha256=digest, source=source.origin))
-        modelfile.sync_folder(self._folder)
+        sync_folder(self._folder)
         count = len(source.files)
         added = modelfile.Added(
             name=modelfile.model_name(targets[0]),

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError, StorageError
+from clawd.kernel.files import replace_file
 from clawd.wire.models import ModelPin, decode_pin, encode_pin, pin_of, seen
 
 MAGIC = b"GGUF"
@@ -222,27 +223,12 @@ def model_name(path: Path) -> str:
 def write_pin(path: Path, pin: ModelPin, *, is_seen: bool = True) -> None:
     """Write down the digest of a model's file, and how the file looks if it was seen to have it."""
     beside = pin_of(path)
-    fresh = beside.with_name(f".{beside.name}.{os.getpid()}.new")
     try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        with os.fdopen(descriptor, "wb") as file:
-            looks = seen(path.stat()) if is_seen else None
-            file.write(encode_pin(msgspec.structs.replace(pin, seen=looks)))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(beside)
+        looks = seen(path.stat()) if is_seen else None
+        data = encode_pin(msgspec.structs.replace(pin, seen=looks))
+        replace_file(beside, data, mode=0o644)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise StorageError(f"{beside} was not written: {error.strerror}") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _parts(source: Path) -> list[Path]:

@@ -1,6 +1,5 @@
 """Installs and uninstalls the service: units, groups, start and hand-over; says how it stands."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from clawctl.systemctl import (
     packaged,
 )
 from clawd.errors import ClawError, ForbiddenError
+from clawd.kernel.files import replace_file
 from clawd.paths import Layout
 
 _SERVICE_PROPERTIES = (
@@ -368,16 +368,7 @@ class Steps:
 def _write(path: Path, text: str) -> None:
     """Put the file in place in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with fresh.open("x", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    replace_file(path, text.encode(), mode=0o644)
 
 
 def _not_written(path: Path, error: OSError) -> ClawError:

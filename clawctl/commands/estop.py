@@ -14,6 +14,7 @@ from clawctl.client import Client, is_nobody
 from clawctl.render import emit, note
 from clawctl.views import estop_line
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
+from clawd.kernel.files import replace_file
 from clawd.paths import Layout, expanded, layout
 from clawd.wire.daemon import ClearEstop, EstopReport, EstopState, SetEstop
 
@@ -189,14 +190,7 @@ def _write(where: Layout, reason: str) -> EstopReport:
     where.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     by = f"uid {os.geteuid()} ({_user_name()})"
     content = _Note(reason=reason, by=by, at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-    fresh = where.estop.with_name(f".ESTOP.{os.getpid()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, msgspec.json.encode(content) + b"\n")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    fresh.replace(where.estop)
+    replace_file(where.estop, msgspec.json.encode(content) + b"\n")
     return EstopReport(is_set=True, reason=reason)
 
 

@@ -12,10 +12,8 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import re
 import socket
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthF
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
+from clawd.kernel.files import replace_file
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.server_hosts import ConnectError
 
@@ -93,7 +92,7 @@ class TokenFile:
         await self._write(await self._load() | {"url": self._url, key: value})
 
     async def _write(self, data: dict[str, Any]) -> None:
-        await asyncio.to_thread(_replace, self._path, json.dumps(data).encode())
+        await asyncio.to_thread(replace_file, self._path, json.dumps(data).encode())
 
     async def _load(self) -> dict[str, Any]:
         try:
@@ -306,16 +305,3 @@ class Callback:
         )
         self._came.set_result(result)
         return "200 OK", "Thank you. You may close this page; clawd goes on by itself."
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -12,15 +12,14 @@ compared with its first sight tomorrow must not be called today.
 """
 
 import hashlib
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from clawd.errors import StorageError
-from clawd.receipts.durable import read_private, sync_folder, write_private
+from clawd.kernel.files import replace_file
+from clawd.receipts.durable import read_private
 
 MAX_TOOLS = 2_000
 MAX_TEXT = 1 << 20
@@ -100,15 +99,11 @@ class PinFile:
         if self.problem:
             return
         self.is_unsaved = False
-        partial = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
         held = _PinFile(version=_VERSION, servers=dict(sorted(self._servers.items())))
         try:
-            write_private(partial, msgspec.json.encode(held), os.O_EXCL)
-            partial.replace(self._path)
-            sync_folder(self._path)
+            replace_file(self._path, msgspec.json.encode(held))
         except OSError as error:
             self.is_unsaved = True
-            partial.unlink(missing_ok=True)
             raise StorageError(f"{self._path} cannot be written: {error}") from error
 
     def judged(self, alias: str, mark: str, seen: Mapping[str, str]) -> Judged:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from clawd.errors import InvalidRequestError, StorageError
+from clawd.kernel.files import sync_folder
 from clawd.memory.blobs import Blobs
 from clawd.memory.rows import timestamp_now
 from clawd.memory.writer import Database
@@ -328,7 +329,7 @@ class Changes:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         except OSError as error:
             self._discard([name])
             raise StorageError(
@@ -461,11 +462,3 @@ def _check_name(path: str) -> None:
         raise InvalidRequestError(
             f"{path!r} is no UTF-8 name, and changes of such files cannot be kept for undo"
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from clawd.errors import InvalidRequestError
-from clawd.receipts.durable import sync_folder
+from clawd.kernel.files import sync_folder
 
 MAX_FILES = 512
 MAX_BYTES = 16 << 20
@@ -127,7 +127,7 @@ def put_tree(tree: PluginTree, place: Path) -> None:
             old.rename(place)
         shutil.rmtree(fresh, ignore_errors=True)
         raise
-    sync_folder(place)
+    sync_folder(place.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -16,9 +16,10 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
+from clawd.kernel.files import replace_file, sync_folder
 from clawd.plugins.files import FRESH, OLD, PluginFile, PluginTree, put_tree, read_tree
 from clawd.plugins.manifest import PluginManifest, manifest_of
-from clawd.receipts.durable import read_private, sync_folder, write_private
+from clawd.receipts.durable import read_private
 from clawd.wire.policy import ANY_HOST
 from clawd.wire.secrets import find_secrets
 
@@ -92,15 +93,11 @@ class PluginPins:
         Raises:
             StorageError: the disk refused; the old file is still there.
         """
-        partial = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
         ordered = dict(sorted(pins.items()))
         data = msgspec.json.encode(_PinFile(version=1, plugins=ordered))
         try:
-            write_private(partial, msgspec.json.format(data, indent=1), os.O_EXCL)
-            partial.replace(self._path)
-            sync_folder(self._path)
+            replace_file(self._path, msgspec.json.format(data, indent=1))
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise StorageError(f"{self._path} cannot be written: {error}") from error
 
 
@@ -266,7 +263,7 @@ class PluginStore:
             try:
                 doomed = self._folder / f"{_REMOVED}{secrets.token_hex(4)}"
                 place.rename(doomed)
-                sync_folder(doomed)
+                sync_folder(doomed.parent)
                 _delete(doomed)
             except OSError as error:
                 raise StorageError(f"{place} cannot be removed: {error}") from error

@@ -20,7 +20,8 @@ from typing import TypeVar
 import msgspec
 
 from clawd.errors import ReceiptError
-from clawd.receipts.durable import GroupCommit, open_private, sync_folder, write_all, write_private
+from clawd.kernel.files import sync_folder
+from clawd.receipts.durable import GroupCommit, open_private, write_all, write_private
 from clawd.receipts.keys import CheckpointKey
 from clawd.receipts.logfiles import next_rotated, read_lines_backwards
 from clawd.receipts.record import (
@@ -292,7 +293,7 @@ class ReceiptChain:
             os.close(self._fd)
             self._fd = -1
         self._fd = open_private(self.path, os.O_RDWR | os.O_APPEND)
-        sync_folder(self.path)
+        sync_folder(self.path.parent)
         self._size = os.fstat(self._fd).st_size
         self._set_torn_line_aside()
         self._end = read_ending(self.path)
@@ -314,7 +315,7 @@ class ReceiptChain:
         note = {"at": utc_timestamp(), "file": self.path.name, "offset": start, "length": len(torn)}
         content = msgspec.json.encode(note) + b"\n" + torn + b"\n"
         write_private(aside, content, os.O_APPEND)
-        sync_folder(aside)
+        sync_folder(aside.parent)
         self._cut_to(start)
         self.torn = TornLine(length=len(torn), file=aside)
         _log.warning(
@@ -446,7 +447,7 @@ class ReceiptChain:
         os.close(self._fd)
         self._fd = fresh
         self._size = 0
-        sync_folder(self.path)
+        sync_folder(self.path.parent)
         _log.info("the receipt log goes on in a new file", extra={"full": str(full)})
 
     def _release(self) -> None:

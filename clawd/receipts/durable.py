@@ -56,15 +56,6 @@ def write_private(path: Path, data: bytes, flags: int = os.O_TRUNC) -> None:
         os.close(descriptor)
 
 
-def sync_folder(path: Path) -> None:
-    """Make the names in the file's folder durable, a new one among them."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def read_private(path: Path, max_bytes: int) -> bytes | None:
     """Return the beginning of a file that nobody else could have written; None where it is not.
 

@@ -21,7 +21,8 @@ import stat
 from pathlib import Path
 
 from clawd.errors import ReceiptError
-from clawd.receipts.durable import sync_folder, write_private
+from clawd.kernel.files import sync_folder
+from clawd.receipts.durable import write_private
 from clawd.receipts.record import KEY_BYTES, ReceiptCheckpoint, public_key_of, signed
 
 _DESTROYED = bytes(KEY_BYTES)
@@ -90,7 +91,7 @@ class CheckpointKey:
         """
         self._next = secrets.token_bytes(KEY_BYTES)
         write_private(self._next_path, self._next)
-        sync_folder(self._next_path)
+        sync_folder(self._next_path.parent)
         return signed(
             self._private, seq=seq, head_hash=head_hash, next_public_key=public_key_of(self._next)
         )
@@ -105,7 +106,7 @@ class CheckpointKey:
         self._next = b""
         _overwrite(self._path)
         self._next_path.replace(self._path)
-        sync_folder(self._path)
+        sync_folder(self._path.parent)
 
 
 def first_public_key(path: Path) -> str:
@@ -160,7 +161,7 @@ def _create(path: Path) -> None:
         _overwrite(partial)
     finally:
         partial.unlink(missing_ok=True)
-    sync_folder(path)
+    sync_folder(path.parent)
 
 
 def _check_first(path: Path, keys: set[str]) -> None:
@@ -182,7 +183,7 @@ def _destroy(path: Path) -> None:
     if path.exists():
         _overwrite(path)
         path.unlink()
-        sync_folder(path)
+        sync_folder(path.parent)
 
 
 def _overwrite(path: Path) -> None:
@@ -196,7 +197,7 @@ def _publish(path: Path, public_key: str) -> None:
     partial = public.with_name(public.name + ".new")
     write_private(partial, f"{public_key}\n".encode())
     partial.replace(public)
-    sync_folder(public)
+    sync_folder(public.parent)
 
 
 def _published(path: Path) -> str:

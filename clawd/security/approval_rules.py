@@ -25,6 +25,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from clawd.errors import BusyError, ClawError, ForbiddenError, NotFoundError, StorageError
+from clawd.kernel.files import replace_file
 from clawd.security.known_commands import RUN_ANYTHING
 from clawd.security.principal import Principal
 from clawd.security.risk import Action, Need, Risk, highest
@@ -415,16 +416,9 @@ class JsonRuleStore:
         Raises:
             StorageError: the disk refused; the old file is still there.
         """
-        partial = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
         try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(msgspec.json.format(_encoder.encode(rules), indent=1))
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self._path)
+            replace_file(self._path, msgspec.json.format(_encoder.encode(rules), indent=1))
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise StorageError(f"{self._path} cannot be written: {error}") from error
 
 

@@ -14,7 +14,6 @@ import contextlib
 import ctypes
 import logging
 import os
-import secrets
 import select
 import signal
 import struct
@@ -28,6 +27,7 @@ import msgspec
 
 from clawd.errors import StorageError
 from clawd.kernel.concurrency import Pool
+from clawd.kernel.files import replace_file, sync_folder
 from clawd.wire.safe_text import single_line
 
 IN_ATTRIB = 0x4
@@ -260,7 +260,7 @@ class EmergencyStop:
             )
         try:
             self._path.unlink(missing_ok=True)
-            self._sync_directory()
+            sync_folder(self._home)
         except OSError as error:
             raise StorageError(f"{self._path} could not be removed: {error}") from error
         self._check()
@@ -357,27 +357,12 @@ class EmergencyStop:
         self._engage()
 
     def _write(self, data: bytes) -> None:
-        partial = self._path.with_name(f".{FILE_NAME}.{secrets.token_hex(4)}")
         try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self._path)
+            replace_file(self._path, data)
         except OSError:
             # A full disk often still takes an empty file, and an empty file is a stop.
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
             os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
-        self._sync_directory()
-
-    def _sync_directory(self) -> None:
-        descriptor = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            sync_folder(self._home)
 
     def _read_note(self) -> _Note:
         try:

@@ -18,8 +18,9 @@ import msgspec
 
 from clawd.config.load import Loaded
 from clawd.errors import StorageError
+from clawd.kernel.files import sync_folder
 from clawd.receipts.chain import ReceiptChain
-from clawd.receipts.durable import read_private, sync_folder, write_private
+from clawd.receipts.durable import read_private, write_private
 
 FILE = "last_run.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -95,7 +96,7 @@ class LastRun:
         mark = _Mark(pid=os.getpid(), started_at=_now(), boot=_boot())
         try:
             write_private(self._path, msgspec.json.encode(mark))
-            sync_folder(self._path)
+            sync_folder(self._path.parent)
         except OSError as error:
             _log.warning(
                 "%s cannot be written (%s): a crash of this run will not be told",

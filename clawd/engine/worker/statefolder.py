@@ -21,6 +21,7 @@ import numpy as np
 
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.prompt import Part
+from clawd.kernel.files import sync_folder
 
 # A sequence's state as a file: what it is the state of, the state, a checksum.
 #
@@ -148,7 +149,7 @@ def write_slices(path: Path, header: StateHeader, state: Buffer) -> Generator[No
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def is_being_written(path: Path) -> bool | None:
@@ -215,14 +216,6 @@ def _write(file: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 SUFFIX = ".kv"
