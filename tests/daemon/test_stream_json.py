@@ -14,7 +14,7 @@ from tests.support.schema_check import is_valid
 
 pytestmark = [pytest.mark.daemon, pytest.mark.sandbox]
 
-PAGE = Path(__file__).parents[2] / "docs" / "stream-json.md"
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 LIMIT_S = 60
 
 
