@@ -33,12 +33,7 @@ GONE = b"gone"
 PIECE = 20
 
 
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
-    for name in ("CLAWD_SOCKET", "XDG_RUNTIME_DIR", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("HOME", "CLAWD_HOME"):
-        monkeypatch.setenv(name, environ[name])
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def digest(data: bytes) -> str:

@@ -13,13 +13,7 @@ from tests.clawctl.conftest import Capture
 from tests.receipts.samples import FIRST_KEY, receipts, signed_chain, write
 from tests.support.fake_daemon import FakeDaemon
 
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
-    for name in ("CLAWD_SOCKET", "XDG_RUNTIME_DIR", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("HOME", "CLAWD_HOME"):
-        monkeypatch.setenv(name, environ[name])
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 @pytest.fixture

@@ -8,11 +8,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from clawd.engine.protocol import Sampling, TokenLogprob, TopLogprob
+from clawd.engine.protocol import (
+    FromWorker,
+    GenerationDone,
+    Sampling,
+    TokenLogprob,
+    Tokens,
+    TopLogprob,
+)
 from clawd.engine.worker.backend import DecodeResult
 from clawd.engine.worker.buffers import Buffer
 from clawd.engine.worker.constraint import NOTHING_FITS
 from clawd.engine.worker.grammar import GrammarPlan
+from clawd.engine.worker.prompt import Part
+from clawd.engine.worker.scheduler import Scheduler
 
 END = 0
 LETTERS = 26
@@ -216,3 +225,43 @@ class FakeBackend:
             for at in range(top)
         )
         return TokenLogprob(token=token, piece=self.piece(token), logprob=-1.0, top=likely)
+
+
+MAX_STEPS = 5000
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    """Return that many tokens, others for each seed."""
+    return [1000 + (seed * 7919 + index * 31) % 997 for index in range(length)]
+
+
+def parts(tokens: Sequence[int]) -> tuple[Part, ...]:
+    """Return tokens as a prompt of one part."""
+    return (Part(text=f"{list(tokens)}", tokens=tuple(tokens), generated=False),)
+
+
+class SchedulerRun:
+    """A scheduler, and the events so far."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.events: list[FromWorker] = []
+
+    def step(self) -> list[FromWorker]:
+        events = self.scheduler.step()
+        self.events += events
+        return events
+
+    def finish(self) -> None:
+        for _ in range(MAX_STEPS):
+            if not self.scheduler.has_work:
+                return
+            self.step()
+        raise AssertionError("it never ends")
+
+    def text(self, number: int) -> str:
+        return "".join(e.text for e in self.events if isinstance(e, Tokens) and e.id == number)
+
+    def done(self, number: int = 1) -> GenerationDone:
+        (event,) = (e for e in self.events if isinstance(e, GenerationDone) and e.id == number)
+        return event

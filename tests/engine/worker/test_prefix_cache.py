@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from clawd.engine.client import EngineSettings
 from clawd.engine.protocol import (
-    FromWorker,
     GenerationDone,
     GenerationStarted,
     Quit,
@@ -16,26 +15,16 @@ from clawd.engine.protocol import (
     Tokens,
 )
 from clawd.engine.worker.planner import Planner
-from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
 from clawd.engine.worker.statefolder import StateFolder
 from clawd.engine.worker.states import StateStore
-from tests.engine.worker.fake_backend import FakeBackend, expected_text
+from tests.engine.worker.fake_backend import FakeBackend, SchedulerRun, expected_text, parts, prompt
 from tests.support.rows import each_row
 
 MEGABYTE = 1024 * 1024
-MAX_STEPS = 5000
 
 
-def prompt(seed: int, length: int) -> list[int]:
-    return [1000 + (seed * 7919 + index * 31) % 997 for index in range(length)]
-
-
-def parts(tokens: Sequence[int]) -> tuple[Part, ...]:
-    return (Part(text=f"{list(tokens)}", tokens=tuple(tokens), generated=False),)
-
-
-class Run:
+class Run(SchedulerRun):
     """A scheduler with a store, one request at a time or many."""
 
     def __init__(
@@ -44,7 +33,7 @@ class Run:
         self.backend = backend or FakeBackend()
         states = StateFolder(folder, MEGABYTE, "ab" * 32) if folder else None
         self.store = StateStore(memory, states, whole_only=self.backend.reuses_whole_only)
-        self.scheduler = Scheduler(
+        scheduler = Scheduler(
             self.backend,
             Planner(self.backend, prefill_chunk=8, speculates=False),
             n_parallel=2,
@@ -52,7 +41,7 @@ class Run:
             store=self.store,
             clock=self.backend.clock,
         )
-        self.events: list[FromWorker] = []
+        super().__init__(scheduler)
         self.numbers = 0
 
     def submit(self, tokens: Sequence[int], max_tokens: int = 4) -> int:
@@ -60,13 +49,6 @@ class Run:
         sampling = Sampling(temperature=0, max_tokens=max_tokens)
         assert self.scheduler.submit(self.numbers, parts(tokens), sampling) is None
         return self.numbers
-
-    def finish(self) -> None:
-        for _ in range(MAX_STEPS):
-            if not self.scheduler.has_work:
-                return
-            self.events += self.scheduler.step()
-        raise AssertionError("it never ends")
 
     def ask(self, tokens: Sequence[int], max_tokens: int = 4) -> GenerationDone:
         number = self.submit(tokens, max_tokens)
@@ -79,13 +61,6 @@ class Run:
             if not self.scheduler.rest():
                 return
         raise AssertionError("it never comes to rest")
-
-    def text(self, number: int) -> str:
-        return "".join(e.text for e in self.events if isinstance(e, Tokens) and e.id == number)
-
-    def done(self, number: int) -> GenerationDone:
-        (event,) = (e for e in self.events if isinstance(e, GenerationDone) and e.id == number)
-        return event
 
 
 def test_an_idle_sequence_leaves_the_memory_when_another_is_admitted() -> None:

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clawd.engine.protocol import (
-    FromWorker,
     GenerationDone,
     GenerationFailed,
     GenerationStarted,
@@ -19,21 +18,11 @@ from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.scheduler import Scheduler
-from tests.engine.worker.fake_backend import FakeBackend, expected_text
+from tests.engine.worker.fake_backend import FakeBackend, SchedulerRun, expected_text, parts, prompt
 from tests.support.rows import each_row
 
-MAX_STEPS = 5000
 
-
-def prompt(seed: int, length: int) -> list[int]:
-    return [1000 + (seed * 7919 + index * 31) % 997 for index in range(length)]
-
-
-def parts(tokens: Sequence[int]) -> tuple[Part, ...]:
-    return (Part(text=f"{list(tokens)}", tokens=tuple(tokens), generated=False),)
-
-
-class Run:
+class Run(SchedulerRun):
     """A scheduler with a backend, and the events so far."""
 
     def __init__(
@@ -45,14 +34,14 @@ class Run:
         prefill_chunk: int = 8,
     ) -> None:
         self.backend = backend or FakeBackend()
-        self.scheduler = Scheduler(
+        scheduler = Scheduler(
             self.backend,
             Planner(self.backend, prefill_chunk=prefill_chunk, speculates=False),
             n_parallel=n_parallel,
             max_queue=max_queue,
             clock=self.backend.clock,
         )
-        self.events: list[FromWorker] = []
+        super().__init__(scheduler)
 
     def submit(
         self, number: int, tokens: Sequence[int], max_tokens: int = 10, stop: tuple[str, ...] = ()
@@ -62,25 +51,6 @@ class Run:
             return refused
         sampling = Sampling(temperature=0, max_tokens=max_tokens, stop=stop)
         return self.scheduler.submit(number, parts(tokens), sampling)
-
-    def step(self) -> list[FromWorker]:
-        events = self.scheduler.step()
-        self.events += events
-        return events
-
-    def finish(self) -> None:
-        for _ in range(MAX_STEPS):
-            if not self.scheduler.has_work:
-                return
-            self.step()
-        raise AssertionError("it never ends")
-
-    def text(self, number: int) -> str:
-        return "".join(e.text for e in self.events if isinstance(e, Tokens) and e.id == number)
-
-    def done(self, number: int) -> GenerationDone:
-        (event,) = (e for e in self.events if isinstance(e, GenerationDone) and e.id == number)
-        return event
 
 
 def test_one_generation_says_what_its_prompt_leads_to() -> None:

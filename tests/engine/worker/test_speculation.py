@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clawd.engine.protocol import FromWorker, GenerationDone, Sampling, Tokens
+from clawd.engine.protocol import Sampling, Tokens
 from clawd.engine.worker.planner import (
     Grouping,
     Payoff,
@@ -16,12 +16,16 @@ from clawd.engine.worker.planner import (
     StepCosts,
     draft_length,
 )
-from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.prompt_lookup import MAX_DRAFT, Drafter
 from clawd.engine.worker.scheduler import Scheduler
-from tests.engine.worker.fake_backend import FakeBackend, expected_text, repetitive_token
+from tests.engine.worker.fake_backend import (
+    FakeBackend,
+    SchedulerRun,
+    expected_text,
+    parts,
+    repetitive_token,
+)
 
-MAX_STEPS = 5000
 CERTAIN = [0.99**count for count in range(1, 33)]
 HOPELESS = [0.01**count for count in range(1, 33)]
 
@@ -31,43 +35,28 @@ def alphabet(tokens: Sequence[int], _end_every: int = 0) -> int:
     return ord("a") + (tokens[-1] - ord("a") + 1) % 26
 
 
-class Run:
+class Run(SchedulerRun):
     """A scheduler that guesses, over a fake backend and its clock."""
 
     def __init__(self, backend: FakeBackend, *, n_parallel: int = 2) -> None:
         self.backend = backend
         self.planner = Planner(backend, prefill_chunk=8, speculates=True)
-        self.scheduler = Scheduler(
+        scheduler = Scheduler(
             backend, self.planner, n_parallel=n_parallel, max_queue=20, clock=backend.clock
         )
-        self.events: list[FromWorker] = []
+        super().__init__(scheduler)
         self.numbers = 0
 
     def submit(self, tokens: Sequence[int], sampling: Sampling) -> int:
         self.numbers += 1
-        parts = (Part(text=f"{list(tokens)}", tokens=tuple(tokens), generated=False),)
-        assert self.scheduler.submit(self.numbers, parts, sampling) is None
+        assert self.scheduler.submit(self.numbers, parts(tokens), sampling) is None
         return self.numbers
-
-    def finish(self) -> None:
-        for _ in range(MAX_STEPS):
-            if not self.scheduler.has_work:
-                return
-            self.events += self.scheduler.step()
-        raise AssertionError("it never ends")
 
     def ask(self, tokens: Sequence[int], max_tokens: int, stop: tuple[str, ...] = ()) -> str:
         sampling = Sampling(temperature=0, max_tokens=max_tokens, stop=stop)
         number = self.submit(tokens, sampling)
         self.finish()
         return self.text(number)
-
-    def text(self, number: int) -> str:
-        return "".join(e.text for e in self.events if isinstance(e, Tokens) and e.id == number)
-
-    def done(self, number: int = 1) -> GenerationDone:
-        (event,) = (e for e in self.events if isinstance(e, GenerationDone) and e.id == number)
-        return event
 
 
 def letters(text: str) -> list[int]:

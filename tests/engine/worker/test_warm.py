@@ -8,8 +8,8 @@ from clawd.engine.worker.prompt import PromptBuilder, tokens_of
 from clawd.engine.worker.queries import Answers
 from clawd.engine.worker.states import StateStore
 from clawd.engine.worker.template import ChatTemplate
-from tests.engine.worker.fake_backend import FakeBackend
-from tests.engine.worker.test_prefix_cache import Run, prompt
+from tests.engine.worker.fake_backend import FakeBackend, prompt
+from tests.engine.worker.test_prefix_cache import Run
 from tests.engine.worker.test_prompt import Characters
 
 STABLE, TODAY = prompt(1, 300), prompt(2, 20)
