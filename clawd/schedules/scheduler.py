@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,16 @@ from clawd.memory.schedules import Cause, JobRun, RunClaim, RunState, Schedule, 
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
 from clawd.schedules.drops import DropFolders
-from clawd.schedules.plan import Due, Times, delay_of, look, read_quiet, read_rule, read_zone
+from clawd.schedules.plan import (
+    Due,
+    Missed,
+    Times,
+    delay_of,
+    look,
+    read_quiet,
+    read_rule,
+    read_zone,
+)
 from clawd.security.estop import Stop
 from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
@@ -302,13 +312,19 @@ def times_of(schedule: Schedule) -> Times:
         InvalidRequestError: what it says of that cannot be read.
     """
     job = schedule.job
-    zone = read_zone(job.zone)
+    delay_s = delay_of(schedule.id, job.jitter_s)
+    return _times(job.when, schedule.created_at, job.zone, job.quiet, delay_s, job.missed)
+
+
+@lru_cache(maxsize=1024)
+def _times(when: str, since: int, zone: str, quiet: str, delay_s: int, missed: Missed) -> Times:
+    clocks = read_zone(zone)
     return Times(
-        rule=read_rule(job.when, zone, schedule.created_at),
-        zone=zone,
-        quiet=read_quiet(job.quiet),
-        delay_s=delay_of(schedule.id, job.jitter_s),
-        missed=job.missed,
+        rule=read_rule(when, clocks, since),
+        zone=clocks,
+        quiet=read_quiet(quiet),
+        delay_s=delay_s,
+        missed=missed,
     )
 
 

@@ -3,10 +3,12 @@
 import contextlib
 import http.client
 import json
+import shlex
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from tests.support.rows import each_row
 
 pytestmark = pytest.mark.daemon
 
+ROOT = Path(__file__).resolve().parents[2]
 WRITE = {"name": "file_write", "arguments": {"path": "out.txt", "content": "x"}}
 
 
@@ -196,6 +199,34 @@ def test_what_is_not_delivered_is_in_the_history_and_the_log(home: Home) -> None
     assert len(posted) == 1
     assert "not delivered" in home.log()
     assert "t0ken" not in run["detail"] + home.log()
+
+
+def test_the_backup_report_of_the_documentation_as_it_stands_there(home: Home) -> None:
+    look = {"name": "file_read", "arguments": {"path": "backup/log.txt"}}
+    home.configure({"tool_calls": [look, WRITE]}, {"text": "Whole.\nAll 3 disks.\nNothing to do."})
+    log = home.workspace / "backup" / "log.txt"
+    log.parent.mkdir()
+    log.write_text("disk a ok\ndisk b ok\ndisk c ok\n")
+    example = (
+        (ROOT / "docs" / "automation.md").read_text().split("```bash\n")[1].partition("```")[0]
+    )
+    for line in example.replace("\\\n", " ").splitlines():
+        words = shlex.split(
+            line.replace("~/server", shlex.quote(str(home.workspace))), comments=True
+        )
+        assert words.pop(0) == "clawctl"
+        assert home.ctl(*words).returncode == 0
+    (run,) = ended(home, "backup")
+    assert (run["state"], run["detail"]) == ("finished", "stop")
+    report = home.workspace / "reports" / "backup.md"
+    assert report.read_text() == "Whole.\nAll 3 disks.\nNothing to do.\n"
+    assert not (home.workspace / "out.txt").exists()  # it only reads
+    (line,) = home.json("schedule", "list")["items"]
+    assert (line["mode"], line["tools"], line["to_file"]) == (
+        "readonly",
+        ["file_*"],
+        "reports/backup.md",
+    )
 
 
 @each_row(

@@ -139,6 +139,7 @@ def zones() -> list[str]:
     return [*sorted(available_timezones())[:: 10 if thorough() else 300], "Europe/Berlin"]
 
 
+@pytest.mark.timeout(0 if thorough() else 300)
 async def test_a_year_of_jobs_with_jumps_and_sleep_by_two_daemons(bench: Bench) -> None:
     jobs = [
         await bench.add(zone, "02:30", zone=zone, missed=("once", "skip", "all")[number % 3])
@@ -159,10 +160,10 @@ async def test_a_year_of_jobs_with_jumps_and_sleep_by_two_daemons(bench: Bench) 
         await bench.idle()
         # It wakes in time; now and then the machine sleeps for days, or its clock is put back.
         known = [each.next_at for each in await bench.store.all() if each.next_at is not None]
-        roll, wakes_at = dice.random(), max(min(known), bench.clock.now + 1)
-        bench.clock.now = (
-            bench.clock.now + (3 * DAY_S if roll < 0.05 else -7_200) if roll < 0.1 else wakes_at
-        )
+        wakes_at = max(min(known), bench.clock.now + 1)
+        roll, rarely = dice.random(), 0.15 * (wakes_at - bench.clock.now) / DAY_S
+        jump = 3 * DAY_S if roll < rarely else -7_200
+        bench.clock.now = bench.clock.now + jump if roll < 2 * rarely else wakes_at
     bench.clock.now = begin + days * DAY_S
     for _ in range(MAX_CATCH_UP):
         await bench.look()
