@@ -30,6 +30,7 @@ chat        GET /conversations/{id}/events | POST /conversations/{id}/cancel | G
 chat        POST /questions/{id} | GET /events
 chat+tools  POST /chat
 login       POST /page/login
+hook        POST /hook
 admin       POST /approvals/{id} | POST /methods/{name} | POST /clawctl/{act}
 models      GET /v1/models | GET /v1/models/{name:.+} | GET /models | POST /v1/chat/completions
 models      POST /chat/completions | POST /v1/chat/completions/input_tokens

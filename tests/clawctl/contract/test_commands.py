@@ -132,6 +132,8 @@ def test_units_that_are_printed_are_in_the_schema_of_installing(world: World) ->
     assert [Path(each["path"]).name for each in document["files"]] == [
         "clawd.service",
         "clawd.socket",
+        "clawd-wake.service",
+        "clawd-wake.timer",
     ]
 
 
