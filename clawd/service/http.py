@@ -176,6 +176,8 @@ class _DirectCall:
         self.shows_events = take is not None
         self._take = take
 
+    attending = Call.attending
+
     async def emit(self, event: Event) -> None:
         """Give an event to a client that asked for events; others want the result alone."""
         if self._take is not None:
