@@ -263,6 +263,7 @@ def show(app: App, name: str, *, as_json: bool) -> None:
         ("tool calls", _tool_calls(model)),
         ("reasoning", "yes" if model.reasoning else "no"),
         ("images", model.vision or "no"),
+        *([("", f"{model.vision_sha256 or '-'} ({pin[model.vision_pin]})")] * bool(model.vision)),
         ("licence", model.licence or "-"),
         ("sha256", f"{model.sha256 or '-'} ({pin[model.pin]})"),
         ("from", model.source or "-"),

@@ -87,8 +87,9 @@ class ModelDetail(msgspec.Struct, frozen=True, kw_only=True):
         reasoning: whether its chat template knows of thinking.
         embeddings: whether it is made for vectors.
         vision: the file that it needs for images, "" without one.
-        pin: `right`, `changed`, or `none` where no digest was noted.
-        sha256: the digest that was noted.
+        pin: `right`, `changed`, or `none` where no digest was noted; `vision_pin` likewise of the
+            file for images.
+        sha256: the digest that was noted; `vision_sha256` likewise.
         source: where it came from.
         adapters: the LoRA adapters over it.
         adapter_sha256: of the packaged one, as its card tells it.
@@ -112,6 +113,8 @@ class ModelDetail(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: bool = False
     embeddings: bool = False
     vision: str = ""
+    vision_pin: Literal["none", "right", "changed"] = "none"
+    vision_sha256: str = ""
     pin: Literal["none", "right", "changed"] = "none"
     sha256: str = ""
     source: str = ""

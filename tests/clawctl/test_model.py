@@ -440,3 +440,12 @@ class TestOfTheFolder:
         printed = " ".join(capsys.readouterr().out.split())
         assert "tool calls hermes" in printed
         assert "THE FILE CHANGED" in printed
+        assert "images no" in printed
+        daemon.handlers["show_model"] = ModelDetail(
+            name="q", path="/q.gguf", size_bytes=5, vision="/mmproj-q.gguf", vision_pin="changed",
+            vision_sha256="beef",
+        )  # fmt: skip
+        assert main(["model", "show", "q"]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "images /mmproj-q.gguf" in printed
+        assert "beef (THE FILE CHANGED)" in printed

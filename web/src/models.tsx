@@ -30,6 +30,8 @@ interface Detail {
   reasoning: boolean;
   embeddings: boolean;
   vision: string;
+  vision_pin: string;
+  vision_sha256: string;
   pin: string;
   source: string;
   path: string;
@@ -116,7 +118,7 @@ function Facts({ of }: { of: Detail }): JSX.Element {
     ["parameters", of.parameters],
     ["context", of.context_size],
     [t.tools, of.tools ? of.template_family || "✓" : "–"],
-    [t.vision, of.vision || "–"],
+    [t.vision, [of.vision || "–", of.vision_sha256, of.vision && of.vision_pin].filter(Boolean).join(" · ")],
     ["licence", of.licence],
     ["pin", of.pin],
     ["from", of.source],

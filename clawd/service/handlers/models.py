@@ -149,6 +149,7 @@ def _detail(config: ModelConfig) -> ModelDetail:
     if config.template_file:
         template = Path(config.template_file).read_text("utf-8")
     state, pin = pin_state(path)
+    eyes = pin_state(Path(config.mmproj)) if config.mmproj else ("none", None)
     card: dict[str, Any] = {}
     if config.alias == ASSISTANT:
         card = packaged_assistant().read_card()
@@ -168,6 +169,8 @@ def _detail(config: ModelConfig) -> ModelDetail:
         reasoning=any(mark in template for mark in _THINKING),
         embeddings=head.is_embedding,
         vision=config.mmproj,
+        vision_pin=eyes[0],
+        vision_sha256=eyes[1].sha256 if eyes[1] else "",
         pin=state,
         sha256=pin.sha256 if pin else fact(card, "base", "sha256"),
         source=pin.source if pin else "",

@@ -1,6 +1,7 @@
 """The handlers about models, over a real engine with workers that only play one."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -23,8 +24,11 @@ from clawd.wire.models import (
     LoadModel,
     ModelLine,
     ModelList,
+    ModelPin,
     ShowModel,
     UnloadModel,
+    encode_pin,
+    pin_of,
 )
 from tests.support.engines import fake_engine, prompt
 
@@ -136,3 +140,24 @@ async def test_show_tells_what_a_file_says_of_itself_and_loads_nothing(desk: Des
     assert (shown.template_family, shown.tools, shown.reasoning) == ("hermes", True, False)
     assert (shown.size_bytes, shown.pin) == (path.stat().st_size, "none")
     assert desk.engine.status() == []
+    assert (shown.vision, shown.vision_pin, shown.vision_sha256) == ("", "none", "")
+
+
+async def test_show_tells_the_projector_and_how_it_is_to_its_pin(
+    desk: Desk, tmp_path: Path
+) -> None:
+    projector = tmp_path / "mmproj-embedded.gguf"
+    projector.write_bytes(b"eyes")
+    digest = hashlib.sha256(b"eyes").hexdigest()
+    pin_of(projector).write_bytes(encode_pin(ModelPin(sha256=digest)))
+    config = ModelConfig(path=str(embedded_model_path()), alias="e", mmproj=str(projector))
+    shelf = SimpleNamespace(listed=desk.listed, find=lambda _: LocalModel(config=config))
+    daemon: Any = SimpleNamespace(engine=desk.engine, models=shelf)
+
+    async def seen() -> tuple[str, str, str]:
+        shown = await models.show_model(daemon, ShowModel(name="e"), CALL)
+        return shown.vision, shown.vision_pin, shown.vision_sha256
+
+    assert await seen() == (str(projector), "right", digest)
+    projector.write_bytes(b"other")
+    assert await seen() == (str(projector), "changed", digest)
