@@ -38,6 +38,7 @@ class OpenTurn(msgspec.Struct, kw_only=True):
     cached_tokens: int = 0
     context_used: int = 0
     context_size: int = 0
+    asked: events.QuestionAsked | None = None
 
     def take(self, event: object, now: float) -> None:
         """Take an event of the turn."""
@@ -84,6 +85,7 @@ class OpenTurn(msgspec.Struct, kw_only=True):
             doing_s=now - self.since,
             tokens=self.tokens + self.pieces,
             tokens_per_s=speed,
+            question=self.asked if self.doing == "question" else None,
         )
 
     def _change(self, event: object, now: float) -> None:
@@ -98,6 +100,7 @@ class OpenTurn(msgspec.Struct, kw_only=True):
             case events.ApprovalRequested():
                 self._do("approval", now, event.tool)
             case events.QuestionAsked():
+                self.asked = event
                 self._do("question", now)
             case events.ApprovalResolved() | events.ToolFinished():
                 self._do("thinking", now)

@@ -472,7 +472,7 @@ class Inbox:
                 self._joined(joining, entry)
 
         parking = _Parking(self.book, entry) if incoming.is_resumable else None
-        if plan.scope.at_most and incoming.is_attended:
+        if plan.scope.at_most and incoming.interactive:
             planning = Planning(self.book, live, self.preparation.person.questions, plan.scope)
 
             async def planned() -> Decision:

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from clawd.wire.events import TurnFinished
+from clawd.wire.events import QuestionAsked, TurnFinished
 from clawd.wire.method import Done, Method
 from clawd.wire.pictures import Document
 
@@ -175,6 +175,7 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True):
         tokens: generated so far; of the answer under way its pieces are counted.
         tokens_per_s: of the answer under way, by its pieces, else of the last one.
         context_used: tokens of the last prompt, of `context_size`; 0 for unknown.
+        question: what it asks the person while it waits for that.
     """
 
     conversation_id: str
@@ -196,6 +197,7 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     context_used: int = 0
     context_size: int = 0
+    question: QuestionAsked | None = None
 
 
 class TurnList(msgspec.Struct, frozen=True, kw_only=True):

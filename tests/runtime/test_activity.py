@@ -208,6 +208,7 @@ def test_a_line_says_what_the_turn_does(
     for event in events:
         note(turns, event)
     assert (only(turns).doing, only(turns).detail) == (doing, detail)
+    assert only(turns).question == (events[-1] if doing == "question" else None)
 
 
 def test_a_call_that_has_ended_is_not_said_to_run(turns: Activity) -> None:

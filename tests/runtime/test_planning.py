@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -32,12 +33,12 @@ def house_of(bench: Bench, *hops: Hop) -> tuple[House, Probe, Probe]:
 
 
 async def planned(
-    house: House, *answers: str, seen: Callable[[], None] = lambda: None
+    house: House, *answers: str, seen: Callable[[], None] = lambda: None, **how: Any
 ) -> tuple[TurnFinished, list[QuestionAsked]]:
     """Send a message that is planned first, and give the questions these answers."""
     asked: list[QuestionAsked] = []
     left = list(answers)
-    ticket = await house.send("do it", plan_first=True, interactive=True)
+    ticket = await house.send("do it", plan_first=True, interactive=True, **how)
 
     def note(event: Event) -> None:
         if isinstance(event, QuestionAsked):
@@ -65,6 +66,12 @@ async def test_what_changes_is_refused_until_the_person_says_yes(bench: Bench) -
     looked, refused, made = bench.receipts()
     assert [each.status for each in (looked, refused, made)] == ["allowed", "denied", "allowed"]
     assert "readonly" in refused.reason
+
+
+async def test_who_follows_from_elsewhere_is_asked_as_well(bench: Bench) -> None:
+    house, _, change = house_of(bench, CHANGE, PLAN, CHANGE, says("done"))
+    finished, asked = await planned(house, "yes", detach=True, door="http")
+    assert (finished.text, change.calls, len(asked)) == ("done", 1, 1)
 
 
 @each_row("answer", ["no", "n", "", "  NO "], fresh=["bench"])

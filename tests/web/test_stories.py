@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, FilePayload, expect
 from clawd.wire.pictures import MAX_PICTURE_BYTES
 from tests.support.home import Home
 from tests.support.pictures import chunk, png
+from tests.tools.builtin.test_pdf_extract import encrypted
 from tests.tools.builtin.tiny_pdf import tiny_pdf
 from tests.web.conftest import Shown, conversation_of, gateway, serious
 
@@ -52,6 +53,8 @@ ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="7" height="5">'
     '<script>document.documentElement.setAttribute("width", 9)</script></svg>'
 )
+# As browsers are where a page came over plain HTTP from another machine.
+INSECURE = 'Object.defineProperty(Crypto.prototype, "subtle", { get: () => undefined });'
 LONG = {"when": "slowly", "text": "It took a while.", "delay_s": 600}
 
 
@@ -97,6 +100,44 @@ def test_a_first_visit_a_message_and_a_call_with_its_approval(home: Home, shown:
     assert all(url.startswith((shown.url, "blob:")) for url in shown.requests)
 
 
+def test_a_turn_plans_first_and_works_after_a_yes_in_the_mode_that_is_chosen(
+    home: Home, shown: Shown
+) -> None:
+    write = WRITE["tool_calls"][0]
+    step = {"name": "plan", "arguments": {"action": "add", "text": "write *hello.txt*"}}
+    done = {"name": "plan", "arguments": {"action": "update", "id": "1", "status": "done"}}
+    home.configure(
+        {"tool_calls": [write, step]},
+        {"text": "I write hello.txt."},
+        {"text": "I write it at once."},
+        {"tool_calls": [write, done]},
+        {"text": "Written."},
+        tables=gateway(),
+    )
+    home.start()
+    page = shown.visit()
+    page.get_by_label("Plan first").check()
+    shown.say("Write a file")
+    asked = page.locator(".asked")
+    expect(asked).to_contain_text("Work on this plan?")
+    expect(page.locator(".call.denied summary")).to_contain_text("file_write")
+    expect(page.locator("details.plan", has_text="hello.txt")).to_have_count(1)
+    page.reload()  # the question waits
+    asked.get_by_label("Answer").fill("at once")
+    page.keyboard.press("Enter")
+    expect(page.locator(".message.assistant").last).to_contain_text("I write it at once.")
+    expect(asked).to_contain_text("Work on this plan?")
+    assert not (home.workspace / "hello.txt").exists()
+    assert not serious(page)
+    asked.get_by_role("button", name="edits", exact=True).click()
+    expect(page.locator(".message.assistant").last).to_contain_text("Written.")
+    assert (home.workspace / "hello.txt").read_text() == "one\ntwo\n"
+    assert page.locator(".card").count() == 0  # the mode that was chosen asks no more
+    expect(
+        page.locator("details.plan input[type=checkbox]:checked, details.plan li.done")
+    ).to_have_count(1)
+
+
 def test_the_config_names_the_page_and_its_field(home: Home, shown: Shown) -> None:
     icon = home.workspace / "icon.svg"
     icon.write_text(ICON)
@@ -117,6 +158,19 @@ def test_the_config_names_the_page_and_its_field(home: Home, shown: Shown) -> No
     tab = shown.context.new_page()
     tab.goto(f"{shown.url}/page/icon.svg")
     expect(tab.locator("svg")).to_have_attribute("width", "7")
+
+
+def test_without_cryptography_the_page_says_why_it_cannot_verify_and_what_to_do(
+    home: Home, shown: Shown
+) -> None:
+    home.configure(tables=gateway())
+    home.start()
+    shown.page.add_init_script(INSECURE)
+    page = shown.visit()
+    page.locator(".tab", has_text="Receipts").click()
+    expect(page.locator(".chain .notice")).to_contain_text("clawctl receipt verify")
+    expect(page.get_by_text("Verify in this browser")).to_be_disabled()
+    assert not serious(page)
 
 
 def test_the_chain_must_go_through_a_head_that_was_kept_elsewhere(home: Home, shown: Shown) -> None:
@@ -352,6 +406,38 @@ def test_a_pdf_is_attached_and_its_text_arrives(home: Home, shown: Shown) -> Non
     expect(page.locator(".message.user .plain")).to_contain_text("first words")
     expect(page.get_by_role("button", name="Answer again")).to_have_count(0)  # it has no file
     assert not serious(page)
+
+
+def test_a_file_that_cannot_be_read_is_told_and_nothing_that_was_typed_is_lost(
+    home: Home, shown: Shown
+) -> None:
+    home.configure({"text": "Hello."}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    files: dict[str, tuple[str, bytes, str]] = {
+        "rubbish.pdf": ("application/pdf", b"%PDF-1.7\nrubbish", "rubbish.pdf"),
+        "locked.pdf": ("application/pdf", encrypted("secret"), "opens only with a password"),
+        "photo.png": ("image/png", b"no picture at all", "PNG"),
+        "drawing.bmp": ("image/bmp", b"BM\0\0", "neither text nor a PDF or a picture"),
+    }
+    bar, field = page.locator(".bar.red"), page.locator("#field")
+    for name, (kind, data, said) in files.items():
+        typed = f"what is in {name}?"
+        page.fill("#field", typed)
+        page.set_input_files("input[type=file]", {"name": name, "mimeType": kind, "buffer": data})
+        if name != "drawing.bmp":  # which is not even attached
+            expect(page.locator(".files li")).to_have_count(1)
+            page.press("#field", "Enter")
+        expect(bar).to_contain_text(said)
+        expect(field).to_have_value(typed)
+        expect(page.locator(".message")).to_have_count(0)
+        bar.get_by_role("button").click()
+        if name != "drawing.bmp":
+            page.reload()  # what was typed survives that, too
+            expect(field).to_have_value(typed)
+            page.locator(".pill.idle").wait_for()
+    page.press("#field", "Enter")
+    expect(page.locator(".message.assistant")).to_contain_text("Hello.")
 
 
 def test_the_emergency_stop_is_set_and_cleared(home: Home, shown: Shown) -> None:

@@ -6,7 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
 import { ReceiptLink } from "./receipt";
-import { attempt, before, choices, close, extend, folder, fork, machine, models, mostBytes, named, opened, select, selected, send, stopTurn, reportError, toNewest } from "./state";
+import { attempt, before, choices, close, extend, fail, folder, fork, machine, models, mostBytes, named, opened, planFirst, select, selected, send, stopTurn, reportError, toNewest } from "./state";
 import { Diff, Files } from "./files";
 import { bytes, number, t, visible } from "./text";
 import { DOCUMENT, type Conversation, type Item, type Said, type SentDocument, type SentPicture, type ToolCall } from "./turn";
@@ -164,7 +164,10 @@ async function sendAnew(item: Said, text: string): Promise<void> {
   const at = await before(item.id);
   if (at) await fork(at);
   else await select("");
-  await send(text, item.pictures, item.documents);
+  await send(text, item.pictures, item.documents).catch((error: unknown) => {
+    selected.value.say(text, item.pictures, item.documents); // to be edited there
+    fail(selected.value, error);
+  });
 }
 
 // Whether a message can be sent again with what it was sent with.
@@ -360,7 +363,8 @@ function Asked({ of }: { of: Conversation }): JSX.Element | null {
       class="asked"
       onSubmit={(event) => {
         event.preventDefault();
-        reply(field.current?.value || question.fallback);
+        const value = field.current?.value || question.fallback;
+        if (value || !question.options.length) reply(value);
       }}
     >
       <b>{t.question}:</b> {visible(question.text)}
@@ -370,8 +374,8 @@ function Asked({ of }: { of: Conversation }): JSX.Element | null {
             {visible(option)}
           </button>
         ))}
-        {question.options.length ? null : <input ref={field} aria-label={t.answer} placeholder={question.fallback} />}
-        {question.options.length ? null : <button type="submit">{t.answer}</button>}
+        <input ref={field} aria-label={t.answer} placeholder={question.fallback} />
+        <button type="submit">{t.answer}</button>
       </div>
     </form>
   );
@@ -446,7 +450,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
   }, [key]);
   const note = () => {
     if (!field.current) return; // another place of the page was chosen meanwhile
-    sessionStorage.setItem(key, field.current.value);
+    sessionStorage.setItem(`${DRAFT}:${selected.peek().id}`, field.current.value);
     grow(field.current);
   };
   const attach = async (list: FileList | null | undefined) => {
@@ -473,8 +477,9 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     files.value = [];
     note();
     send(whole, pictures, documents).catch((error: unknown) => {
-      if (field.current) field.current.value = text;
-      files.value = given;
+      const typed = field.current?.value ?? ""; // meanwhile
+      if (field.current) field.current.value = [text, typed].filter(Boolean).join("\n\n");
+      files.value = [...given, ...files.value];
       note();
       reportError(error);
     });
@@ -587,6 +592,10 @@ function Choices(): JSX.Element {
       <label>
         <span>{t.temperature}</span>
         <input type="number" min="0" max="5" step="0.1" value={choices.value.temperature} placeholder="–" onChange={set("temperature")} />
+      </label>
+      <label class="check">
+        <input type="checkbox" checked={planFirst.value} onChange={(event) => (planFirst.value = event.currentTarget.checked)} />
+        <span>{t.planFirst}</span>
       </label>
       {selected.value.id ? null : (
         <label>

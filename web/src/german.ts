@@ -82,6 +82,8 @@ export const de: Words = {
   verifying: "prüft",
   verified: "Die Kette ist unversehrt",
   broken: "Die Kette ist gebrochen",
+  noCrypto:
+    "Browser rechnen Hashes und Signaturen nur für Seiten dieses Rechners oder über HTTPS, deshalb kann diese Seite das Protokoll hier nicht prüfen. Öffnen Sie sie als https:// (tls_cert in [channels.http]) oder auf dem Rechner des Dienstes als http://127.0.0.1. Ohne Browser: clawctl receipt verify, oder das Protokoll exportieren und anderswo prüfen.",
   head: "Ende",
   all: "alle",
   status: "Status",
@@ -97,6 +99,7 @@ export const de: Words = {
   log: "Protokoll",
   none: "keine",
   plan: "Plan",
+  planFirst: "Erst planen",
   files: "Dateien",
   question: "Der Agent fragt",
   answer: "Antworten",

@@ -114,6 +114,7 @@ function Followed(): JSX.Element | null {
 function Bars(): JSX.Element {
   const clear = async () => {
     await post("/estop", { set: false });
+    problem.value = ""; // what it refused
     await loadMachine();
   };
   return (

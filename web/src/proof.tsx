@@ -88,11 +88,15 @@ async function download(): Promise<void> {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
+// Browsers give their cryptography to secure contexts alone: this machine, or HTTPS.
+const canVerify = (crypto.subtle as SubtleCrypto | undefined) !== undefined;
+
 function Chain(): JSX.Element {
   const found = verdict.value;
   return (
     <div class="chain">
-      <button type="button" disabled={progress.value !== ""} onClick={() => void attempt(check())}>
+      {canVerify ? null : <p class="notice warning">{t.noCrypto}</p>}
+      <button type="button" disabled={!canVerify || progress.value !== ""} onClick={() => void attempt(check())}>
         {progress.value ? `${t.verifying} ${progress.value}` : t.verify}
       </button>
       <label class="faint">

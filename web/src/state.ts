@@ -3,7 +3,7 @@
 import { computed, signal } from "@preact/signals";
 import { call, enterByAddress, follow, MethodError, UNREACHABLE } from "./api";
 import { t } from "./text";
-import { Conversation, type SentDocument, type SentPicture } from "./turn";
+import { Conversation, type QuestionEvent, type SentDocument, type SentPicture } from "./turn";
 import type { ApprovalLine, ConversationDetail, ConversationLine, Event } from "./wire";
 
 export type Place = "chat" | "proof" | "machine";
@@ -25,6 +25,8 @@ export const models = signal<{ items: { name: string; state: string; size_bytes:
 
 /** What the next message is sent with; empty leaves it as it is configured. */
 export const choices = signal({ model: "", preset: "", mode: "", temperature: "" });
+/** Whether a turn only looks until the person says yes to its plan. */
+export const planFirst = signal(false);
 /** The folder that the next new conversation works in; empty for the configured one. */
 export const folder = signal("");
 
@@ -163,7 +165,7 @@ async function reload(target: Conversation, isToEnd = false): Promise<void> {
   target.loading += 1;
   const mine = target.reloads;
   const asked = Promise.all([
-    call<{ items: { conversation_id: string; turn_id: string; client: string }[] }>("list_turns"),
+    call<{ items: { conversation_id: string; turn_id: string; client: string; question: QuestionEvent | null }[] }>("list_turns"),
     stored(target, { before: 0 }),
     call<{ markdown: string }>("show_plan", { conversation_id: target.id }),
   ]);
@@ -174,6 +176,7 @@ async function reload(target: Conversation, isToEnd = false): Promise<void> {
   target.client.value = turn?.client ?? "";
   target.load(newest, turn !== undefined, isToEnd);
   target.plan.value = plan.markdown;
+  if (turn?.question) target.ask(turn.question);
 }
 
 /** Load what stands before or behind the messages that are held.
@@ -224,7 +227,7 @@ async function goTo(target: Conversation, messageId: number): Promise<void> {
   target.hit.value = messageId;
 }
 
-/** Send a message; a new conversation is opened for the first one. */
+/** Send a message; a new conversation is opened for the first one. One that is refused was not said. */
 export async function send(text: string, pictures: SentPicture[] = [], documents: SentDocument[] = []): Promise<void> {
   let target = selected.value;
   if (!target.id) {
@@ -247,7 +250,7 @@ export async function send(text: string, pictures: SentPicture[] = [], documents
   }
   if (target.newer.value) await toNewest(target);
   target.reloads += 1; // what is under way knows nothing of this message
-  target.say(text, pictures, documents);
+  const row = target.say(text, pictures, documents);
   const { model, preset, mode, temperature } = choices.value;
   const sampling = temperature === "" ? undefined : { temperature: Number(temperature) };
   try {
@@ -263,11 +266,20 @@ export async function send(text: string, pictures: SentPicture[] = [], documents
       ...(preset ? { preset } : {}),
       ...(mode ? { mode } : {}),
       ...(sampling ? { sampling } : {}),
+      ...(planFirst.value ? { plan_first: true } : {}),
     });
   } catch (error) {
-    const { message } = error as Error;
-    target.take({ type: "turn_failed", conversation_id: target.id, turn_id: "", code: "", message, hint: "" });
+    const isRefused = error instanceof MethodError && error.code !== UNREACHABLE;
+    if (!isRefused) return fail(target, error); // it may be on its way
+    target.unsay(row);
+    throw error;
   }
+}
+
+/** Display below the messages what is wrong with the one that was sent last. */
+export function fail(target: Conversation, error: unknown): void {
+  const { message } = error as Error;
+  target.take({ type: "turn_failed", conversation_id: target.id, turn_id: "", code: "", message, hint: "" });
 }
 
 export async function stopTurn(): Promise<void> {

@@ -82,6 +82,8 @@ const en = {
   verifying: "verifying",
   verified: "The chain is whole",
   broken: "The chain is broken",
+  noCrypto:
+    "Browsers compute hashes and signatures only for pages of this machine or over HTTPS, so this page cannot verify the log here. Open it as https:// (tls_cert in [channels.http]) or, on the daemon's own machine, as http://127.0.0.1. Without a browser: clawctl receipt verify, or export the log and check it elsewhere.",
   head: "Head",
   all: "all",
   status: "Status",
@@ -97,6 +99,7 @@ const en = {
   log: "Log",
   none: "none",
   plan: "Plan",
+  planFirst: "Plan first",
   files: "Files",
   question: "The agent asks",
   answer: "Answer",

@@ -60,6 +60,8 @@ export type Item = Said | ToolCall | Notice;
 
 export type Doing = "" | "starting" | "loading" | "prompt" | "thinking" | "answering" | "tool" | "approval";
 
+export type QuestionEvent = Extract<Event, { type: "question_asked" }>;
+
 export interface Question {
   id: string;
   text: string;
@@ -296,15 +298,29 @@ export class Conversation {
   }
 
   /** A message of the person at this page, before the daemon reports it. */
-  say(text: string, pictures: SentPicture[] = [], documents: SentDocument[] = []): void {
+  say(text: string, pictures: SentPicture[] = [], documents: SentDocument[] = []): Item {
     this.toEnd.value += 1;
-    this.add(said("user", text, { pictures, documents }));
+    const row = said("user", text, { pictures, documents });
+    this.add(row);
     this.doing.value = "starting";
     this.began = performance.now();
+    return row;
+  }
+
+  /** Take back a message that the daemon refused. */
+  unsay(row: Item): void {
+    this.drop((item) => item === row);
+    this.end();
   }
 
   take(event: Event): void {
     batch(() => this.takeOne(event));
+  }
+
+  /** Put a question of the turn to the person. */
+  ask(event: QuestionEvent): void {
+    const { question_id: id, text, options, url, default: fallback } = event;
+    this.question.value = { id, text, options, url, fallback };
   }
 
   private add(item: Item): void {
@@ -388,13 +404,7 @@ export class Conversation {
         this.plan.value = event.markdown;
         break;
       case "question_asked":
-        this.question.value = {
-          id: event.question_id,
-          text: event.text,
-          options: event.options,
-          url: event.url,
-          fallback: event.default,
-        };
+        this.ask(event);
         break;
       case "context_compressed":
         this.add(notice("info", `${event.messages_replaced} messages → summary, ${event.tokens_before} → ${event.tokens_after} tokens`));
