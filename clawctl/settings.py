@@ -3,6 +3,7 @@
 theme = "light"
 plain = false
 notify = "bell"
+pictures = "off"
 """
 
 import os

@@ -106,6 +106,19 @@ class TypeAhead:
         del self._typed[: end + 1]
         return line
 
+    def answer(self, pattern: re.Pattern[bytes], limit_s: float) -> re.Match[bytes] | None:
+        """Return what the terminal answers to a question; None where it does not in time."""
+        deadline = time.monotonic() + limit_s
+        while self._descriptor is not None and self._before is not None:
+            self.take_in()
+            if found := pattern.search(bytes(self._typed)):
+                del self._typed[found.start() : found.end()]
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._descriptor], [], [], left)[0]:
+                break
+        return None
+
     def put_back(self, lines: list[str]) -> None:
         """Take lines as if they had been typed before everything else that is here."""
         self._typed[:0] = "".join(f"{line}\r" for line in lines).encode()

@@ -1,10 +1,11 @@
 """The REPL: reads a message, shows its turn, and again. The conversation lives in the daemon."""
 
 import contextlib
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -26,7 +27,8 @@ from clawctl.repl.own_commands import OwnCommand, own_command
 from clawctl.repl.slash import COMMANDS, is_command, run_command
 from clawctl.repl.values import known_to
 from clawctl.request_follower import View, follow, listening
-from clawctl.settings import is_plain
+from clawctl.safe_stream import plain
+from clawctl.settings import is_plain, read_settings
 from clawctl.single_call import show_outcome
 from clawctl.turn import TurnView, ViewOptions
 from clawctl.workspace_trust import placed, real_folder
@@ -38,6 +40,7 @@ from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
 from clawd.wire.safe_text import visible_line
 from clawd.wire.tools import RunTool, ToolOutcome
+from clawd.wire.turns import PreviewPicture
 
 _PAGE = 1_000
 
@@ -108,6 +111,7 @@ class ReplSession:
         self._has_begun = False
         self._is_interrupted = False
         self._offered = ""
+        self._draws: str | None = None
         self._on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         self._terminal = Terminal.open() if choice.interactive else None
         self._typed = TypeAhead(sys.stdin.fileno() if self._on_terminal else None)
@@ -380,6 +384,7 @@ class ReplSession:
             brought = self._last_brought if is_last else OutgoingMessage(text=text)
         pasted = (*self.choice.pictures, *brought.pictures)
         brought = msgspec.structs.replace(brought, pictures=pasted)
+        self._preview(pasted)
         client = self.client()
         steering = Steering(self._typed, client.stream, _may_steer)
         view = AttentiveView(self._new_view(), self._typed, steering)
@@ -415,6 +420,23 @@ class ReplSession:
         self._account(finished, time.monotonic() - started)
         if self._on_terminal and not self.choice.quiet:
             print()  # between this turn and the next
+
+    def _preview(self, files: Sequence[bytes]) -> None:
+        """Draw the pictures that go with a message, where the terminal can."""
+        if not files or not self._on_terminal or self.choice.quiet or is_plain():
+            return
+        from clawctl.repl.pictures import LONGEST_SIDE, drawn, way_of
+
+        if self._draws is None:
+            wanted = os.environ.get("CLAWD_PICTURES") or read_settings().get("pictures")
+            self._draws = way_of(os.environ, wanted, self._typed, plain(sys.stdout))
+        for data in files if self._draws else ():
+            try:
+                grid = self.call(PreviewPicture(data=data, longest=LONGEST_SIDE))
+            except ClawError:
+                return  # the message says what is wrong with it
+            plain(sys.stdout).write(drawn(grid, self._draws))
+            sys.stdout.flush()
 
     def _hear(self, heard: Callable[[Event], None], event: Event) -> None:
         """Take note of the mode that a turn begins in: another client may have set it."""

@@ -11,7 +11,7 @@ from typing import Any
 from clawd.errors import InvalidRequestError
 from clawd.security.sandbox.run import Sandbox
 from clawd.tools.reader import Reader
-from clawd.wire.pictures import MAX_PICTURE_BYTES, MAX_PICTURES, Picture
+from clawd.wire.pictures import MAX_PICTURE_BYTES, MAX_PICTURES, Picture, PixelGrid
 
 MAX_PIXELS = 20_000_000
 LONGEST_SIDE = 1_568
@@ -57,10 +57,7 @@ class Pictures:
             InvalidRequestError: it is none that is taken, too large, or broken.
             SandboxUnavailableError: there is no sandbox of the required level here.
         """
-        if len(data) > MAX_PICTURE_BYTES:
-            raise _refused(what, f"it has {len(data)} bytes, over {MAX_PICTURE_BYTES}")
-        if not data:
-            raise _refused(what, "it is empty")
+        _check_size(data, what)
         key = hashlib.sha256(data).digest()
         async with self._one_at_a_time:
             found = self._recent.pop(key, None) or await self._decoded(data, what)
@@ -69,16 +66,35 @@ class Pictures:
                 self._recent.popitem(last=False)
         return found
 
+    async def preview(self, data: bytes, longest: int) -> PixelGrid:
+        """Return the colours of a picture, its longest side at most so many pixels.
+
+        Raises:
+            InvalidRequestError: it is none that is taken, too large, or broken.
+            SandboxUnavailableError: there is no sandbox of the required level here.
+        """
+        _check_size(data, what := "the picture")
+        async with self._one_at_a_time:
+            answer = await self._answer(data, what, longest_side=longest, raw=True)
+        try:
+            return _grid(answer, longest)
+        except (KeyError, TypeError, ValueError, binascii.Error):
+            raise _refused(what, "it cannot be decoded") from None
+
     async def _decoded(self, data: bytes, what: str) -> Picture:
-        job = {"kind": "picture", "max_pixels": MAX_PIXELS, "longest_side": LONGEST_SIDE}
-        reading = await self._reader.read(job, data)
-        answer = next(iter(reading.answers), {})
-        if reading.problem or "error" in answer:
-            raise _refused(what, str(answer.get("error") or reading.problem)[:300])
+        answer = await self._answer(data, what, longest_side=LONGEST_SIDE)
         try:
             return _picture(answer)
         except (KeyError, TypeError, ValueError, binascii.Error):
             raise _refused(what, "it cannot be decoded") from None
+
+    async def _answer(self, data: bytes, what: str, **how: object) -> Mapping[str, Any]:
+        job = {"kind": "picture", "max_pixels": MAX_PIXELS, **how}
+        reading = await self._reader.read(job, data)
+        answer = next(iter(reading.answers), {})
+        if reading.problem or "error" in answer:
+            raise _refused(what, str(answer.get("error") or reading.problem)[:300])
+        return answer
 
 
 def _picture(answer: Mapping[str, Any]) -> Picture:
@@ -95,6 +111,28 @@ def _picture(answer: Mapping[str, Any]) -> Picture:
         raise ValueError("size")
     digest = hashlib.sha256(data).hexdigest()
     return Picture(media_type=kind, data=data, sha256=digest, width=width, height=height)
+
+
+def _grid(answer: Mapping[str, Any], longest: int) -> PixelGrid:
+    """Return the colours that the child read, as `_picture` does.
+
+    Raises:
+        KeyError, TypeError, ValueError: they are no picture within the limits.
+    """
+    width, height = int(answer["width"]), int(answer["height"])
+    pixels = base64.b64decode(answer["data"], validate=True)
+    if not 1 <= min(width, height) <= max(width, height) <= longest:
+        raise ValueError("size")
+    if len(pixels) != 3 * width * height:
+        raise ValueError("length")
+    return PixelGrid(width=width, height=height, pixels=pixels)
+
+
+def _check_size(data: bytes, what: str) -> None:
+    if len(data) > MAX_PICTURE_BYTES:
+        raise _refused(what, f"it has {len(data)} bytes, over {MAX_PICTURE_BYTES}")
+    if not data:
+        raise _refused(what, "it is empty")
 
 
 def _refused(what: str, why: str) -> InvalidRequestError:

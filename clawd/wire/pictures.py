@@ -61,6 +61,14 @@ class PictureFacts(msgspec.Struct, frozen=True, kw_only=True):
         return f"[picture: {kind}, sha256 {self.sha256}]"
 
 
+class PixelGrid(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture as plain colours: `pixels` has a byte each of red, green and blue, row by row."""
+
+    width: int
+    height: int
+    pixels: bytes
+
+
 class Picture(PictureFacts, frozen=True, kw_only=True):
     """One picture, without metadata; `data` is the file."""
 

@@ -6,7 +6,7 @@ import msgspec
 
 from clawd.wire.events import QuestionAsked, TurnFinished
 from clawd.wire.method import Done, Method
-from clawd.wire.pictures import Document
+from clawd.wire.pictures import Document, PixelGrid
 
 MAX_ROUNDS = 100
 """So many rounds of calls a message may ask for by itself."""
@@ -90,6 +90,16 @@ class SendMessage(Method[TurnFinished], frozen=True, kw_only=True):
     max_rounds: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROUNDS)] = 0
     plan_first: bool = False
     allowed_tools: tuple[str, ...] = ()
+
+
+class PreviewPicture(Method[PixelGrid], frozen=True, kw_only=True):
+    """Return the colours of a picture, small enough for a terminal; decoded in the sandbox.
+
+    `longest` is the most pixels of its longest side.
+    """
+
+    data: bytes
+    longest: Annotated[int, msgspec.Meta(ge=1, le=640)] = 320
 
 
 class SamplingLine(msgspec.Struct, frozen=True, kw_only=True):

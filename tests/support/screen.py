@@ -125,9 +125,11 @@ class TerminalScreen:
         lines: int = 24,
         columns: int = 80,
         cwd: Path | None = None,
+        has_sixel: bool = False,
     ) -> None:
         self.raw = bytearray()
         self._screen = _Screen(columns, lines, self._answer)
+        self._screen.has_sixel = has_sixel
         self._stream = pyte.ByteStream(self._screen)
         whole = {"TERM": "xterm-256color", **environ}
         self._child = spawn_on_terminal(argv, whole, cwd=cwd, dimensions=(lines, columns))
@@ -328,6 +330,7 @@ def clawctl_screen(
     columns: int = 80,
     how: Sequence[str] = ("-m", "clawctl"),
     cwd: Path | None = None,
+    has_sixel: bool = False,
 ) -> TerminalScreen:
     """Start clawctl on a terminal; the place of its cursor is told, as a real one does.
 
@@ -338,11 +341,12 @@ def clawctl_screen(
         columns: how wide it is.
         how: the words that let Python run it.
         cwd: where it runs; by default in the workspace.
+        has_sixel: whether the terminal says that it draws sixel.
     """
     told = {name: value for name, value in environ.items() if name != "PROMPT_TOOLKIT_NO_CPR"}
     argv = [sys.executable, *how, *arguments]
     place = cwd or workspace_of(environ)
-    return TerminalScreen(argv, told, lines=lines, columns=columns, cwd=place)
+    return TerminalScreen(argv, told, lines=lines, columns=columns, cwd=place, has_sixel=has_sixel)
 
 
 def workspace_of(environ: dict[str, str]) -> Path | None:
@@ -375,6 +379,7 @@ class _Screen(pyte.HistoryScreen):
 
     def __init__(self, columns: int, lines: int, answer: Callable[[str], None]) -> None:
         self._reply = answer
+        self.has_sixel = False
         self._first: tuple[Any, Any] | None = None
         super().__init__(columns, lines, history=SCROLLBACK)
 
@@ -434,7 +439,8 @@ class _Screen(pyte.HistoryScreen):
             super().select_graphic_rendition(*attrs)
 
     def report_device_attributes(self, *args: Any, **kwargs: Any) -> None:
-        """Do not say what we are: nobody of ours asks."""
+        """Say what we can: nothing that is worth a number, but for sixel where that is so."""
+        self._reply("\x1b[?62;4c" if self.has_sixel else "\x1b[?62c")
 
     def report_device_status(self, mode: int = 0, **kwargs: Any) -> None:
         if not kwargs:

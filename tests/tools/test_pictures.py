@@ -186,6 +186,39 @@ async def test_colours_stay_and_white_is_behind_what_is_transparent(
 
 
 @pytest.mark.sandbox
+async def test_a_preview_has_the_colours_alone_and_is_small(taking: Pictures) -> None:
+    image = Image.new("RGBA", (400, 100), (10, 20, 30, 255))
+    found = await taking.preview(saved(image, "PNG"), 40)
+    assert (found.width, found.height) == (40, 10)
+    assert found.pixels == bytes((10, 20, 30)) * 400
+    for data, why in ((SVG, "no PNG"), (b"", "empty"), (claimed(10_000, 10_000), "million")):
+        with pytest.raises(InvalidRequestError, match=why):
+            await taking.preview(data, 40)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"width": 2, "height": 1, "data": "AAAA"},
+        {"width": 0, "height": 1, "data": ""},
+        {"width": 41, "height": 1, "data": "AAAA" * 41},
+        {"width": -1, "height": -1, "data": "AAAA"},
+        {"width": 1, "height": 1, "data": "%"},
+    ],
+)
+async def test_what_a_broken_in_child_says_of_colours_is_not_believed(
+    taking: Pictures, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object]
+) -> None:
+    async def read(_self: Reader, _job: object, _data: bytes) -> Reading:
+        return Reading(answers=[answer])
+
+    monkeypatch.setattr(Reader, "read", read)
+    with pytest.raises(InvalidRequestError, match="cannot be decoded"):
+        await taking.preview(b"any", 40)
+
+
+@pytest.mark.sandbox
 async def test_a_photograph_becomes_a_jpeg_of_bounded_size(taking: Pictures) -> None:
     noise = Image.merge("RGB", [Image.effect_noise((1_600, 900), 90) for _ in "rgb"])
     found = await taking.read(saved(noise, "PNG", compress_level=1), "x")

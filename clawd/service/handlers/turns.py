@@ -17,6 +17,7 @@ from clawd.tools.narrowing import Narrowing
 from clawd.wire import turns
 from clawd.wire.events import TurnFinished
 from clawd.wire.method import Done
+from clawd.wire.pictures import PixelGrid
 
 # What an answer tells, and what names tokens of one vocabulary.
 _OF_ANSWERS = frozenset({"logprobs", "top_logprobs", "logit_bias"})
@@ -50,6 +51,11 @@ async def send_message(daemon: Daemon, params: turns.SendMessage, call: Call) ->
     finally:
         if not params.detach:
             ticket.cancel()
+
+
+async def preview_picture(daemon: Daemon, params: turns.PreviewPicture, _call: Call) -> PixelGrid:
+    """Return the colours of a picture."""
+    return await daemon.pictures.preview(params.data, params.longest)
 
 
 async def show_sampling(

@@ -17,7 +17,8 @@ def read(job: dict[str, Any], data: bytes) -> Iterator[dict[str, Any]]:
     """Yield `{"media_type", "width", "height", "data"}`, the data in base64, or `{"error": …}`.
 
     Args:
-        job: `max_pixels` that a picture may have, and `longest_side` that it is made to have.
+        job: `max_pixels` that a picture may have, and `longest_side` that it is made to have; with
+            `raw` the data are its colours, three bytes each.
         data: the file.
     """
     from PIL import Image, UnidentifiedImageError
@@ -37,7 +38,10 @@ def read(job: dict[str, Any], data: bytes) -> Iterator[dict[str, Any]]:
     except Exception as error:  # noqa: BLE001 - a hostile file breaks decoders in any way
         yield {"error": f"it cannot be decoded: {type(error).__name__} {error}".strip()[:200]}
         return
-    media_type, file = encoded(small, is_lossy=kind == "JPEG")
+    if job.get("raw"):
+        media_type, file = "", small.tobytes()
+    else:
+        media_type, file = encoded(small, is_lossy=kind == "JPEG")
     yield {
         "media_type": media_type,
         "width": small.width,
