@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from tests.bench.agent_first import FirstMessage, first_messages
+from tests.bench.agent_helpers import Helped, helped_pairs
 from tests.bench.agent_memory import Samples, hybrid_pairs, percentiles, search_pairs
 from tests.bench.agent_prompts import PromptTokens, prompt_tokens, templates_in
 from tests.bench.agent_quality import EMBEDDED, OFFERS, Score, score
@@ -42,6 +43,8 @@ ROWS = (
     "tasks_all",
     "undo_overhead",
     "assistant_requests",
+    "helpers_together",
+    "helpers_prefix",
 )
 ASSISTANT = "assistant"
 ASSISTANT_AIMS = {"tool": 0.97, "arguments": 0.93, "end": 0.92}
@@ -52,6 +55,8 @@ FIRST_STARTS, QUICK_STARTS = 9, 1
 OVERHEAD_AIM = 1_200
 PASS_AIM = 0.9
 SEARCH_AIM = 2.0
+HELPERS_AIM, PREFIX_AIM = 1.8, 1.5
+HELPER_TURNS, QUICK_HELPER_TURNS = 5, 1
 UNDO_AIM_MS = 150.0
 UNDO_FILES, UNDO_CALLS = 10_000, 40
 QUICK_UNDO_FILES, QUICK_UNDO_CALLS = 200, 2
@@ -112,6 +117,17 @@ def _measure(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
         yield from _quality(folder, options, offers)
     if "assistant_requests" in options.only:
         yield from _requests(folder, options)
+    if {"helpers_together", "helpers_prefix"} & set(options.only):
+        yield from (row for row in _helpers(folder, options) if row.name in options.only)
+
+
+def _helpers(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
+    if options.real is None:
+        _say("helpers_together and helpers_prefix are left out: they want --real")
+        return
+    turns = QUICK_HELPER_TURNS if options.quick else HELPER_TURNS
+    _say(f"helpers_together: {turns} turns with four helpers at once, and as many in turn")
+    yield from helper_rows(asyncio.run(helped_pairs(folder / "helpers", options.real, turns)))
 
 
 def _families(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
@@ -233,6 +249,15 @@ def first_rows(found: Sequence[FirstMessage]) -> Iterator[Row]:
     yield row_of("prompt_overhead_tokens", "tokens", tokens)
 
 
+def helper_rows(pairs: Sequence[tuple[Helped, Helped]]) -> Iterator[Row]:
+    """Return four helpers at once against in turn, and what the first four read against one."""
+    rates = [(together.rate, in_turn.rate) for together, in_turn in pairs]
+    yield row_of("helpers_together", "tokens/s", rates)
+    first = pairs[0][0]  # before it no cache knows their prompt
+    read = [(float(first.evaluated), float(first.prompt_tokens))]
+    yield row_of("helpers_prefix", "tokens", read)
+
+
 def family_rows(found: Sequence[PromptTokens]) -> Iterator[Row]:
     """Return the prompt of two words in each family, with the core against all tools."""
     for each in found:
@@ -345,6 +370,14 @@ def _hybrid_search(row: Row, _rows: Sequence[Row]) -> tuple[bool, str]:
     return row.ours <= HYBRID_AIM_MS, what
 
 
+def _together(row: Row, _rows: Sequence[Row]) -> tuple[bool, str]:
+    return row.ratio >= HELPERS_AIM, f"{row.ratio:.2f} times as fast, aim ≥ {HELPERS_AIM:g}"
+
+
+def _prefix(row: Row, _rows: Sequence[Row]) -> tuple[bool, str]:
+    return row.ratio <= PREFIX_AIM, f"{row.ratio:.2f} prompts read for four, aim ≤ {PREFIX_AIM:g}"
+
+
 def _search(row: Row, _rows: Sequence[Row]) -> tuple[bool, str]:
     return row.ratio <= SEARCH_AIM, f"{row.ratio:.2f} times the bare query, aim ≤ {SEARCH_AIM:g}"
 
@@ -378,6 +411,8 @@ _VERDICTS: dict[str, _Verdict] = {
     "first_message_ttft": _first_message,
     "prompt_overhead_tokens": _overhead,
     "memory_search_hybrid": _hybrid_search,
+    "helpers_together": _together,
+    "helpers_prefix": _prefix,
     "memory_search_p50": _search,
     "memory_search_p95": _search,
     "tasks_core": _core,
