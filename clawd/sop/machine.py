@@ -158,6 +158,14 @@ def begun(run: SopRun, step: str, mark: str, items: list[Any] | None = None) -> 
     return _with(msgspec.structs.replace(run, steps_used=run.steps_used + 1), step, again)
 
 
+def undone(run: SopRun, step: str) -> SopRun:
+    """Return a run in which the attempt at hand never began: no retry and no budget is spent."""
+    state = run.state(step)
+    again = msgspec.structs.replace(state, status="pending", attempts=max(state.attempts - 1, 0))
+    run = msgspec.structs.replace(run, steps_used=max(run.steps_used - 1, 0))
+    return _with(run, step, again)
+
+
 def marked(run: SopRun, step: str, status: SopStepStatus) -> SopRun:
     """Return a run with another status of a step."""
     return _with(run, step, msgspec.structs.replace(run.state(step), status=status))

@@ -43,6 +43,7 @@ from clawd.sop.machine import (
     over_budget,
     scope_of,
     settled,
+    undone,
 )
 from clawd.sop.schema import MAX_DEPTH, MAX_ITEMS, InputType, Procedure, SopInput, SopStep
 from clawd.sop.steps import Hold, StepActor
@@ -412,11 +413,11 @@ class SopRunner:
             run = await self._save(begun_run)
             done = await self._attempt(procedure, run, step)
         if done is None:
-            return await self._save(marked(run, step.id, "pending"))
+            return await self._save(undone(run, step.id))
         if isinstance(done, StepOutcome):
             return await self._save(settled(procedure, run, step, done))
         if done.undone:
-            run = marked(run, step.id, "pending")
+            run = undone(run, step.id)
         elif done.status in {"waiting", "unsure"} and step.kind != "sub":
             run = marked(run, step.id, "waiting" if done.status == "waiting" else "unsure")
         return await self._save(held(run, done.status, done.reason))

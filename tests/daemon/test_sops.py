@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.daemon
 
 FULL = '[security]\nautonomy = "full"\n'
 KILLS = 300 if thorough() else 6
+A_HOME = 50
+SECONDS_EACH = 15
 DOCS = Path(__file__).parents[2] / "docs" / "sops.md"
 
 
@@ -210,8 +213,6 @@ def test_a_run_of_a_run_waits_with_it_and_goes_on_with_it(home: Home) -> None:
 
 
 def wait_for(path: Path) -> None:
-    import time
-
     deadline = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < deadline
@@ -220,8 +221,6 @@ def wait_for(path: Path) -> None:
 
 def rested(home: Home, run_id: str) -> Any:
     """Wait until a run rests; return how far it is."""
-    import time
-
     deadline = time.monotonic() + 60
     while (report := run(home, "status", run_id))["run"]["status"] == "running":
         assert time.monotonic() < deadline
@@ -229,59 +228,53 @@ def rested(home: Home, run_id: str) -> Any:
     return report
 
 
-def test_killed_at_random_points_every_step_is_done_exactly_once(home: Home) -> None:
+@pytest.mark.timeout(300 + SECONDS_EACH * A_HOME)
+@pytest.mark.parametrize("kills", [min(A_HOME, KILLS - at) for at in range(0, KILLS, A_HOME)])
+def test_killed_at_random_points_every_step_is_done_exactly_once(home: Home, kills: int) -> None:
     home.configure(tables=FULL)
     words = [f"step{number}" for number in range(6)]
     own(home, "count", "".join(shell(each, f"echo {each} >> done.txt") for each in words))
-    chance = random.Random(os.environ.get("CLAWD_FAULT_SEED") or random.randrange(1 << 32))
+    seen = home.workspace / "done.txt"
+    began = time.monotonic()
+    run(home, "run", "count")
+    whole_s = time.monotonic() - began  # of a run that nothing cuts off, on this machine now
+    seed = os.environ.get("CLAWD_FAULT_SEED") or str(random.SystemRandom().randrange(1 << 32))
+    chance, asked, finished = random.Random(seed), 0, 0
+    seen.unlink()
     report = run(home, "run", "count", "--detach")
-    kills, lines, finished = 0, [], 0
-    while kills < KILLS:
-        seen = home.workspace / "done.txt"
+    for _ in range(kills):
         size = seen.stat().st_size if seen.exists() else 0
-        spin(seen, size + 1 if chance.random() < 0.5 else size, chance.random() * 0.4)
+        spin(seen, size + 1 if chance.random() < 0.5 else 1 << 40, chance.random() * whole_s)
         home.kill()
-        kills += 1
-        report = rested_after(home, report["run"]["id"])
-        if report["run"]["status"] == "unsure":
-            at = report["run"]["step"]
-            lines = seen.read_text().split() if seen.exists() else []
-            answer = "done" if lines.count(at) else "repeat"
-            report = run(home, "resume", report["run"]["id"], "--step", answer, "--detach")
-        if report["run"]["status"] == "stopped":  # killed too often in one step
-            report = run(home, "resume", report["run"]["id"], "--detach")
+        report = run(home, "status", report["run"]["id"])
+        asked += report["run"]["status"] == "unsure"
+        report = answered(home, report, seen)
         if report["run"]["status"] == "succeeded":
             assert seen.read_text().split() == words
             finished += 1
             seen.unlink()
             report = run(home, "run", "count", "--detach")
-    final = settle(home, report["run"]["id"])
-    assert final["run"]["status"] == "succeeded"
-    assert (home.workspace / "done.txt").read_text().split() == words
+    while (report := rested(home, report["run"]["id"]))["run"]["status"] in {"unsure", "stopped"}:
+        report = answered(home, report, seen)
+    assert report["run"]["status"] == "succeeded"
+    assert seen.read_text().split() == words
     assert verify(home.receipts).ok
+    print(f"CLAWD_FAULT_SEED={seed}: {kills} kills, {finished + 1} runs done, {asked} steps asked")
+
+
+def answered(home: Home, report: Any, seen: Path) -> Any:
+    """Let a run go on that asks whether a step happened, by what is on disk, or was stopped."""
+    run_id, status = report["run"]["id"], report["run"]["status"]
+    if status == "unsure":
+        done = report["run"]["step"] in (seen.read_text("utf-8").split() if seen.exists() else [])
+        return run(home, "resume", run_id, "--step", "done" if done else "repeat", "--detach")
+    if status == "stopped":  # killed too often in one step
+        return run(home, "resume", run_id, "--detach")
+    return report
 
 
 def spin(path: Path, size: int, most_s: float) -> None:
-    """Let the daemon work for a while, or until a file has grown."""
-    import time
-
+    """Let the daemon work for a while, or until a file has grown to a size."""
     deadline = time.monotonic() + most_s
-    while time.monotonic() < deadline and not (path.exists() and path.stat().st_size >= size > 0):
+    while time.monotonic() < deadline and not (path.exists() and path.stat().st_size >= size):
         time.sleep(0.002)
-
-
-def rested_after(home: Home, run_id: str) -> Any:
-    """Start a daemon and return how far a run is, which may go on."""
-    return run(home, "status", run_id)
-
-
-def settle(home: Home, run_id: str) -> Any:
-    """Let a run come to its end, answering what it asks by what is on disk."""
-    while (report := rested(home, run_id))["run"]["status"] in {"unsure", "stopped"}:
-        if report["run"]["status"] == "stopped":
-            run(home, "resume", run_id, "--detach")
-            continue
-        lines = (home.workspace / "done.txt").read_text().split()
-        answer = "done" if report["run"]["step"] in lines else "repeat"
-        run(home, "resume", run_id, "--step", answer, "--detach")
-    return report

@@ -16,6 +16,7 @@ from clawd.sop.machine import (
     over_budget,
     scope_of,
     settled,
+    undone,
 )
 from clawd.sop.schema import Procedure
 from tests.security.fakes import ADA
@@ -128,6 +129,15 @@ def test_a_budget_ends_the_run_but_not_what_takes_back() -> None:
     assert over_budget(wanted, failed_for_good(run, "why")) == ""
     spent = settled(wanted, RUN, wanted.step("one"), StepOutcome(ok=True, tokens=10))
     assert "10 tokens" in over_budget(wanted, spent)
+
+
+def test_an_attempt_that_never_began_takes_no_retry_and_no_budget() -> None:
+    wanted = procedure("[budget]\nsteps = 2\n", shell("one", "a", 'on_failure = "retry(1)"'))
+    run = RUN
+    for _ in range(9):  # clawd was killed before the call
+        run = undone(begun(run, "one", "mark"), "one")
+    assert over_budget(wanted, run) == ""
+    assert played(wanted, False, True, run=run) == ["one", "one", "succeeded", ""]
 
 
 def test_the_output_is_that_of_the_last_step_that_was_done() -> None:
