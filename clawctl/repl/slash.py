@@ -261,6 +261,14 @@ _LIST = (
         "skills",
     ),
     _slash(
+        TOOLS,
+        "/sop [list|show|run|status|approve|resume|cancel|history …]",
+        "daemon:sop",
+        "List the procedures of this folder, look at one, run it, answer or end a run.",
+        "=list|show|validate|enable|dry-run|run|status|approve|resume|cancel|history",
+        "sops",
+    ),
+    _slash(
         MODEL,
         "/model [NAME]",
         "model:model",

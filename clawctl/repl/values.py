@@ -17,6 +17,7 @@ from clawd.wire.mcp import ListMcpServers
 from clawd.wire.models import ListModels, ListProviders
 from clawd.wire.policy import ListApprovals
 from clawd.wire.skills import ListSkills
+from clawd.wire.sops import ListSops
 from clawd.wire.tools import ListJobs, ListTools
 
 FRESH_S = 5.0
@@ -62,6 +63,7 @@ class Values:
             "files": self._files,
             "servers": self._servers,
             "skills": self._skills,
+            "sops": self._sops,
             "approvals": self._approvals,
             "jobs": self._jobs,
             "themes": _themes,
@@ -126,6 +128,9 @@ class Values:
     def _skills(self) -> Iterable[Value]:
         skills = self._items(ListSkills())
         return [Value(text=each.name, about=each.state) for each in skills]
+
+    def _sops(self) -> Iterable[Value]:
+        return [Value(text=each.name, about=each.state) for each in self._items(ListSops())]
 
     def _servers(self) -> Iterable[Value]:
         servers = self._items(ListMcpServers())

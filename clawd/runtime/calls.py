@@ -17,6 +17,7 @@ from clawd.security.policy import Allow, Ask, Deny
 from clawd.security.principal import Principal
 from clawd.security.risk import Assessment
 from clawd.tools.dispatch import Dispatcher
+from clawd.tools.narrowing import Narrowing
 from clawd.tools.offer import ListedTool, Offer, descriptors
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry, ToolMode
@@ -32,6 +33,7 @@ class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
         attendance: who is there to answer; while somebody is, questions wait without end.
         offered: the names of the flat tools that may be called; None for every tool.
         mode: how they are offered.
+        narrowed: a call that one of these does not name is asked about.
     """
 
     conversation_id: str = ""
@@ -40,6 +42,7 @@ class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
     attendance: Attendance = msgspec.field(default_factory=Attendance)
     offered: frozenset[str] | None = None
     mode: ToolMode = "split"
+    narrowed: tuple[Narrowing, ...] = ()
 
 
 class Calls:
@@ -83,7 +86,11 @@ class Calls:
         there = visit.attendance if visit.interactive else None
         scope = self._scope(principal, visit.workspace, emit=both, attendance=there)
         scope = msgspec.structs.replace(
-            scope, conversation_id=visit.conversation_id, offered=visit.offered, mode=visit.mode
+            scope,
+            conversation_id=visit.conversation_id,
+            offered=visit.offered,
+            mode=visit.mode,
+            narrowed=visit.narrowed,
         )
         return await self._dispatcher.call(request, scope)
 

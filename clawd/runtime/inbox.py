@@ -41,6 +41,7 @@ from clawd.security.approvals import Attendance, PendingApproval
 from clawd.security.principal import Principal
 from clawd.tools.base import traits_of
 from clawd.tools.narrowing import Narrowing, may_name
+from clawd.tools.outcome import CallScope
 from clawd.tools.registry import Registry
 from clawd.wire.events import Event, MessageJoined, TurnFailed, TurnFinished
 
@@ -352,6 +353,12 @@ class Inbox:
         """
         live = await self.book.load(conversation_id, principal) if conversation_id else None
         return await self.preparation.preview(live, principal, agent=agent, workspace=workspace)
+
+    def scope(self, conversation_id: str) -> CallScope | None:
+        """Return for whom and where the turn calls that runs in a conversation; None for none."""
+        running = (each for each in self._running.values() if each.turn is not None)
+        found = (each for each in running if each.ticket.conversation_id == conversation_id)
+        return next((each.turn.scope for each in found if each.turn is not None), None)
 
     def cancel_conversation(self, conversation_id: str) -> int:
         """Cancel the turns of a conversation; returns how many there were."""

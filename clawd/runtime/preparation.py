@@ -1,5 +1,7 @@
 """What is settled before a turn begins: who answers, what is offered, what the model is shown."""
 
+import asyncio
+import glob
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -103,7 +105,7 @@ class _Settled(NamedTuple):
     agent: AgentProfile
     provider: Provider
     model: str
-    has_skills: bool
+    absent: tuple[str, ...]
 
 
 class Preparation:
@@ -184,8 +186,8 @@ class Preparation:
         live.hints = hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, incoming, source, (provider, model, workspace), settings))
         _heed(live, incoming, provider, model, emit)
-        has_skills = await self._has_skills(live, workspace, emit)
-        settled = _Settled(settings, agent, provider, model, has_skills)
+        absent = await self._absent_here(live, workspace, emit)
+        settled = _Settled(settings, agent, provider, model, absent)
         opening = _Opening(self, live, incoming, settled)
         begun = opening.begin()
         asks_on = incoming.is_attended and not incoming.max_rounds
@@ -278,11 +280,9 @@ class Preparation:
         settings = self._settings()
         chosen = settings.agent(agent or (live.record.agent if live else ""))
         folder = settings.resolve_workspace(live.record.workspace if live else workspace)
-        incoming, found = (
-            IncomingMessage(text="", door=door),
-            bool((await self._skills(folder)).ready),
-        )
-        offer = self.offered(settings, chosen, incoming, skills=found)
+        incoming = IncomingMessage(text="", door=door)
+        absent = await self._absent(folder, await self._skills(folder))
+        offer = self.offered(settings, chosen, incoming, absent=absent)
         block = await self._block(live, principal, folder, offer.names)
         provider = self._providers().get(settings.default_provider)
         model = chosen.model or settings.default_model
@@ -325,11 +325,9 @@ class Preparation:
     ) -> ChatRequest:
         provider = self._providers().get(settings.default_provider)
         agent, folder = settings.agent(""), settings.resolve_workspace("")
-        incoming, found = (
-            IncomingMessage(text="", door=door),
-            bool((await self._skills(folder)).ready),
-        )
-        offer = self.offered(settings, agent, incoming, skills=found)
+        incoming = IncomingMessage(text="", door=door)
+        absent = await self._absent(folder, await self._skills(folder))
+        offer = self.offered(settings, agent, incoming, absent=absent)
         reader = reader_of(provider, settings.default_model)
         inputs = _inputs(settings, agent, reader, offer)
         calls = provider is not None and provider.capabilities().tools
@@ -365,10 +363,18 @@ class Preparation:
     async def _skills(self, workspace: Path) -> Skills:
         return await self._facts.skills.found(workspace) if self._facts.skills else Skills()
 
-    async def _has_skills(
+    async def _absent(self, workspace: Path, skills: Skills) -> tuple[str, ...]:
+        """Return the tools that are not offered because there is nothing for them."""
+        found: tuple[str, ...] = () if skills.ready else (SKILL_READ,)
+        for tool in self.registry.all():
+            if tool.needs and not await asyncio.to_thread(_any_of, tool.needs, workspace):
+                found += (tool.name,)
+        return found
+
+    async def _absent_here(
         self, live: LiveConversation, workspace: Path, emit: Callable[[Event], None]
-    ) -> bool:
-        """Wait for tools that are on their way; return whether a model may read any skill.
+    ) -> tuple[str, ...]:
+        """Wait for tools that are on their way; return those for which there is nothing here.
 
         What is missing is emitted, and which skills wait for a person's trust.
         """
@@ -378,7 +384,7 @@ class Preparation:
             missing += self._facts.skills.unlooked(found, live.record.id, workspace)
         for line in missing:
             emit(Notice(level="warning", text=line))
-        return bool(found.ready)
+        return await self._absent(workspace, found)
 
     def offered(
         self,
@@ -386,13 +392,17 @@ class Preparation:
         agent: AgentProfile,
         incoming: IncomingMessage,
         *,
-        skills: bool = False,
+        absent: tuple[str, ...] = (SKILL_READ,),
     ) -> Offer:
-        """Return what the channel, the agent and the message all offer; skills if there are any."""
+        """Return what the channel, the agent and the message all offer, without what is absent."""
         channel = settings.tools_allow(incoming.door)
-        told = ("*",) if skills else (f"-{SKILL_READ}",)
+        told = tuple(f"-{name}" for name in absent) or ("*",)
         wanted = (channel, agent.tools_allow, incoming.tools_allow or ("*",), told)
         return self._offers.matching(wanted, incoming.tool_mode or settings.tools.mode)
+
+
+def _any_of(patterns: tuple[str, ...], workspace: Path) -> bool:
+    return any(any(glob.iglob(each, root_dir=workspace)) for each in patterns)  # noqa: PTH207 - some are absolute
 
 
 def _bounded(scope: CallScope, incoming: IncomingMessage, offer: Offer) -> CallScope:
@@ -556,8 +566,8 @@ class _Opening:
         settled: _Settled,
     ) -> None:
         self._settled, self._live, self._incoming = settled, live, incoming
-        settings, agent, *_, has_skills = settled
-        self._offered = partial(preparation.offered, settings, agent, incoming, skills=has_skills)
+        settings, agent, *_, absent = settled
+        self._offered = partial(preparation.offered, settings, agent, incoming, absent=absent)
         self.offer = self._offered()
         choice, names = incoming.tool_choice, [tool.name for tool in self.offer.shown]
         if choice != "auto" and choice not in names and (choice != "required" or not names):

@@ -80,6 +80,21 @@ class Attendance:
             self._there -= 1
             self._tell()
 
+    @contextlib.contextmanager
+    def joined(self, others: "Attendance | None") -> Iterator[None]:
+        """Count others as there as well; None are none."""
+        if others is None:
+            yield
+            return
+        before, self.beside = self.beside, others
+        self._tell()
+        try:
+            with others.watched(self._tell):
+                yield
+        finally:
+            self.beside = before
+            self._tell()
+
     @contextlib.asynccontextmanager
     async def silence(self, limit_s: float) -> AsyncIterator[asyncio.Timeout]:
         """End the body with TimeoutError once nobody was there for so long without a break.

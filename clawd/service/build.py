@@ -100,6 +100,7 @@ from clawd.skills.store import AgentStore, SkillStore
 from clawd.sop.runner import SopParts, SopRunner
 from clawd.sop.steps import StepActor, Trail
 from clawd.sop.store import SopStore
+from clawd.sop.tools import SopTool
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Tool
 from clawd.tools.call_hosts import ReachSettings
@@ -571,6 +572,8 @@ class Daemon:
         )
         self.sops = self._sop_runner()
         self._stack.push_async_callback(self.sops.close)
+        self.toolset.beside = (SopTool(self.sops),)
+        self._offer_tools()
 
     def _scheduler(self) -> JobScheduler:
         turns = TurnWorker(self.inbox, self.keys, lambda uid: principal_of(uid, self.peers))

@@ -205,6 +205,9 @@ class Toolset:
         taint: what is known of conversations.
         additions: the tools that others wrote.
         jobs: keeps commands that take long.
+
+    Attributes:
+        beside: clawd's own tools of parts that are made after it.
     """
 
     def __init__(
@@ -218,6 +221,7 @@ class Toolset:
         jobs: Jobs,
     ) -> None:
         self._memory = memory
+        self.beside: tuple[Tool, ...] = ()
         self._jobs = jobs
         self._changes = changes
         self._knowledge = knowledge
@@ -270,6 +274,7 @@ class Toolset:
             MemorySearch(self._memory.search),
             ToolLookup(),
             SkillRead(self._additions.definitions["skill"]),
+            *self.beside,
             *notes,
             *self._held.tools,
         ]

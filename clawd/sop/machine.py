@@ -16,6 +16,7 @@ from clawd.security.principal import Principal
 from clawd.security.risk import Autonomy
 from clawd.sop.expressions import StepValue
 from clawd.sop.schema import Procedure, SopStep
+from clawd.tools.narrowing import Narrowing
 from clawd.wire.sops import SopRunStatus, SopStepStatus
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
@@ -45,6 +46,18 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: tuple[str, ...] = ()
 
 
+class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run may have, where less than any other: that of the turn that started it.
+
+    Attributes:
+        tools: the names of those that it may call; None for all.
+        narrowed: calls that one of these does not name are asked about.
+    """
+
+    tools: tuple[str, ...] | None = None
+    narrowed: tuple[Narrowing, ...] = ()
+
+
 class SopRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run of a procedure, as it is kept.
 
@@ -57,6 +70,7 @@ class SopRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         failure: why it does not go forward any more; compensations are done then.
         recoveries: how often it was found running by a daemon that started, since its last step.
         parent: the run of which it is a step, or "".
+        bounds: what its calls and agents may have at most.
     """
 
     id: str
@@ -80,6 +94,7 @@ class SopRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens_used: int = 0
     recoveries: int = 0
     parent: str = ""
+    bounds: Bounds = Bounds()
 
     def state(self, step: str) -> StepState:
         """Return how far a step is."""

@@ -23,14 +23,16 @@ from clawd.errors import (
 )
 from clawd.memory.sop_runs import SopRunRow, SopRunRows
 from clawd.receipts.record import new_id, new_ulid
-from clawd.runtime.conversation import ConversationBook
+from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
+from clawd.security.risk import Autonomy
 from clawd.sop.expressions import ExpressionError, as_text, evaluate, parse, render, render_tree
 from clawd.sop.load import load
 from clawd.sop.machine import (
     ENDED,
+    Bounds,
     Finish,
     SopRun,
     StepOutcome,
@@ -50,7 +52,7 @@ from clawd.sop.steps import Hold, StepActor
 from clawd.sop.store import SopStore
 from clawd.sop.values import TYPES
 from clawd.tools.base import in_thread
-from clawd.tools.outcome import SopAnswer
+from clawd.tools.outcome import CallScope, SopAnswer
 from clawd.wire.events import Notice
 
 MAX_RUNNING = 16
@@ -73,6 +75,8 @@ class SopStart(msgspec.Struct, frozen=True, kw_only=True):
             anything; None where they do.
         id: "" is a fresh one.
         parent: the run of which it is a step.
+        within: the conversation that starts it; what is untrusted there is so in the run.
+        bounds: what its calls and agents may have at most.
     """
 
     name: str
@@ -83,6 +87,8 @@ class SopStart(msgspec.Struct, frozen=True, kw_only=True):
     grants: tuple[str, ...] | None = None
     id: str = ""
     parent: str = ""
+    within: str = ""
+    bounds: Bounds = Bounds()
 
 
 class SopParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +176,10 @@ class SopRunner:
         )
         if start.mode:
             await self._parts.book.set_mode(live, start.mode, principal)
+        if start.within:
+            await self._parts.book.load(start.within, principal)
+            self._parts.book.taint(live.record.id, self._parts.book.sources(start.within))
+            await self._parts.book.keep_taint(live.record.id, principal)
         run = SopRun(
             id=start.id or f"run-{new_ulid()}",
             name=start.name,
@@ -184,6 +194,7 @@ class SopRunner:
             grants=start.grants,
             inputs=inputs,
             parent=start.parent,
+            bounds=start.bounds,
         )
         run = await self._save(run)
         _log.info("procedure started", extra={"run": run.id, "sop": run.name, "origin": run.origin})
@@ -281,6 +292,47 @@ class SopRunner:
     def procedure(self, run: SopRun) -> Procedure:
         """Return what a run does, as it was when it began."""
         return self._procedure(run)
+
+    # --- what a turn starts
+
+    def turn_scope(self, conversation_id: str) -> CallScope | None:
+        """Return for whom and where the turn calls that runs in a conversation; None for none."""
+        return self._parts.actor.turn_scope(conversation_id)
+
+    def is_of_run(self, conversation_id: str) -> bool:
+        """Return whether a conversation is that of a run which goes on."""
+        return any(each.run.conversation_id == conversation_id for each in self._driven.values())
+
+    def mode_of(self, conversation_id: str, scope: CallScope) -> Autonomy | Literal[""]:
+        """Return how far a run may go that a turn starts: as far as the turn; "" as configured."""
+        live = self._parts.book.live(conversation_id)
+        # What a turn is held to at most is the narrowest mode.
+        return scope.at_most or (live.mode if live is not None else "")  # type: ignore[return-value]  # as it was set
+
+    async def abandon(self, run_id: str, principal: Principal) -> None:
+        """End a run whose turn was cancelled; one that the emergency stop holds can go on."""
+        if self._is_closing or self._parts.estop.is_set():
+            return
+        try:
+            await self.cancel(run_id, principal)
+        except ClawError as error:
+            _log.info("a run was not cancelled with its turn: %s", error.message)
+
+    async def conversation(self, run: SopRun) -> LiveConversation:
+        """Return the conversation of a run.
+
+        Raises:
+            NotFoundError: it was deleted.
+        """
+        return await self._parts.actor.live(run)
+
+    async def sources(self, run: SopRun) -> tuple[str, ...]:
+        """Return where the untrusted text of a run came from."""
+        try:
+            live = await self._parts.actor.live(run)
+        except NotFoundError:
+            return (f"run {run.id}",)
+        return self._parts.book.sources(live.record.id)
 
     # --- the daemon's life
 
@@ -459,7 +511,7 @@ class SopRunner:
         if step.kind == "approval":
             return Hold("waiting", run.reason) if run.reason else None
         if step.kind == "sub":
-            return await self._rested_child(run.state(step.id).mark, goes_on=True)
+            return await self._rested_child(run, run.state(step.id).mark, goes_on=True)
         return await self._parts.actor.found(run, step)
 
     # --- runs of runs
@@ -481,17 +533,19 @@ class SopRunner:
             grants=run.grants,
             id=run.state(step.id).mark,
             parent=run.id,
+            within=run.conversation_id,
+            bounds=run.bounds,
         )
         try:
             child = await self.begin(start, run.principal)
         except ClawError as error:
             return StepOutcome(ok=False, error=error.message)
-        found = await self._rested_child(child.id)
+        found = await self._rested_child(run, child.id)
         assert found is not None
         return found
 
     async def _rested_child(
-        self, child_id: str, *, goes_on: bool = False
+        self, run: SopRun, child_id: str, *, goes_on: bool = False
     ) -> StepOutcome | Hold | None:
         """Wait for a run that is a step of another; None where it never began.
 
@@ -504,6 +558,9 @@ class SopRunner:
                 child = await self.rest(child_id)
         except NotFoundError:
             return None
+        await self._parts.actor.live(run)
+        self._parts.book.taint(run.conversation_id, await self.sources(child))
+        await self._parts.book.keep_taint(run.conversation_id, run.principal)
         if child.status == "succeeded":
             return StepOutcome(ok=True, output=output_of(self._procedure(child), child))
         if child.status in ENDED:

@@ -30,7 +30,7 @@ from clawd.sop.schema import SopStep
 from clawd.sop.values import problem_of_value
 from clawd.tools.base import traits_of
 from clawd.tools.jobs import Jobs, looked_at
-from clawd.tools.outcome import CallOutcome, CallRequest
+from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry
 from clawd.wire.events import TurnFinished
 from clawd.wire.sops import SopRunStatus
@@ -161,6 +161,8 @@ class StepActor:
             workspace=run.workspace,
             interactive=True,
             attendance=live.attendance,
+            offered=None if run.bounds.tools is None else frozenset(run.bounds.tools),
+            narrowed=run.bounds.narrowed,
         )
         async with self._inbox.book.in_use(run.conversation_id, run.principal):
             return await self._calls.visit(
@@ -172,7 +174,8 @@ class StepActor:
             text=prompt,
             conversation_id=run.conversation_id,
             agent=step.agent,
-            tools_allow=step.tools,
+            tools_allow=self._allowed(run, step),
+            narrowed=run.bounds.narrowed,
             max_rounds=step.max_rounds,
             interactive=True,
         )
@@ -224,6 +227,18 @@ class StepActor:
         if found.failure is not None:
             text, why = answer.output, f"its answer could not be brought into form: {found.failure}"
         return StepOutcome(ok=not why, output=text, error=why, tokens=tokens)
+
+    def _allowed(self, run: SopRun, step: SopStep) -> tuple[str, ...]:
+        """Return patterns of the tools of an agent: the step's, of those that the run may have."""
+        if run.bounds.tools is None:
+            return step.tools
+        wanted = self._registry.allowed(step.tools or ("*",))
+        names = (each.name for each in wanted if each.name in run.bounds.tools)
+        return tuple(names) or ("-*",)
+
+    def turn_scope(self, conversation_id: str) -> CallScope | None:
+        """Return for whom and where the turn calls that runs in a conversation; None for none."""
+        return self._inbox.scope(conversation_id)
 
     def _receipt(self, mark: str) -> Receipt | None:
         return find_receipt(self._trail.path, mark) if self._trail.is_recording else None

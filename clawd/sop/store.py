@@ -4,6 +4,7 @@ Those of the home are the owner's. A workspace's count when an admin has enabled
 its hash over all files; another file in it, and they do not. Every method blocks.
 """
 
+import glob
 import os
 import re
 from collections.abc import Iterator
@@ -60,6 +61,11 @@ class SopStore:
         self._home = home
         self._pins = pins
         self.schemas = schemas
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What finds the file of any procedure, of the home or from a workspace."""
+        return f"{glob.escape(str(self._home))}/*/{FILE_NAME}", f"{PLACE}/*/{FILE_NAME}"
 
     def found(self, workspace: Path) -> tuple[list[Sop], int]:
         """Return the procedures, those that go before first, and how many were not looked at."""

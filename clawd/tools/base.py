@@ -378,6 +378,8 @@ class Tool(ABC):
             by name do not count.
         offered_parameters: the schema that requests carry where the whole one is left to
             `tool_lookup`; None offers `parameters`, which calls are held to in any case.
+        needs: patterns of files, absolute or of the workspace; it is offered only where there is
+            one of them. Empty for everywhere.
         is_hidden: no request carries it; it is called all the same, by who found it with
             `tool_lookup`.
         addendum: text for the system prompt while the tool is offered; at most 8 KiB.
@@ -401,6 +403,7 @@ class Tool(ABC):
     hosts: ClassVar[tuple[str, ...]] = ()
     outward: ClassVar[bool | None] = None
     offered_parameters: ClassVar[dict[str, Any] | None] = None
+    needs: tuple[str, ...] = ()
     is_hidden: ClassVar[bool] = False
     addendum: ClassVar[str] = ""
     traits: ClassVar[Traits | None] = None

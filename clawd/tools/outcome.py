@@ -18,6 +18,8 @@ from clawd.wire.pictures import Picture
 
 DELEGATE = "delegate"
 """The tool by which a turn has a helper."""
+SOP = "sop"
+"""The tool by which a turn runs procedures."""
 OutcomeKind = Literal[
     "ok",
     "failed",

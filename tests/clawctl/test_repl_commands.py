@@ -34,7 +34,7 @@ REQUIRED = (
     "exit quit clear reset compress continue system plan tools tool memory knowledge policy model "
     "preset sampling mcp files receipts cost undo help rename title fork status estop agent "
     "think reasoning theme editor provider approvals doctor copy retry save refine mode rewind "
-    "jobs resume skill plan-first paste"
+    "jobs resume skill plan-first paste sop"
 )
 LINE = ConversationLine(
     id="conv-1", title="a talk", created_at="", updated_at="", messages=2, workspace="/srv/space"
@@ -60,7 +60,7 @@ def test_every_command_is_there_and_leads_to_a_function() -> None:
 
 
 def test_help_is_grouped_and_tells_more_of_one(daemon: FakeDaemon, look: Look) -> None:
-    screen = look("agent", lines=80, columns=100)
+    screen = look("agent", lines=90, columns=100)
     say(screen, "/help", "The conversation", "Safety and records", "Ctrl-\\ is the emergency stop")
     for name in COMMANDS:
         assert re.search(rf"^  {re.escape(name)}\b", screen.text, re.MULTILINE), name

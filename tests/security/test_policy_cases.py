@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import msgspec
@@ -20,6 +21,8 @@ from clawd.security.sandbox.run import Sandbox, SandboxSettings, SandboxStatus
 from clawd.security.taint import TaintBook
 from clawd.skills.store import SkillStore
 from clawd.skills.tools import SkillRead
+from clawd.sop.runner import SopRunner
+from clawd.sop.tools import SopTool
 from clawd.tools.arguments import decode_arguments
 from clawd.tools.base import ToolContext
 from clawd.tools.builtin.catalogue import builtin_tools
@@ -57,6 +60,7 @@ def by_tool(case: PolicyCase, level: Level = "bwrap") -> Assessment:
     others = [
         MemorySearch(cast("Search", None)),
         SkillRead(cast("SkillStore", None)),
+        SopTool(cast("SopRunner", SimpleNamespace(store=SimpleNamespace(patterns=())))),
         ToolLookup(),
         *notes,
     ]

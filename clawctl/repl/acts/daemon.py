@@ -114,6 +114,13 @@ def skill(host: Host, rest: str) -> None:
     _run(host, "skill", [*words, "-C", host.workspace] if at_place else words)
 
 
+def sop(host: Host, rest: str) -> None:
+    """Do what `clawctl sop` does, in the folder of the conversation."""
+    words = _words(rest) or ["list"]
+    at_place = words[0] in {"list", "show", "validate", "enable", "dry-run", "run"}
+    _run(host, "sop", [*words, "-C", host.workspace] if at_place and host.workspace else words)
+
+
 def approvals(host: Host, rest: str) -> None:
     """Do what `clawctl approval` does."""
     words = _words(rest)
