@@ -8,6 +8,7 @@ import { Charts, loadMetrics } from "./charts";
 import { Knowledge, loadKnowledge } from "./knowledge";
 import { loadModels, Models } from "./models";
 import { loadServers, Servers } from "./servers";
+import { loadSops, Sops } from "./sops";
 import { attempt, loadMachine, machine } from "./state";
 import { bytes, number, t, visible, when } from "./text";
 
@@ -33,6 +34,7 @@ async function load(): Promise<void> {
     loadMachine(),
     loadModels(),
     loadServers(),
+    loadSops(),
     loadMetrics(),
     loadRules(),
     call<{ items: typeof log.value }>("tail_log", { limit: 50 }).then((found) => (log.value = found.items)),
@@ -147,6 +149,9 @@ export function Machine(): JSX.Element {
       </Part>
       <Part title={t.servers}>
         <Servers />
+      </Part>
+      <Part title={t.sops}>
+        <Sops />
       </Part>
       <Part title={t.rules}>
         <Rules />
