@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from clawd.sop.values import read_json
+
 MAX_EXPRESSION = 1000
 MAX_NESTED = 20
 ValueType = Literal["string", "integer", "number", "boolean", "array", "any"]
@@ -38,6 +40,10 @@ _TOKEN = re.compile(
 _TEMPLATE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 # Comments, here-documents and what evaluates words once more, quoted or not.
 _NOT_BESIDE = ("#", "<<", "`", "((", "[[", "${")
+# What takes the next word for a program of its own: `sh -c`, `eval`, `python3 -c`, `source`.
+_AGAIN = re.compile(
+    r"(?:(?:^|[\s;&|(])(?:eval|source|\.|trap)|\s-\w*[ceE]|\s--(?:eval|command|exec))[\s=]+\{\{"
+)
 _WORDS = frozenset({"and", "or", "not", "in", "true", "false"})
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "==": lambda left, right: left == right,
@@ -186,6 +192,8 @@ def unquoted_problem(command: str) -> str:
     for mark in _NOT_BESIDE:
         if mark in plain:
             return f"a command with a template may not have {mark}: it reads words in its own way"
+    if _AGAIN.search(command):
+        return "a template may not be what a program reads as commands; hand it over as an argument"
     opened = ""
     for piece in re.findall(r"\\.|\{\{.*?\}\}|['\"]", command, re.DOTALL):
         if piece[:2] == "{{" and opened:
@@ -239,8 +247,8 @@ class StepValue(msgspec.Struct, frozen=True, kw_only=True):
                 return self.exit_code
             case "json":
                 try:
-                    return json.loads(self.output)
-                except (ValueError, RecursionError) as error:
+                    return read_json(self.output)
+                except ValueError as error:
                     raise ExpressionError("the output is no JSON") from error
             case "output" | "error" | "status":
                 return getattr(self, name)

@@ -52,10 +52,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         tools: the names of those that it may call; None for all.
         narrowed: calls that one of these does not name are asked about.
+        steps: what is left of the budget of the run of which it is a step; None without one.
+        tokens: the same.
     """
 
     tools: tuple[str, ...] | None = None
     narrowed: tuple[Narrowing, ...] = ()
+    steps: int | None = None
+    tokens: int | None = None
 
 
 class SopRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,13 +106,14 @@ class SopRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one attempt."""
+    """What came of one attempt; `steps` and `tokens` are what it used of the budget."""
 
     ok: bool
     output: str = ""
     error: str = ""
     exit_code: int | None = None
     receipt_id: str = ""
+    steps: int = 0
     tokens: int = 0
 
 
@@ -150,14 +155,32 @@ def over_budget(procedure: Procedure, run: SopRun) -> str:
 
     What takes back has room in any case.
     """
-    budget = procedure.budget
     if run.failure:
         return ""
-    if run.steps_used >= budget.steps:
-        return f"the budget of {budget.steps} steps is used up"
-    if budget.tokens and run.tokens_used >= budget.tokens:
-        return f"the budget of {budget.tokens} tokens is used up"
+    steps, tokens = _budget(procedure, run)
+    if run.steps_used >= steps:
+        return f"the budget of {steps} steps is used up"
+    if tokens is not None and run.tokens_used >= tokens:
+        return f"the budget of {tokens} tokens is used up"
     return ""
+
+
+def bounds_below(procedure: Procedure, run: SopRun) -> Bounds:
+    """Return what a run may have that is a step of this one."""
+    steps, tokens = _budget(procedure, run)
+    return msgspec.structs.replace(
+        run.bounds,
+        steps=max(steps - run.steps_used, 0),
+        tokens=None if tokens is None else max(tokens - run.tokens_used, 0),
+    )
+
+
+def _budget(procedure: Procedure, run: SopRun) -> tuple[int, int | None]:
+    """Return how many steps and tokens a run may use, None for without a limit."""
+    budget, above = procedure.budget, run.bounds
+    steps = budget.steps if above.steps is None else min(budget.steps, above.steps)
+    limits = [each for each in (budget.tokens or None, above.tokens) if each is not None]
+    return steps, min(limits, default=None)
 
 
 def begun(run: SopRun, step: str, mark: str, items: list[Any] | None = None) -> SopRun:
@@ -205,7 +228,11 @@ def settled(procedure: Procedure, run: SopRun, step: SopStep, outcome: StepOutco
         receipt_id=outcome.receipt_id or run.state(step.id).receipt_id,
     )
     run = msgspec.structs.replace(
-        run, tokens_used=run.tokens_used + outcome.tokens, recoveries=0, reason=""
+        run,
+        steps_used=run.steps_used + outcome.steps,
+        tokens_used=run.tokens_used + outcome.tokens,
+        recoveries=0,
+        reason="",
     )
     if outcome.ok:
         return _with(run, step.id, _after(state, outcome.output, is_done=True))

@@ -5,7 +5,6 @@ is. A run is a task of the runner; it waits for people without one.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -37,6 +36,7 @@ from clawd.sop.machine import (
     SopRun,
     StepOutcome,
     begun,
+    bounds_below,
     failed_for_good,
     held,
     marked,
@@ -50,12 +50,14 @@ from clawd.sop.machine import (
 from clawd.sop.schema import MAX_DEPTH, MAX_ITEMS, InputType, Procedure, SopInput, SopStep
 from clawd.sop.steps import Hold, StepActor
 from clawd.sop.store import SopStore
-from clawd.sop.values import TYPES
+from clawd.sop.values import TYPES, read_json
 from clawd.tools.base import in_thread
 from clawd.tools.outcome import CallScope, SopAnswer
 from clawd.wire.events import Notice
+from clawd.wire.safe_text import visible
 
 MAX_RUNNING = 16
+MAX_ASKED = 4_000
 MAX_RECOVERIES = 3
 END_LIMIT_S = 10.0
 
@@ -499,9 +501,9 @@ class SopRunner:
         scope = scope_of(procedure, run, step)
         try:
             if step.kind == "approval":
-                return Hold("waiting", as_text(render(step.prompt, scope)))
+                return Hold("waiting", _asked(as_text(render(step.prompt, scope))))
             if step.kind == "sub":
-                return await self._child(run, step, render_tree(step.inputs, scope))
+                return await self._child(procedure, run, step, render_tree(step.inputs, scope))
             return await self._parts.actor.act(run, step, scope)
         except ExpressionError as error:
             return StepOutcome(ok=False, error=str(error))
@@ -517,7 +519,7 @@ class SopRunner:
     # --- runs of runs
 
     async def _child(
-        self, run: SopRun, step: SopStep, inputs: dict[str, Any]
+        self, procedure: Procedure, run: SopRun, step: SopStep, inputs: dict[str, Any]
     ) -> StepOutcome | Hold:
         depth, above = 1, run.parent
         while above:
@@ -534,7 +536,7 @@ class SopRunner:
             id=run.state(step.id).mark,
             parent=run.id,
             within=run.conversation_id,
-            bounds=run.bounds,
+            bounds=bounds_below(procedure, run),
         )
         try:
             child = await self.begin(start, run.principal)
@@ -561,10 +563,15 @@ class SopRunner:
         await self._parts.actor.live(run)
         self._parts.book.taint(run.conversation_id, await self.sources(child))
         await self._parts.book.keep_taint(run.conversation_id, run.principal)
-        if child.status == "succeeded":
-            return StepOutcome(ok=True, output=output_of(self._procedure(child), child))
         if child.status in ENDED:
-            return StepOutcome(ok=False, error=f"{child.id} has {child.status}: {child.reason}")
+            ok = child.status == "succeeded"
+            return StepOutcome(
+                ok=ok,
+                output=output_of(self._procedure(child), child) if ok else "",
+                error="" if ok else f"{child.id} has {child.status}: {child.reason}",
+                steps=child.steps_used,
+                tokens=child.tokens_used,
+            )
         status = child.status if child.status == "stopped" else "waiting"
         return Hold(status, f"{child.id} of {child.name} {_SAID[child.status]}: {child.reason}")
 
@@ -655,7 +662,7 @@ def _typed(value: Any, kind: InputType) -> Any:
     if not isinstance(value, str) or kind == "string":
         return value
     try:
-        return json.loads(value)
+        return read_json(value)
     except ValueError:
         return value
 
@@ -665,6 +672,15 @@ def decoded(row: SopRunRow) -> SopRun:
     run = msgspec.json.decode(row.run, type=SopRun)
     known = msgspec.structs.replace(run.principal, pid=0, role="user")
     return msgspec.structs.replace(run, principal=known)
+
+
+def _asked(text: str) -> str:
+    """Return a question as a person reads it whole: nothing hidden in it, its end in sight."""
+    text = visible(text)
+    if len(text) <= MAX_ASKED:
+        return text
+    half = MAX_ASKED // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters are left out]\n{text[-half:]}"
 
 
 def _items(value: object) -> list[Any]:

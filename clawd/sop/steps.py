@@ -6,7 +6,6 @@ that was cut off that nobody knows.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -27,7 +26,7 @@ from clawd.sop.expressions import render, render_tree
 from clawd.sop.load import FROM
 from clawd.sop.machine import SopRun, StepOutcome
 from clawd.sop.schema import SopStep
-from clawd.sop.values import problem_of_value
+from clawd.sop.values import problem_of_value, read_json
 from clawd.tools.base import traits_of
 from clawd.tools.jobs import Jobs, looked_at
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
@@ -322,8 +321,8 @@ def _answer_of(finished: TurnFinished) -> StepOutcome:
 
 def _problem_by(schema: dict[str, Any], text: str) -> str:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = read_json(text)
+    except ValueError:
         return "its answer is no JSON, as output_schema wants it"
     why = problem_of_value(value, schema)
     return f"its answer is not as output_schema wants it: {why}" if why else ""

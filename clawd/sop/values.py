@@ -1,6 +1,7 @@
 """Values against JSON Schema, as far as procedures need it: types, enums, bounds, parts. Pure."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,25 @@ TYPES: Mapping[str, Callable[[object], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "null": lambda value: value is None,
 }
+
+
+def read_json(text: str) -> Any:
+    """Return what JSON text holds; numbers are finite.
+
+    Raises:
+        ValueError: it is none, or nested too deep.
+    """
+
+    def finite(word: str) -> float:
+        value = float(word)
+        if not math.isfinite(value):
+            raise ValueError(f"{word} is no number")
+        return value
+
+    try:
+        return json.loads(text, parse_constant=finite, parse_float=finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def type_of(rule: Mapping[str, Any]) -> tuple[str, ...]:

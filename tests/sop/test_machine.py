@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from clawd.sop.load import load
 from clawd.sop.machine import (
     Do,
@@ -9,6 +11,7 @@ from clawd.sop.machine import (
     SopRun,
     StepOutcome,
     begun,
+    bounds_below,
     failed_for_good,
     marked,
     next_move,
@@ -129,6 +132,21 @@ def test_a_budget_ends_the_run_but_not_what_takes_back() -> None:
     assert over_budget(wanted, failed_for_good(run, "why")) == ""
     spent = settled(wanted, RUN, wanted.step("one"), StepOutcome(ok=True, tokens=10))
     assert "10 tokens" in over_budget(wanted, spent)
+
+
+def test_what_a_run_below_uses_counts_and_it_gets_no_more_than_is_left() -> None:
+    wanted = procedure("[budget]\nsteps = 9\ntokens = 50\n", shell("one", "a"), shell("two", "b"))
+    run = begun(RUN, "one", "mark")
+    below = bounds_below(wanted, run)
+    assert (below.steps, below.tokens) == (8, 50)
+    run = settled(wanted, run, wanted.step("one"), StepOutcome(ok=True, steps=8, tokens=20))
+    assert "9 steps" in over_budget(wanted, run)
+    inside = msgspec.structs.replace(RUN, bounds=below)
+    free = procedure(shell("one", "a"))
+    assert over_budget(free, msgspec.structs.replace(inside, steps_used=7)) == ""
+    assert "8 steps" in over_budget(free, msgspec.structs.replace(inside, steps_used=8))
+    assert "50 tokens" in over_budget(free, msgspec.structs.replace(inside, tokens_used=50))
+    assert bounds_below(free, RUN).tokens is None
 
 
 def test_an_attempt_that_never_began_takes_no_retry_and_no_budget() -> None:
