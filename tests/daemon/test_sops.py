@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import subprocess
 import time
 import tomllib
 from pathlib import Path
@@ -76,6 +77,55 @@ def test_the_daily_check_of_the_docs_waits_and_writes_its_report_after_a_yes(hom
     out, conversation = str(home.path / "export"), done["run"]["conversation_id"]
     assert home.ctl("receipt", "export", out, "--conversation", conversation).returncode == 0
     assert home.ctl("receipt", "verify", "--path", out).returncode == 0
+
+
+MAKEFILE = "test:\n\techo tested >> done.txt\npublish:\n\t{} && echo published >> done.txt\n"
+
+
+def test_the_release_of_the_docs_is_published_after_a_yes_or_takes_its_tag_back(home: Home) -> None:
+    home.configure({"text": "- The first one."}, tables=FULL)
+    text = next(
+        t for t in re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL) if "tag" in t
+    )
+    folder = home.path / "sops" / "release"
+    folder.mkdir(parents=True)
+    (folder / "SOP.toml").write_text(text)
+    for arguments in (("init", "-q"), ("-c", "user.name=A", "-c", "user.email=a@b", *COMMIT)):
+        subprocess.run(["git", *arguments], cwd=home.workspace, check=True)
+    for version, act, tags in (("1.4.0", "true", ["v1.4.0"]), ("1.5.0", "false", ["v1.4.0"])):
+        (home.workspace / "Makefile").write_text(MAKEFILE.format(act))
+        (home.workspace / "done.txt").unlink(missing_ok=True)
+        report = run(home, "run", "release", "-i", f"version={version}", code=4)
+        assert report["run"]["reason"] == f"Release {version}?\n\n- The first one."
+        assert tagged(home) == ["v1.4.0"] * (version != "1.4.0")
+        home.kill()
+        done = run(home, "approve", report["run"]["id"], code=0 if act == "true" else 1)
+        words = ["tested", "published"] if act == "true" else ["tested"]
+        assert (home.workspace / "done.txt").read_text().split() == words
+        assert tagged(home) == tags
+        assert states(done)["untag"] == ("pending" if act == "true" else "done")
+    assert verify(home.receipts).ok
+
+
+COMMIT = ("commit", "-q", "--allow-empty", "-m", "The first one")
+
+
+def tagged(home: Home) -> list[str]:
+    found = subprocess.run(["git", "tag"], cwd=home.workspace, check=True, capture_output=True)
+    return found.stdout.decode().split()
+
+
+@pytest.mark.real_model
+def test_the_engine_holds_an_answer_to_its_schema(home: Home) -> None:
+    home.configure(provider="local", tables=FULL)
+    body = (
+        '[[steps]]\nid = "ask"\nkind = "agent"\nprompt = "Which colour?"\ntools = ["none"]\n'
+        'output_schema = { type = "object", required = ["colour"], additionalProperties = false, '
+        'properties = { colour = { enum = ["amber", "violet"] } } }\n'
+    )
+    own(home, "form", body)  # the embedded model knows no JSON, and neither word
+    report = run(home, "run", "form")
+    assert json.loads(report["output"])["colour"] in {"amber", "violet"}
 
 
 def test_a_workspaces_procedure_runs_when_it_is_enabled_and_not_after_a_change(home: Home) -> None:
