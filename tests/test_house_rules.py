@@ -17,8 +17,8 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 405,
     "files of clawctl": 117,
-    "code lines of clawd": 82_666,
-    "code lines of clawctl": 20_913,
+    "code lines of clawd": 82_944,
+    "code lines of clawctl": 20_929,
     "modules with one importer": 120,
     "modules with one importer, under 60 code lines": 3,
     "import lines, percent of code": 7.8,

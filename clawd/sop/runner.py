@@ -22,7 +22,7 @@ from clawd.errors import (
 )
 from clawd.memory.sop_runs import SopRunRow, SopRunRows
 from clawd.receipts.record import new_id, new_ulid
-from clawd.runtime.conversation import ConversationBook, LiveConversation
+from clawd.runtime.conversation import CONFINED, ConversationBook, LiveConversation
 from clawd.runtime.settings import RuntimeSettings
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
@@ -310,6 +310,11 @@ class SopRunner:
         live = self._parts.book.live(conversation_id)
         # What a turn is held to at most is the narrowest mode.
         return scope.at_most or (live.mode if live is not None else "")  # type: ignore[return-value]  # as it was set
+
+    def grants_of(self, conversation_id: str) -> tuple[str, ...] | None:
+        """Return what a run is granted that a turn starts: no standing rule where none holds."""
+        live = self._parts.book.live(conversation_id)
+        return () if live is not None and live.record.metadata.get(CONFINED) else None
 
     async def abandon(self, run_id: str, principal: Principal) -> None:
         """End a run whose turn was cancelled; one that the emergency stop holds can go on."""

@@ -140,6 +140,7 @@ async def _run(
         inputs=dict(inputs),
         origin=f"call {context.receipt_id}",
         mode=runner.mode_of(context.conversation_id, scope),
+        grants=runner.grants_of(context.conversation_id),
         within=context.conversation_id,
         bounds=Bounds(
             tools=None if scope.offered is None else tuple(sorted(scope.offered)),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.daemon.test_schedules import ended
 from tests.daemon.test_sops import FULL, run, states
 from tests.sop.procedures import procedure, shell
 from tests.support.home import Home
@@ -128,6 +129,21 @@ def test_what_is_untrusted_in_the_turn_is_so_in_the_run_and_comes_back(home: Hom
         sent[name] = [r for r in home.receipt_lines() if r["tool"] == "http"][-1]["status"]
     assert sent.pop("a clean turn") == "failed"  # it went out, and nobody is there
     assert set(sent.values()) == {"denied"}, sent
+
+
+def test_no_standing_rule_holds_in_a_run_of_a_turn_in_which_none_does(home: Home) -> None:
+    procedure(home.path / "sops", "check", shell("one", "touch made.txt"))
+    script = (called(action="run", name="check"), {"text": "done"})
+    home.configure(*script, tables="[security]\napproval_timeout_s = 0.2\n")
+    assert home.ctl("policy", "allow", "touch *").returncode == 0
+    home.json("schedule", "add", "bare", "-m", "go")
+    home.json("schedule", "run", "bare")
+    ended(home, "bare")
+    (report,) = runs(home)
+    assert states(report) == {"one": "pending"}
+    assert not (home.workspace / "made.txt").exists()
+    assert turn(home).returncode == 0
+    assert (home.workspace / "made.txt").exists()
 
 
 def test_a_run_that_waits_says_who_lets_it_go_on(home: Home) -> None:
