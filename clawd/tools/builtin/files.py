@@ -364,10 +364,11 @@ class FileEditTool(WritingTool):
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {
             "path": PATH,
-            "new_text": {"type": "string", "description": "What takes its place."},
+            # An answer that is held to this schema has the same order: what goes, then what comes.
             "old_text": {"type": "string", "description": "The exact text to replace."},
             "start_line": {"type": "integer", "description": "First line to replace."},
             "end_line": {"type": "integer", "description": "Last line to replace."},
+            "new_text": {"type": "string", "description": "What takes its place."},
         },
         "path",
         "new_text",

@@ -47,9 +47,16 @@ def test_a_tool_has_the_agreed_arguments_and_a_short_line(bench: Bench, name: st
     tool = bench.tool(name)
     required, optional = _ARGUMENTS[name]
     assert tool.parameters["required"] == required
-    assert list(tool.parameters["properties"]) == required + optional
+    assert sorted(tool.parameters["properties"]) == sorted(required + optional)
     assert 10 < len(tool.short) <= 120
     assert tool.starts_process is (name in _STARTS_PROCESS)
+
+
+def test_an_answer_that_is_held_to_the_schema_can_name_the_old_text_before_the_new(
+    bench: Bench,
+) -> None:
+    names = list(bench.tool("file_edit").parameters["properties"])
+    assert names == ["path", "old_text", "start_line", "end_line", "new_text"]
 
 
 def test_all_of_them_fit_one_registry(bench: Bench) -> None:
