@@ -68,7 +68,7 @@ def test_the_daily_check_of_the_docs_waits_and_writes_its_report_after_a_yes(hom
     assert report["run"]["reason"] == "Write this report?\n\nAll is well."
     assert not (home.workspace / "daily-check.md").exists()
     home.kill()  # what waits goes on in the next daemon
-    done = run(home, "approve", report["run"]["id"][:12])
+    done = run(home, "approve", report["run"]["id"][:-4])
     assert done["run"]["status"] == "succeeded"
     assert (home.workspace / "daily-check.md").read_text() == "All is well."
     receipts = [r for r in home.receipt_lines() if r["conversation_id"]]
