@@ -2,8 +2,9 @@
 
     python -m tests.screenshots
 
-The transcript is played by the embedded model, the pictures have scripted replies. Each picture is
-an SVG of what pyte makes of the terminal's bytes; text in it stays text. A test plays both again.
+The transcript is played by the packaged assistant (of its base that `make test` fetched), the
+pictures have scripted replies. Each picture is an SVG of what pyte makes of the terminal's bytes;
+text in it stays text. A test plays both again.
 """
 
 import contextlib
@@ -20,9 +21,11 @@ import pexpect
 import pyte
 from typing_extensions import override
 
+from clawd.engine.models import BASE_FILE
 from tests.support.home import Home
 
 ROOT = Path(__file__).parents[1]
+BASE = ROOT / ".setup/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 README, IMAGES = ROOT / "README.md", ROOT / "docs" / "images"
 BEGINS, ENDS = "```console\n$ make run\n", "```\n"
 COLUMNS, LINES = 92, 34
@@ -254,7 +257,7 @@ def text_of(picture: str) -> str:
 
 
 def played(home: Home) -> str:
-    """Return what a first conversation with the embedded model shows."""
+    """Return what a first conversation with the packaged assistant shows."""
     terminal = Terminal(home, "agent").until(lambda shown: "supervised ·" in shown)
     terminal.type('write "hello world" to hello.txt').until(lambda shown: "d details" in shown)
     terminal.type("y").until(answered("d details"))
@@ -272,13 +275,16 @@ def shown_in(readme: str) -> str:
 
 @contextlib.contextmanager
 def at_home(*script: dict[str, Any]) -> Iterator[Home]:
-    """Lend a daemon with replies to a script, or with the embedded model."""
+    """Lend a daemon with replies to a script, or with the model that answers after `make run`."""
     with tempfile.TemporaryDirectory(prefix="clawd-pictures-") as place:
         home = Home(Path(place))
         home.configure(*script, provider="mock" if script else "local")
         if not script:  # what a first config says
             text = home.config.read_text(encoding="utf-8")
             home.config.write_text(text.replace('"embedded"', '"auto"'), encoding="utf-8")
+            models = home.config.parent / "models"
+            models.mkdir(exist_ok=True)
+            (models / BASE_FILE).symlink_to(BASE)
         if script:
             (home.workspace / "adder.py").write_text(ADDER)
             (home.workspace / "test_adder.py").write_text("from adder import add\n")

@@ -133,7 +133,7 @@ def test_s11_the_figures_on_the_pages_are_those_of_the_code(page: str, said: str
 def test_s11_the_embedded_model_is_as_large_as_the_pages_say() -> None:
     tensors = gguf.GGUFReader(ROOT / "clawd/engine/embedded/clawd-tiny.gguf").tensors
     millions = sum(int(tensor.n_elements) for tensor in tensors) / 1e6
-    assert f"{millions:.1f} million parameters" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{millions:.1f} million parameters" in (ROOT / "docs/models.md").read_text("utf-8")
 
 
 @each_row(

@@ -10,7 +10,8 @@ AGAIN = "make them anew: python -m tests.screenshots"
 
 
 @pytest.mark.real_model
-def test_the_transcript_of_readme_is_what_the_embedded_model_does() -> None:
+@pytest.mark.smollm2
+def test_the_transcript_of_readme_is_what_the_assistant_does() -> None:
     with at_home() as home:
         shown = played(home)
     told = shown_in(README.read_text(encoding="utf-8"))
