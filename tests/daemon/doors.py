@@ -29,6 +29,8 @@ from tests.channels.http.rig import EVERYTHING, Served, served
 from tests.channels.rpc.rig import LIMIT_S, request
 from tests.daemon.test_three_doors import WORDS, Case, Told, facts
 from tests.runtime.models import PlannedModel, calls, says
+from tests.skills.skill_files import skill
+from tests.sop.procedures import procedure, shell
 from tests.support.inprocess import OWNER
 
 T = TypeVar("T")
@@ -59,6 +61,11 @@ class House:
         self._stack = AsyncExitStack()
         self.http: Served = self.run(self._stack.enter_async_context(served(folder)))
         self.inside = self.http.inside
+        # A model is offered what is for skills and procedures where there are any, as people
+        # always are.
+        layout = self.inside.daemon.loaded.layout
+        skill(layout.skills / "notes")
+        procedure(layout.sops, "check", shell("one", "true"))
         self.numbers = itertools.count()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -31,6 +31,7 @@ from clawd.wire.turns import SendMessage
 from tests.channels.rpc.rig import request
 from tests.runtime.models import PlannedModel, calls, says
 from tests.skills.skill_files import skill
+from tests.sop.procedures import procedure, shell
 from tests.support.inprocess import OWNER, Aside, Inside
 from tests.support.rows import each_row
 
@@ -80,8 +81,11 @@ class Doors:
     def __init__(self, folder: Path) -> None:
         self.aside = Aside(folder)
         self.inside = self.aside.inside
-        # A model is offered what reads skills where there is one; people may always call it.
-        skill(self.inside.daemon.loaded.layout.skills / "notes")
+        # A model is offered what reads skills or runs procedures where there is one; people may
+        # always call it.
+        layout = self.inside.daemon.loaded.layout
+        skill(layout.skills / "notes")
+        procedure(layout.sops, "check", shell("one", "true"))
         self.model = PlannedModel(says(""), name="mock")
 
     def prepare(self, case: Case) -> None:

@@ -201,7 +201,7 @@ async def test_m2_the_limit_of_one_tool_call_reaches_every_tool(tmp_path: Path) 
         found = {tool.name: tool.timeout_s for tool in inside.daemon.registry.all()}
     others = {name: limit_s for name, limit_s in found.items() if limit_s != 7.5}
     assert set(others) <= {
-        *("shell", "job", "evaluate", "ask_user", "open_url"),
+        *("shell", "job", "evaluate", "ask_user", "open_url", "sop"),
         *("http", "web_search", "web_fetch", "pdf_extract"),
     }
     assert (others["http"], others["web_fetch"], others["pdf_extract"]) == (8.0, 15.0, 15.0)

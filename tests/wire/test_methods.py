@@ -59,6 +59,8 @@ def test_parameters_without_a_default_are_the_only_ones_wanted(
         needed["hashes"] = ["x"]
     if name == "write_session_file":
         needed["content"] = b"x"
+    if name == "preview_picture":
+        needed["data"] = b"x"
     if name == "answer_approval":
         needed["answer"] = "deny"
     if name == "compare_environment":

@@ -35,6 +35,7 @@ ASKED: dict[str, dict[str, Any]] = {
     },
     "/chat": {"message": "hello"},
 }
+HOOK = "/hook"  # has secrets of its own: tests/daemon/test_schedules.py
 # These make no model work; tool calls are refused by dispatch, each with its receipt.
 IDLE = {
     "/tools/{name}/run", "/v1/preset", "/conversations/{id}/cancel", "/approvals/{id}",
@@ -48,8 +49,8 @@ IDLE = {
 
 def test_h2_each_route_says_whether_it_sets_a_model_to_work() -> None:
     posts = {row.path for row in ROWS if row.method == "POST"}
-    assert posts == set(ASKED) | IDLE
-    assert {path for path in posts if starts_work("POST", path)} == set(ASKED)
+    assert posts == {*ASKED, *IDLE, HOOK}
+    assert {path for path in posts if starts_work("POST", path)} == {*ASKED, HOOK}
 
 
 async def test_h2_under_the_emergency_stop_every_dialect_refuses_in_its_own_form(
