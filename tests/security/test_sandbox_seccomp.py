@@ -4,16 +4,20 @@ import errno
 import json
 import os
 import platform
+import shutil
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawd.engine.worker import lockdown
+from clawd.kernel import landlock
 from clawd.kernel.syscalls import NUMBERS
 from clawd.security.sandbox import landlock as sandbox_landlock
-from clawd.security.sandbox.plan import ChildCommand
+from clawd.security.sandbox.plan import ChildCommand, HostFacts, bubblewrap_plan
+from clawd.security.sandbox.process import run_plan
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.sandbox.seccomp import compute_filter, filter_program
 from tests.support.rows import each_row
@@ -25,6 +29,7 @@ _CLONE = {"x86_64": 56, "aarch64": 220}
 _IOCTL = {"x86_64": 16, "aarch64": 29}
 _PERSONALITY = {"x86_64": 135, "aarch64": 92}
 _PYTHON = "/usr/bin/python3"
+_MANY_FILES = 800
 
 
 def verdict(
@@ -304,3 +309,29 @@ print(json.dumps([said, done]))
     said, done = json.loads(result.output)
     assert set(said.values()) == {errno.EPERM}, said
     assert done == [1, "x", "ok\n"]
+
+
+@pytest.mark.sandbox
+@pytest.mark.parametrize("version", [0, landlock.abi()])
+async def test_no_command_begins_before_the_first_process_of_its_namespace_is_held(
+    tmp_path: Path, version: int
+) -> None:
+    bwrap, machine = shutil.which("bwrap"), platform.machine()
+    assert bwrap is not None
+    command = ChildCommand(
+        argv=("grep", "-E", "^(Seccomp|CapEff):", "/proc/1/status"), workspace=tmp_path
+    )
+    program = filter_program(machine)
+    host = HostFacts(bwrap=bwrap, prlimit="", seccomp=program, landlock=(version, machine))
+
+    async def seen(host: HostFacts) -> str:
+        # The first process closes them, one after the other, before it takes its filter.
+        plan = bubblewrap_plan(command, host)
+        plan.files.update({f"unused-{number}": b"" for number in range(_MANY_FILES)})
+        return (await run_plan(plan, command, registry=None, on_output=None)).output
+
+    held = f"CapEff:\t{0:016x}\nSeccomp:\t2\n"
+    unheld = msgspec.structs.replace(host, landlock=(0, ""))
+    assert [await seen(host) for _ in range(5)] == [held] * 5
+    # Without the starter a command is earlier sooner or later: so there is something to wait for.
+    assert any([held != await seen(unheld) for _ in range(30)])

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 
 STACK_TOP = 0x7FFF_0000
-_STACK_BYTES = 1 << 16
+_STACK_BYTES = 1 << 17
 _MASK = (1 << 64) - 1
 _SP = 31
 MAX_STEPS = 100_000
@@ -56,6 +56,10 @@ class Arm64:
         """Return bytes of the memory."""
         block, start = self._block(at, size)
         return bytes(block[start : start + size])
+
+    def fill(self, at: int, data: bytes) -> None:
+        """Write what the kernel puts into a buffer."""
+        self._write(at, data)
 
     def text(self, at: int) -> str:
         """Return the text that ends with a zero."""
@@ -128,15 +132,18 @@ class Arm64:
                 self._set(d, (word >> 5 & 0xFFFF) << 16 * (word >> 21 & 3), wide=wide)
             case 0x1280_0000:  # movn
                 self._set(d, ~((word >> 5 & 0xFFFF) << 16 * (word >> 21 & 3)), wide=wide)
-            case 0x1100_0000 if not word >> 22 & 1:  # add, immediate
-                self._set(d, self._get(n, sp=True) + value, wide=wide, sp=True)
+            case (0x1100_0000 | 0x5100_0000) as kind:  # add, sub, immediate
+                other = (value if kind == 0x1100_0000 else -value) << 12 * (word >> 22 & 1)
+                self._set(d, self._get(n, sp=True) + other, wide=wide, sp=True)
             case (0x3100_0000 | 0x7100_0000) as kind if d == _SP and not wide:  # cmn, cmp
                 other = value if kind == 0x3100_0000 else -value
                 self._is_zero = (self._get(n) + other) & 0xFFFF_FFFF == 0
             case 0x2A00_0000 if not word >> 10 & 0x3F and n == _SP:  # mov, register
                 self._set(d, self._get(word >> 16 & 31), wide=wide)
-            case 0x0B00_0000 if not word >> 21 & 7:  # add, register shifted left
-                self._set(d, self._get(n) + (self._get(word >> 16 & 31) << (word >> 10 & 63)))
+            case (0x0B00_0000 | 0x4B00_0000) as kind if not word >> 21 & 7 and wide:
+                # add, sub, register shifted left
+                other = self._get(word >> 16 & 31) << (word >> 10 & 63)
+                self._set(d, self._get(n) + (other if kind == 0x0B00_0000 else -other))
             case _ if word & 0x9F00_0000 == 0x1000_0000:  # adr
                 distance = _signed((word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3, 21)
                 self._set(d, self._pc + distance)

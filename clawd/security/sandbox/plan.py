@@ -21,7 +21,7 @@ from clawd.security.sandbox.secrets import direct_secrets
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
-_WALL = "landlock"
+_STARTER = "starter"
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -191,8 +191,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
         forbidden_paths: absolute paths that no command may see.
         limits: what a command may use.
         seccomp: the filter program for this machine; empty for none.
-        landlock: the version of Landlock that holds a command within bubblewrap as well, and the
-            machine that it is for; 0 for none.
+        landlock: the version of Landlock that holds a command within bubblewrap as well, 0 for
+            none; and the machine whose starter begins commands, empty for none.
         umask: permissions that files do not get which a command makes.
         closed: files of /proc that only the daemon's user may read, and that tell of the host.
         devices: a folder with devices for commands, in the place of the host's own; empty for none.
@@ -249,8 +249,8 @@ def bubblewrap_plan(
     # While a set-user-ID bubblewrap is at work it is root's, and its limits are not ours to set.
     is_inside = _is_setuid(host.bwrap)
     argv = limited_argv(command, host) if is_inside else command.argv
-    if wall := _wall(command, workspace, host):
-        files[_WALL] = wall
+    if starter := _starter(command, workspace, host):
+        files[_STARTER] = starter
         argv = landlock_exec.start_words(argv, environment(command, host)["PATH"])
     return SandboxPlan(
         argv=argv,
@@ -259,7 +259,7 @@ def bubblewrap_plan(
         options=tuple(options),
         files=files,
         env=marked(host.home),
-        starter=_WALL if wall else "",
+        starter=_STARTER if starter else "",
         umask=host.umask,
     )
 
@@ -326,18 +326,18 @@ def _isolation(command: ChildCommand, host: HostFacts) -> list[str | DescriptorS
     return words
 
 
-def _wall(command: ChildCommand, workspace: Path, host: HostFacts) -> bytes:
-    """Return the program that lets a command write where it may by the mounts, and nowhere else.
+def _starter(command: ChildCommand, workspace: Path, host: HostFacts) -> bytes:
+    """Return the program that begins a command when all that holds it is in force.
 
-    A mount that shows too much is no way out then: the kernel would have to fail twice.
+    It lets the command write where it may by the mounts, and nowhere else: a mount that shows too
+    much is no way out then, the kernel would have to fail twice.
     """
     version, machine = host.landlock
-    if not version:
-        return b""
     rules = [(path, landlock.WRITE) for path in ("/tmp", "/dev/shm", "/dev/pts", *_DEVICES)]  # noqa: S108 - the sandbox's own
     rules += [(str(workspace), landlock.WRITE)] if command.workspace_writable else []
     name = command.argv[0]
-    return landlock_exec.starter(machine, rules, landlock.WRITE, version, name=name)
+    waits = bool(host.seccomp)
+    return landlock_exec.starter(machine, rules, landlock.WRITE, version, name=name, waits=waits)
 
 
 def _etc(files: dict[str, bytes]) -> Iterator[str]:

@@ -67,6 +67,7 @@ _LESS = (
     "Landlock and seccomp stand in: a command may learn that a file outside is there, its /tmp "
     "has no size limit, and /proc and setsid fail"
 )
+_UNAWAITED = "commands may begin before the sandbox's first process has its system call filter"
 _HINT = (
     "Install bubblewrap and util-linux and allow unprivileged user namespaces (or run Linux 6.12 "
     "or newer with Landlock), "
@@ -389,7 +390,8 @@ class Sandbox:
             reason = await self._try("bwrap", host)
             if not reason:
                 self._host = host
-                lacking = "" if host.seccomp else "without a system call filter"
+                lacking = "" if host.landlock[1] else _UNAWAITED
+                lacking = lacking if host.seccomp else "without a system call filter"
                 return SandboxStatus(level="bwrap", reason=lacking, program=bwrap)
         return SandboxStatus(level="none", reason=f"bubblewrap does not work: {reason}")
 
@@ -397,9 +399,11 @@ class Sandbox:
         """Return what may work, best first: older bubblewraps and kernels have less of it."""
         machine = platform.machine()
         program, version = filter_program(machine), landlock.abi()
-        wall = (version, machine) if version >= landlock_exec.MIN_ABI else (0, "")
+        version = version if version >= landlock_exec.MIN_ABI else 0
+        # Where no file of the memory may be run, commands begin without a starter.
+        starters = dict.fromkeys(((version, machine), (0, machine), (0, "")))
         for seccomp in (program, b"") if program else (b"",):
-            for wanted in dict.fromkeys((wall, (0, ""))):
+            for wanted in starters:
                 for disables_userns in (True, False):
                     host = self._surroundings(
                         bwrap, prlimit, disables_userns=disables_userns, seccomp=seccomp
