@@ -17,15 +17,15 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 405,
     "files of clawctl": 117,
-    "code lines of clawd": 82_944,
+    "code lines of clawd": 82_924,
     "code lines of clawctl": 20_929,
     "modules with one importer": 120,
     "modules with one importer, under 60 code lines": 3,
     "import lines, percent of code": 7.8,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
-    "parameters that are a Callable": 250,
-    "classes with more than 12 fields": 59,
+    "parameters that are a Callable": 248,
+    "classes with more than 12 fields": 58,
     "public class names that stand in two files or more": 0,
 }
 # Written so that this file does not contain what it looks for.

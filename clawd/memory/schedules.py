@@ -16,8 +16,8 @@ from clawd.memory.rows import clean, encode
 from clawd.memory.writer import Database
 from clawd.receipts.record import new_ulid
 from clawd.wire.safe_text import visible_line
+from clawd.wire.schedules import Overlap, ScheduleTerms
 
-Overlap = Literal["parallel", "hold", "coalesce", "drop"]
 RunState = Literal[
     "held",
     "claimed",
@@ -46,28 +46,15 @@ _RUN = (
 # ruff: noqa: S608
 
 
-class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduledJob(ScheduleTerms, frozen=True, kw_only=True):
     """What is to be run, when, and what it may do.
 
     Attributes:
         when: as a person wrote it; "" where only a trigger begins it.
         zone: of the clocks by which `when` and `quiet` count.
-        quiet: hours in which nothing begins, `22:00-07:00`; "" for none.
-        jitter_s: it begins up to so many seconds later, always as many.
-        missed: of times that were missed: run the last one, none, or all.
-        overlap: what is done while the time before still runs.
         mode: how far the model may go; never further than who made the job may set.
-        tools: patterns of the tools that it may use; () for all that the door offers.
-        grants: patterns of calls that need no approval; no standing rule of its owner allows any.
-        to_file: that its result is written to, in the workspace; "" for none.
-        webhook: an address that its result is posted to; it may hold a secret.
-        mail: an address that its result is mailed to.
-        folder: where a finished file begins it, absolute; "" for none.
-        pattern: of the names of these files.
         since_ns: files that were there before are not told.
         hook: SHA-256 of the secret by which a request over HTTP begins it; "" for none.
-        sop: the procedure that it starts instead of a prompt; "" for none.
-        inputs: of the procedure.
         door: where it was made; each door has tools of its own.
         key_id: of the key of the HTTP gateway that it was made with; "" for none.
     """
@@ -76,25 +63,9 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str
     when: str = ""
     zone: str = "UTC"
-    quiet: str = ""
-    jitter_s: int = 0
-    missed: Literal["once", "skip", "all"] = "once"
-    overlap: Overlap = "coalesce"
     mode: Literal["readonly", "supervised", "edits", "full"] = "supervised"
-    tools: tuple[str, ...] = ()
-    grants: tuple[str, ...] = ()
-    agent: str = ""
-    provider: str = ""
-    model: str = ""
-    to_file: str = ""
-    webhook: str = ""
-    mail: str = ""
-    folder: str = ""
-    pattern: str = "*"
     since_ns: int = 0
     hook: str = ""
-    sop: str = ""
-    inputs: dict[str, Any] = {}
     door: Literal["socket", "http"] = "socket"
     key_id: str = ""
 

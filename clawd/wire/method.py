@@ -24,7 +24,7 @@ def method_name(kind: type[Method[Any]]) -> str:
 
 def result_type(kind: type[Method[R]]) -> type[R]:
     """Return the type of the method's result."""
-    (base,) = kind.__orig_bases__  # type: ignore[attr-defined]
+    *_, base = kind.__orig_bases__  # type: ignore[attr-defined]
     (result,) = typing.get_args(base)
     return typing.cast("type[R]", result)
 

@@ -7,7 +7,48 @@ import msgspec
 from clawd.wire.method import Done, Method
 
 MissedWord = Literal["once", "skip", "all"]
-OverlapWord = Literal["parallel", "hold", "coalesce", "drop"]
+Overlap = Literal["parallel", "hold", "coalesce", "drop"]
+
+
+class ScheduleTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a schedule is made of, wherever it stands.
+
+    Attributes:
+        quiet: hours in which nothing begins, `22:00-07:00`; "" for none.
+        jitter_s: it begins up to so many seconds later, always as many.
+        missed: of times that were missed: run the last one, none, or all.
+        overlap: what is done while the time before still runs.
+        tools: patterns of the tools that it may use; () for all that the door offers.
+        grants: patterns of calls that need no approval; no standing rule of its owner allows any.
+        to_file: that its result is written to, in the workspace; "" for none.
+        webhook: an address that its result is posted to; it may hold a secret.
+        mail: an address that its result is mailed to.
+        folder: where a finished file begins it; "" for none.
+        pattern: of the names of these files.
+        sop: the procedure that it starts instead of a prompt; "" for none.
+        inputs: of the procedure.
+    """
+
+    quiet: str = ""
+    jitter_s: int = 0
+    missed: MissedWord = "once"
+    overlap: Overlap = "coalesce"
+    tools: tuple[str, ...] = ()
+    grants: tuple[str, ...] = ()
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+    to_file: str = ""
+    webhook: str = ""
+    mail: str = ""
+    folder: str = ""
+    pattern: str = "*"
+    sop: str = ""
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def terms(self) -> dict[str, Any]:
+        """Return these fields alone, by name."""
+        return {name: getattr(self, name) for name in ScheduleTerms.__struct_fields__}
 
 
 class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +74,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleLine(ScheduleTerms, frozen=True, kw_only=True):
     """One schedule; `last` is its newest time, and `wakes_at` when it begins next, or "".
 
     `has_hook` is whether requests over HTTP begin it; `hook_secret` stands in the report of its
@@ -50,22 +91,6 @@ class ScheduleLine(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     is_paused: bool = False
     wakes_at: str = ""
-    quiet: str = ""
-    jitter_s: int = 0
-    missed: MissedWord = "once"
-    overlap: OverlapWord = "coalesce"
-    tools: tuple[str, ...] = ()
-    grants: tuple[str, ...] = ()
-    agent: str = ""
-    provider: str = ""
-    model: str = ""
-    to_file: str = ""
-    webhook: str = ""
-    mail: str = ""
-    folder: str = ""
-    pattern: str = "*"
-    sop: str = ""
-    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     has_hook: bool = False
     hook_secret: str = ""
     last: ScheduleRun | None = None
@@ -81,7 +106,7 @@ class ListSchedules(Method[ScheduleList], frozen=True, kw_only=True):
     """List schedules, those of all owners for an admin."""
 
 
-class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
+class AddSchedule(ScheduleTerms, Method[ScheduleLine], frozen=True, kw_only=True):
     """Have a prompt run at times, as a conversation of its own, or the procedure `sop`.
 
     `when` is a calendar expression of systemd, `every 2h`, `at 2026-12-24 18:00` or `in 20m`; empty
@@ -97,26 +122,10 @@ class AddSchedule(Method[ScheduleLine], frozen=True, kw_only=True):
 
     name: str
     prompt: str = ""
-    sop: str = ""
-    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     when: str = ""
     zone: str = ""
-    quiet: str = ""
-    jitter_s: int = 0
-    missed: MissedWord = "once"
-    overlap: OverlapWord = "coalesce"
     workspace: str = ""
     mode: Literal["", "readonly", "supervised", "edits", "full"] = ""
-    tools: tuple[str, ...] = ()
-    grants: tuple[str, ...] = ()
-    agent: str = ""
-    provider: str = ""
-    model: str = ""
-    to_file: str = ""
-    webhook: str = ""
-    mail: str = ""
-    folder: str = ""
-    pattern: str = "*"
     hook: bool = False
 
 

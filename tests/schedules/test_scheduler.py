@@ -18,7 +18,6 @@ from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.schedules import (
     MAX_HELD,
     JobRun,
-    Overlap,
     RunClaim,
     RunState,
     Schedule,
@@ -28,6 +27,7 @@ from clawd.memory.schedules import (
 from clawd.memory.store import Memory
 from clawd.schedules.plan import MAX_CATCH_UP
 from clawd.schedules.scheduler import JobScheduler, RunEnd, daemon_name, is_alive, times_of
+from clawd.wire.schedules import Overlap
 from tests.support.rows import each_row, thorough
 
 BEGIN = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())

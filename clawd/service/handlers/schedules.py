@@ -39,8 +39,8 @@ async def list_schedules(
 ) -> schedules.ScheduleList:
     """List schedules."""
     found = await daemon.memory.schedules.all(visible_to(call.principal))
-    shown = [each for each in found if _may_see(each, call)]
-    return schedules.ScheduleList(items=tuple([await _line(daemon, each) for each in shown]))
+    visible = [each for each in found if _may_see(each, call)]
+    return schedules.ScheduleList(items=tuple([await _line(daemon, each) for each in visible]))
 
 
 async def add_schedule(
@@ -60,28 +60,18 @@ async def add_schedule(
         if not sop.problems:
             given_inputs(sop.procedure.inputs, params.inputs)
     job = ScheduledJob(
+        **params.terms()
+        | {
+            "folder": check_drop(params.folder, workspace) if params.folder else "",
+            "quiet": params.quiet or section.quiet,
+            "grants": _grants(params, call),
+        },
         prompt=params.prompt,
         workspace=str(workspace),
-        folder=check_drop(params.folder, workspace) if params.folder else "",
-        pattern=params.pattern,
         since_ns=time.time_ns(),
         when=params.when.strip(),
         zone=params.zone or section.timezone or local_zone(),
-        quiet=params.quiet or section.quiet,
-        jitter_s=params.jitter_s,
-        missed=params.missed,
-        overlap=params.overlap,
-        to_file=params.to_file,
-        webhook=params.webhook,
-        mail=params.mail,
         mode=mode,
-        tools=params.tools,
-        grants=_grants(params, call),
-        agent=params.agent,
-        provider=params.provider,
-        model=params.model,
-        sop=params.sop,
-        inputs=params.inputs,
         door=call.door,
         key_id=call.principal.key_id,
     )
@@ -244,6 +234,7 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
     if schedule.next_at is not None and not schedule.is_paused:
         wakes_at = _moment(times_of(schedule).wakes_at(schedule.next_at))
     return schedules.ScheduleLine(
+        **job.terms() | {"webhook": shown_address(job.webhook)},
         id=schedule.id,
         name=schedule.name,
         owner=schedule.owner,
@@ -254,22 +245,6 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
         mode=job.mode,
         is_paused=schedule.is_paused,
         wakes_at=wakes_at,
-        quiet=job.quiet,
-        jitter_s=job.jitter_s,
-        missed=job.missed,
-        overlap=job.overlap,
-        tools=job.tools,
-        grants=job.grants,
-        agent=job.agent,
-        provider=job.provider,
-        model=job.model,
-        to_file=job.to_file,
-        webhook=shown_address(job.webhook),
-        mail=job.mail,
-        folder=job.folder,
-        pattern=job.pattern,
-        sop=job.sop,
-        inputs=job.inputs,
         has_hook=bool(job.hook),
         last=_run(last[0]) if last else None,
     )
