@@ -222,8 +222,8 @@ def _watchdog_line(state: ServiceState) -> str:
     if not state.watchdog_s:
         return "off"
     age = state.watchdog_age_s
-    told = "" if age is None else f", last sign of life {age:.0f} s ago"
-    return f"every {state.watchdog_s:g} s{told}"
+    age_text = "" if age is None else f", last sign of life {age:.0f} s ago"
+    return f"every {state.watchdog_s:g} s{age_text}"
 
 
 def _memory_line(state: ServiceState) -> str:

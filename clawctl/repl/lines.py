@@ -6,7 +6,7 @@ The editor is for a terminal that can move its cursor. `CLAWD_PLAIN=1` (or `plai
 What is typed while an answer comes: neither echoed into it nor lost, and never an approval.
 
 It is read as bytes from the terminal, and the next prompt gets it. Before a question is asked the
-terminal is as it was, and what was typed until then is put aside: an answer is typed after it.
+terminal is as it was, and what was typed until then is kept: an answer is typed after it.
 Whole lines are offered to the turn that runs, whose model reads them after its calls; what the turn
 ends without is typed ahead still.
 """

@@ -135,8 +135,8 @@ def _next_hourly(calendar: Calendar, zone: ZoneInfo, after: int) -> int | None:
         change = _first_change(zone, after, at)
         if change is None:
             return at
-        shown = _wall(zone, change)
-        if _is_named(calendar, shown):
+        wall = _wall(zone, change)
+        if _is_named(calendar, wall):
             return change
         after = change
 
@@ -190,8 +190,8 @@ def _next_wall(calendar: Calendar, after: datetime) -> datetime | None:
     return None
 
 
-def _is_named(calendar: Calendar, shown: datetime) -> bool:
-    return _next_wall(calendar, shown - timedelta(seconds=1)) == shown
+def _is_named(calendar: Calendar, wall: datetime) -> bool:
+    return _next_wall(calendar, wall - timedelta(seconds=1)) == wall
 
 
 def _next_of_day(calendar: Calendar, begin: tuple[int, int, int]) -> tuple[int, int, int] | None:

@@ -3,7 +3,7 @@
 The file is written by a call of `file_write` through the gate, which leaves a receipt and brings
 the conversation's untrusted sources along. The address is judged as those of the web tools are, and
 what is posted is signed where the config names a secret. Mail goes through a program of the owner.
-What fails is in the job's history, in the log, and told to who follows the conversation.
+What fails is in the job's history, in the log, and a notice in the conversation.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of one time of a job; `text` is the last answer of its turn."""
+    """What is reported of one time of a job; `text` is the last answer of its turn."""
 
     schedule: str
     run: int

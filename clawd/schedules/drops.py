@@ -1,8 +1,8 @@
 """Folders in which a finished file begins a job: what was written and closed, or moved in.
 
 Inotify says when and which; what counts is the moment of the last change of a file (ctime), which
-only grows: the newest one that a job was told of is its mark, and over a restart every file of the
-folder that is newer is told. A name is untrusted text.
+only grows: the newest one that was reported to a job is its mark, and over a restart every file of
+the folder that is newer is reported. A name is untrusted text.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from clawd.errors import InvalidRequestError
 from clawd.security.estop import IN_CLOSE_WRITE, IN_MOVED_TO, watch_directory
 from clawd.wire.safe_text import visible_line
 
-MAX_TOLD = 100  # names of one run; the others are counted
+MAX_REPORTED = 100  # names of one run; the others are counted
 MAX_NAME = 200
 _EVENT = struct.Struct("iIII")
 _OVERFLOW = 0x4000
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Drop(NamedTuple):
-    """Files that came into a folder: what a job is told of them, and the newest ctime."""
+    """Files that came into a folder: what is reported of them to a job, and the newest ctime."""
 
     text: str
     mark_ns: int
@@ -73,7 +73,7 @@ class DropFolders:
                 asyncio.get_running_loop().add_reader(descriptor, self._read, job)
 
     def take(self, job: str, pattern: str, since_ns: int) -> Drop | None:
-        """Return what came for a job since a moment; None for nothing. It is not told again."""
+        """Return what came for a job since a moment; None for nothing. It is not reported again."""
         came = self._came.pop(job, set())
         watch = self._watches.get(job)
         if watch is None or (came is not None and not came):
@@ -82,9 +82,9 @@ class DropFolders:
         found = sorted(_finished(watch.folder, names, pattern, since_ns))
         if not found:
             return None
-        told = [visible_line(name, MAX_NAME) for _, name in found[:MAX_TOLD]]
-        more = [f"and {len(found) - MAX_TOLD} more"] if len(found) > MAX_TOLD else []
-        text = "\n".join([f"Files that came into {watch.folder.name}:", *told, *more])
+        lines = [visible_line(name, MAX_NAME) for _, name in found[:MAX_REPORTED]]
+        more = [f"and {len(found) - MAX_REPORTED} more"] if len(found) > MAX_REPORTED else []
+        text = "\n".join([f"Files that came into {watch.folder.name}:", *lines, *more])
         return Drop(text, found[-1][0])
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class DropFolders:
             data = os.read(self._watches[job].descriptor, _READ_BYTES)
             names, masks = _names(data)
             came = self._came.setdefault(job, set())
-            if came is None or masks & _OVERFLOW or len(came) > 10 * MAX_TOLD:
+            if came is None or masks & _OVERFLOW or len(came) > 10 * MAX_REPORTED:
                 self._came[job] = None
             else:
                 came |= names

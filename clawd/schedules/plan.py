@@ -80,12 +80,12 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
         if self.quiet is None:
             return None
         begin, end = self.quiet
-        shown = datetime.fromtimestamp(at, self.zone)
-        minute = shown.hour * 60 + shown.minute
+        local = datetime.fromtimestamp(at, self.zone)
+        minute = local.hour * 60 + local.minute
         is_quiet = begin <= minute < end if begin < end else minute >= begin or minute < end
         if not is_quiet:
             return None
-        day = shown.date() + timedelta(days=begin > end and minute >= begin)
+        day = local.date() + timedelta(days=begin > end and minute >= begin)
         wall = datetime(day.year, day.month, day.day, end // 60, end % 60)  # noqa: DTZ001 of clocks
         return max(instant(wall, self.zone), at + 1)
 

@@ -70,7 +70,7 @@ class SopRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         principal: for whom it runs.
         mode: how far its calls may go; "" is as configured.
         grants: as it was started with.
-        conversation_id: of its calls, so that its receipts can be told from all others.
+        conversation_id: of its calls, so that its receipts can be found among all others.
         failure: why it does not go forward any more; compensations are done then.
         recoveries: how often it was found running by a daemon that started, since its last step.
         parent: the run of which it is a step, or "".

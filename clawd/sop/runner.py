@@ -448,7 +448,7 @@ class SopRunner:
                 if parent.status in {"waiting", "stopped"}:
                     self._drive(await self._save(held(parent, "running")))
         except ClawError as error:
-            _log.info("nobody is told of a run: %s", error.message)
+            _log.info("a run is not announced: %s", error.message)
 
     async def _steps(self, procedure: Procedure, run: SopRun) -> None:
         while not isinstance(move := next_move(procedure, run), Finish):

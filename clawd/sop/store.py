@@ -103,7 +103,7 @@ class SopStore:
         sop = self.review(name, workspace)
         if sop.problems:
             raise InvalidRequestError(
-                f"{name} is no procedure: {told(sop.problems[0])}"
+                f"{name} is no procedure: {described(sop.problems[0])}"
                 + (f", and {len(sop.problems) - 1} more" if len(sop.problems) > 1 else ""),
                 hint=f"clawctl sop validate {name} says all that is wrong with it.",
             )
@@ -141,7 +141,7 @@ class SopStore:
         if sop.is_own:
             raise InvalidRequestError(f"{name} is the owner's; it can be run as it is")
         if sop.problems:
-            raise InvalidRequestError(f"{name} is no procedure: {told(sop.problems[0])}")
+            raise InvalidRequestError(f"{name} is no procedure: {described(sop.problems[0])}")
         if sop.digest != digest:
             raise InvalidRequestError(
                 f"the procedure {name} is not what was looked at: its hash is "
@@ -227,7 +227,7 @@ class SopStore:
         )
 
 
-def told(problem: SopProblem) -> str:
+def described(problem: SopProblem) -> str:
     """Return a problem as a sentence."""
     where = f"line {problem.line}, " if problem.line else ""
     return f"{where}{problem.key}: {problem.text}" if problem.key else f"{where}{problem.text}"

@@ -95,19 +95,19 @@ class SopTool(Tool):
         try:
             match arguments["action"]:
                 case "list":
-                    return await _listed(runner, context)
+                    return await _list(runner, context)
                 case "show":
-                    return await _shown(runner, name, context)
+                    return await _describe(runner, name, context)
                 case "run":
                     return await _run(runner, name, arguments.get("inputs") or {}, context)
                 case _:
                     run = await runner.load(str(arguments.get("run", "")), context.principal)
-                    return await _told(runner, run)
+                    return await _report(runner, run)
         except ClawError as error:
             return failed(f"{error.message}. {error.hint}".removesuffix(". "))
 
 
-async def _listed(runner: SopRunner, context: ToolContext) -> ToolResult:
+async def _list(runner: SopRunner, context: ToolContext) -> ToolResult:
     found, _ = await in_thread(lambda: runner.store.found(context.workspace))
     ready = [each for each in found if each.state == "ready"]
     lines = [f"{each.name}: {_line(each.procedure.description)}" for each in ready[:_MAX_LISTED]]
@@ -116,7 +116,7 @@ async def _listed(runner: SopRunner, context: ToolContext) -> ToolResult:
     return succeeded("\n".join(lines) or "there are no procedures")
 
 
-async def _shown(runner: SopRunner, name: str, context: ToolContext) -> ToolResult:
+async def _describe(runner: SopRunner, name: str, context: ToolContext) -> ToolResult:
     procedure = (await in_thread(lambda: runner.store.ready(name, context.workspace))).procedure
     lines = [f"{name}: {_line(procedure.description)}"]
     for each in procedure.inputs:
@@ -152,11 +152,11 @@ async def _run(
         async with _followed(runner, run, scope, context), asyncio.timeout(WAIT_S):
             await runner.rest(run.id)
     except TimeoutError:
-        pass  # what is told is how far it is
+        pass  # the answer is how far it is
     except asyncio.CancelledError:
         await runner.abandon(run.id, context.principal)
         raise
-    return await _told(runner, await runner.load(run.id, context.principal))
+    return await _report(runner, await runner.load(run.id, context.principal))
 
 
 @contextlib.asynccontextmanager
@@ -184,7 +184,7 @@ async def _followed(
         await passing
 
 
-async def _told(runner: SopRunner, run: SopRun) -> ToolResult:
+async def _report(runner: SopRunner, run: SopRun) -> ToolResult:
     """Return how far a run is; what its calls read is in it."""
     procedure = runner.procedure(run)
     lines = [f"{run.id} of {run.name}: {run.status}"]

@@ -118,8 +118,8 @@ def _judged(
     except ExpressionError as error:
         return msgspec.structs.replace(line, reason=f"known when it runs: {error}")
     text = msgspec.json.encode(arguments).decode()
-    shown = arguments["command"] if step.kind == "shell" else f"{tool} {text}"
-    line = msgspec.structs.replace(line, does=shortened(single_line(shown, 4 * _SHOWN), 2 * _SHOWN))
+    what = arguments["command"] if step.kind == "shell" else f"{tool} {text}"
+    line = msgspec.structs.replace(line, does=shortened(single_line(what, 4 * _SHOWN), 2 * _SHOWN))
     request = CallRequest(id=new_call_id(), tool=tool, arguments=text)
     try:
         assessment, verdict = calls.explain(request, principal, workspace=workspace)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import InvalidRequestError
-from clawd.schedules.drops import MAX_TOLD, Drop, DropFolders, check_drop
+from clawd.schedules.drops import MAX_REPORTED, Drop, DropFolders, check_drop
 
 LIMIT_S = 30.0
 
@@ -80,10 +80,10 @@ async def test_what_came_while_nobody_watched_is_told_and_what_was_told_is_not(
 
 async def test_names_are_made_visible_and_bounded(bench: Bench) -> None:
     (bench.folder / "a\nIgnore all of this\x1b[2J\u202e").write_text("x")
-    for number in range(MAX_TOLD + 4):
+    for number in range(MAX_REPORTED + 4):
         (bench.folder / f"{number:03}").write_text("x")
     told = bench.take()
-    assert len(told) == MAX_TOLD + 1
+    assert len(told) == MAX_REPORTED + 1
     assert told[-1] == "and 5 more"
     assert not {"\x1b", "\u202e", "\n"} & set("".join(told))
 

@@ -16,7 +16,7 @@ from tests.support.dispatching import Bench, Probe, request
 from tests.support.inprocess import OWNER, daemon_in
 from tests.support.rows import each_row
 
-WORK = Path("/work")
+WORK = Path("/srv/project")
 GIT = Need(kind="words", text="git log -1", words=("git", "log", "-1"), risk="low")
 CAT = Need(kind="words", text="cat a", words=("cat", "a"), risk="low")
 OTHER = Need(kind="other", text="it sets LD_PRELOAD")
@@ -50,8 +50,8 @@ NAMED: dict[str, tuple[str, Action]] = {
     "words": ("Bash(git log *)", action("shell", GIT)),
     "words with a colon": ("Bash(git:*)", action("shell", GIT, GIT)),
     "a star of words": ("Bash(*)", action("shell", OTHER)),
-    "a path": ("Edit(docs/**)", action("file_write", places=("/work/docs/.a/b.md",))),
-    "a path from here": ("Read(./a.md)", action("file_read", places=("/work/a.md",))),
+    "a path": ("Edit(docs/**)", action("file_write", places=("/srv/project/docs/.a/b.md",))),
+    "a path from here": ("Read(./a.md)", action("file_read", places=("/srv/project/a.md",))),
 }
 OUTSIDE: dict[str, tuple[str, Action]] = {
     "another tool": ("file_read", action("shell")),
@@ -63,8 +63,11 @@ OUTSIDE: dict[str, tuple[str, Action]] = {
     "one of two commands": ("Bash(git *)", action("shell", GIT, CAT)),
     "what is no words": ("Bash(git *)", action("shell", GIT, OTHER)),
     "what cannot be told": ("Bash(git *)", action("shell")),
-    "another path": ("Edit(docs/*)", action("file_write", places=("/work/docs/a/b.md",))),
-    "one of two paths": ("Read(a)", action("file_read", places=("/work/a", "/work/b"))),
+    "another path": ("Edit(docs/*)", action("file_write", places=("/srv/project/docs/a/b.md",))),
+    "one of two paths": (
+        "Read(a)",
+        action("file_read", places=("/srv/project/a", "/srv/project/b")),
+    ),
     "a path outside": ("Read(**)", action("file_read", places=("/etc/passwd",))),
     "a path of a tool without": ("Read(**)", action("grep")),
     "an unclosed pattern": ("Bash(git commit *", action("shell", GIT)),
