@@ -100,6 +100,23 @@ class PluginPins:
         except OSError as error:
             raise StorageError(f"{self._path} cannot be written: {error}") from error
 
+    def known(self) -> dict[str, Pin]:
+        """Return the approvals, none where they cannot be read; to approve reports why."""
+        try:
+            return self.load()
+        except StorageError:
+            return {}
+
+    def put(self, name: str, pin: Pin) -> None:
+        """Approve one (raises as `load` and `save` do)."""
+        self.save({**self.load(), name: pin})
+
+    def forget(self, name: str) -> None:
+        """Take an approval back, if there is one (raises as `load` and `save` do)."""
+        pins = self.load()
+        if pins.pop(name, None) is not None:
+            self.save(pins)
+
 
 MAX_PLUGINS = 64
 
@@ -226,7 +243,7 @@ class PluginStore:
                 put_tree(tree, self._folder / found.manifest.name)
             except OSError as error:
                 raise StorageError(f"the plugin cannot be written: {error}") from error
-            self._approve(found.manifest, tree, by)
+            self._pins.put(found.manifest.name, pin_of(tree, by, found.manifest.version))
             return found
 
     def approve(self, name: str, *, digest: str, by: int) -> Review:
@@ -242,7 +259,7 @@ class PluginStore:
             tree = read_tree(self._place(name), is_installed=True)
             if tree.digest != digest:
                 raise InvalidRequestError(f"{name} is being changed right now")
-            self._approve(found.manifest, tree, by)
+            self._pins.put(found.manifest.name, pin_of(tree, by, found.manifest.version))
             return found
 
     def remove(self, name: str) -> None:
@@ -254,12 +271,8 @@ class PluginStore:
         """
         with self._changing:
             place = self._place(name)
-            try:
-                pins = self._pins.load()
-            except StorageError:
-                pins = {}
-            if pins.pop(name, None) is not None:
-                self._pins.save(pins)  # first: what is left of it must not run
+            if name in self._pins.known():
+                self._pins.forget(name)  # first: what is left of it must not run
             try:
                 doomed = self._folder / f"{_REMOVED}{secrets.token_hex(4)}"
                 place.rename(doomed)
@@ -315,11 +328,6 @@ class PluginStore:
         for prefix in (FRESH, OLD, _REMOVED):
             for left in self._folder.glob(f"{prefix}*"):
                 _delete(left)
-
-    def _approve(self, manifest: PluginManifest, tree: PluginTree, by: int) -> None:
-        pins = self._pins.load()
-        pins[manifest.name] = pin_of(tree, by, manifest.version)
-        self._pins.save(pins)
 
     def _place(self, name: str) -> Path:
         place = self._folder / name

@@ -16,7 +16,15 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.files import MAX_BYTES, PluginFile, PluginTree, put_tree, read_tree, stamp
+from clawd.plugins.files import (
+    MAX_BYTES,
+    PluginFile,
+    PluginTree,
+    folder_names,
+    put_tree,
+    read_tree,
+    stamp,
+)
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
 from clawd.skills.archive import read_archive
 from clawd.skills.skill_file import (
@@ -116,7 +124,7 @@ class SkillStore:
     def found(self, workspace: Path) -> Skills:
         """Return all skills of a workspace, which is resolved, whatever is wrong with them."""
         places = [(place, own, self._names(place)) for place, own in self._places(workspace)]
-        pins = self._known_pins() if any(names for _, _, names in places) else {}
+        pins = self._pins.known() if any(names for _, _, names in places) else {}
         items, left_out, room = list[Skill](), 0, MAX_LISTED_BYTES
         first: dict[str, Path] = {}
         for place, is_own, names in places:
@@ -174,7 +182,7 @@ class SkillStore:
             NotFoundError: there is none.
         """
         folder, is_own = self.folder(name, workspace)
-        pin = self._known_pins().get(str(folder))
+        pin = self._pins.known().get(str(folder))
         skill, tree = self._read(folder, is_own=is_own)
         changes = tuple(changes_since(pin, tree)) if pin is not None and not is_own else ()
         return SkillLook(skill=_judged(skill, pin), tree=tree, changes=changes)
@@ -232,9 +240,7 @@ class SkillStore:
             StorageError: the disk refused.
         """
         folder, _ = self.folder(name, workspace)
-        pins = self._pins.load()
-        if pins.pop(str(folder), None) is not None:
-            self._pins.save(pins)
+        self._pins.forget(str(folder))
         return folder
 
     def trust(self, name: str, workspace: Path, *, digest: str, by: int) -> Path:
@@ -248,16 +254,8 @@ class SkillStore:
         if found.skill.is_own:
             raise InvalidRequestError(f"the {self.kind} {name} is the owner's; it needs no trust")
         _check(found, digest)
-        pins = self._pins.load()
-        pins[str(found.skill.folder)] = pin_of(found.tree, by)
-        self._pins.save(pins)
+        self._pins.put(str(found.skill.folder), pin_of(found.tree, by))
         return found.skill.folder
-
-    def _known_pins(self) -> dict[str, Pin]:
-        try:
-            return self._pins.load()
-        except StorageError:
-            return {}  # nothing is trusted; trusting tells why
 
     def _places(self, workspace: Path) -> Iterator[tuple[Path, bool]]:
         """Yield the places that go before first, and whether what lies there is the owner's."""
@@ -301,11 +299,7 @@ class SkillStore:
 
     def _names(self, place: Path) -> list[str]:
         """Return the names of those in a place, sorted; none where it cannot be listed."""
-        try:
-            with os.scandir(place) as found:
-                return sorted(each.name for each in found if each.name[0] != "." and each.is_dir())
-        except OSError:
-            return []
+        return folder_names(place)
 
     def _entry(self, place: Path, name: str) -> Path:
         return place / name

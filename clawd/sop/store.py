@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.files import PluginTree, read_tree
+from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
+from clawd.plugins.files import PluginTree, folder_names, read_tree
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
 from clawd.sop.load import MAX_FILE_BYTES, Schemas, load
 from clawd.sop.schema import FILE_NAME, MAX_NAME, NAME_PATTERN, Procedure
@@ -70,9 +70,9 @@ class SopStore:
     def found(self, workspace: Path) -> tuple[list[Sop], int]:
         """Return the procedures, those that go before first, and how many were not looked at."""
         items, left_out, first = list[Sop](), 0, dict[str, Path]()
-        pins = self._known_pins()
+        pins = self._pins.known()
         for place, is_own in self._places(workspace):
-            names = _folders(place)
+            names = folder_names(place)
             left_out += max(len(names) - MAX_SOPS, 0)
             for name in names[:MAX_SOPS]:
                 sop, tree = self._read(place / name, is_own=is_own)
@@ -90,7 +90,7 @@ class SopStore:
             NotFoundError: there is none.
         """
         sop, tree = self._look(name, workspace)
-        return _judged(sop, tree, self._known_pins().get(str(sop.folder)))
+        return _judged(sop, tree, self._pins.known().get(str(sop.folder)))
 
     def ready(self, name: str, workspace: Path) -> Sop:
         """Return a procedure that may run.
@@ -148,9 +148,7 @@ class SopStore:
                 f"{sop.digest[:16]}…, not {digest[:16]}…",
                 hint="Look at it again.",
             )
-        pins = self._pins.load()
-        pins[str(sop.folder)] = pin_of(tree, by)
-        self._pins.save(pins)
+        self._pins.put(str(sop.folder), pin_of(tree, by))
         return sop.folder
 
     def revoke(self, name: str, workspace: Path) -> Path:
@@ -161,16 +159,8 @@ class SopStore:
             StorageError: the disk refused.
         """
         folder = self._look(name, workspace)[0].folder
-        pins = self._pins.load()
-        if pins.pop(str(folder), None) is not None:
-            self._pins.save(pins)
+        self._pins.forget(str(folder))
         return folder
-
-    def _known_pins(self) -> dict[str, Pin]:
-        try:
-            return self._pins.load()
-        except StorageError:
-            return {}  # nothing is enabled; enabling reports why
 
     def _places(self, workspace: Path) -> Iterator[tuple[Path, bool]]:
         yield self._home, True
@@ -231,15 +221,6 @@ def described(problem: SopProblem) -> str:
     """Return a problem as a sentence."""
     where = f"line {problem.line}, " if problem.line else ""
     return f"{where}{problem.key}: {problem.text}" if problem.key else f"{where}{problem.text}"
-
-
-def _folders(place: Path) -> list[str]:
-    """Return the names of folders, and of links to some, in a place; none where it cannot be."""
-    try:
-        with os.scandir(place) as found:
-            return sorted(each.name for each in found if each.name[0] != "." and each.is_dir())
-    except OSError:
-        return []
 
 
 def _judged(sop: Sop, tree: PluginTree, pin: Pin | None) -> Sop:

@@ -118,8 +118,14 @@ def invalid(name: str, problem: str) -> InvalidRequestError:
 # Numbers and stop strings of bodies within what an engine can take; which is more is less.
 
 _MAX_COUNT = 2**31 - 1
+
 _MAX_STOPS = 64
 _SEEDS = 2**31
+
+
+def is_token(value: Any) -> bool:
+    """Return whether it is the id of a token."""
+    return type(value) is int and 0 <= value <= _MAX_COUNT
 
 
 def count_of(body: dict[str, Any], name: str, *, at: str = "") -> int | None:

@@ -31,6 +31,7 @@ from clawd.channels.http.body import (
     check_items,
     field,
     invalid,
+    is_token,
     read_object,
 )
 from clawd.channels.http.catalogue import find_able
@@ -39,7 +40,6 @@ from clawd.errors import ContextFullError, InvalidRequestError
 from clawd.providers.base import Embedding, Ranking, RawPrompt, Tokenizing
 
 _MAX_INPUTS = 2048
-_MAX_TOKEN = 2**31 - 1
 _CHARACTERS_PER_TOKEN = 16  # more than a text needs to fill the model
 _FORMATS = ("float", "base64")
 
@@ -162,7 +162,7 @@ def inputs_of(value: Any, name: str = "input") -> list[RawPrompt]:
         return [value]
     if not isinstance(value, list) or not value:
         raise invalid(name, "expected a text, token ids, or a list of these that is not empty")
-    if _is_token(value[0]):
+    if is_token(value[0]):
         return [_tokens(value, name)]
     if len(value) > _MAX_INPUTS:
         raise invalid(name, f"{len(value)} inputs, at most {_MAX_INPUTS} at a time")
@@ -173,13 +173,9 @@ def inputs_of(value: Any, name: str = "input") -> list[RawPrompt]:
 
 
 def _tokens(value: Any, name: str) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value or not all(map(_is_token, value)):
+    if not isinstance(value, list) or not value or not all(map(is_token, value)):
         raise invalid(name, "expected a text, or a list of token ids that is not empty")
     return tuple(value)
-
-
-def _is_token(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _MAX_TOKEN
 
 
 def _told(result: _EmbeddingResult, encoding: str) -> dict[str, Any]:

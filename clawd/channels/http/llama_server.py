@@ -9,7 +9,7 @@ from aiohttp import web
 
 from clawd.channels.http.answering import answer
 from clawd.channels.http.app import GATEWAY, caller_of
-from clawd.channels.http.body import field, invalid, read_object
+from clawd.channels.http.body import field, invalid, is_token, read_object
 from clawd.channels.http.catalogue import find_able
 from clawd.channels.http.model_api import Answered, GatewayEvent, Generation, ModelRequest
 from clawd.channels.http.openai.chat import read_chat
@@ -176,7 +176,6 @@ class _InfillAnswer:
 # Each takes `model`, too; without it the default model is meant.
 
 _MAX_PARTS = 4096
-_MAX_TOKEN = 2**31 - 1
 _NO_TOKENIZER = "has no tokenizer that clawd can ask"
 
 
@@ -211,7 +210,7 @@ async def _post_detokenize(request: web.Request) -> web.Response:
     caller_of(request)
     body = await read_object(request)
     tokens = body.get("tokens")
-    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
+    if not isinstance(tokens, list) or not all(map(is_token, tokens)):
         raise invalid("tokens", "expected a list of token ids")
     provider, model, _ = await _tokenizer(request, body)
     data = await provider.detokenize(model, tokens)
@@ -255,13 +254,9 @@ def _parts(content: Any) -> list[str | int]:
     if isinstance(content, str):
         return [content]
     is_list = isinstance(content, list) and len(content) <= _MAX_PARTS
-    if not is_list or not all(isinstance(each, str) or _is_token(each) for each in content):
+    if not is_list or not all(isinstance(each, str) or is_token(each) for each in content):
         raise invalid("content", f"expected a text, or at most {_MAX_PARTS} texts and token ids")
     return list(content)
-
-
-def _is_token(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _MAX_TOKEN
 
 
 def _pairs(cut: TokenList) -> list[tuple[int, bytes]]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from clawd.channels.rpc.connection import Call
 from clawd.errors import ClawError, InvalidRequestError
@@ -134,6 +135,17 @@ def outcome_report(outcome: CallOutcome) -> ToolOutcome:
         exit_code=exit_code if isinstance(exit_code, int) else None,
         unanswered=outcome.kind == "unanswered",
     )
+
+
+def absolute_path(path: str) -> Path:
+    """Return the path that a client names.
+
+    Raises:
+        InvalidRequestError: it is not absolute.
+    """
+    if "\0" in path or not Path(path).is_absolute():
+        raise InvalidRequestError(f"{path[:80]!r} is no absolute path")
+    return Path(path)
 
 
 def _ignore(_event: Event) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from clawd.channels.rpc.connection import Call
 from clawd.errors import InvalidRequestError
 from clawd.service.build import Daemon
+from clawd.service.handlers.shared import absolute_path
 from clawd.skills.store import Skill
 from clawd.tools.base import in_thread
 from clawd.wire import skills
@@ -30,7 +31,7 @@ async def inspect_skill(
     if bool(params.path) == bool(params.name):
         raise InvalidRequestError("either a path or a name is wanted")
     if params.path:
-        source = _source(params.path)
+        source = absolute_path(params.path)
         look = await in_thread(lambda: daemon.definitions["skill"].inspect(source))
     else:
         workspace = daemon.calls.workspace(params.workspace)
@@ -56,7 +57,7 @@ async def inspect_skill(
 
 async def add_skill(daemon: Daemon, params: skills.AddSkill, call: Call) -> Done:
     """Copy a skill into the home."""
-    source = _source(params.path)
+    source = absolute_path(params.path)
     place = await in_thread(lambda: daemon.definitions["skill"].add(source, digest=params.digest))
     _log.info("skill added", extra=_facts(place, params.digest, call))
     return Done(message=f"{place.name} is added; it lies in {place}")
@@ -86,12 +87,6 @@ def _line(skill: Skill) -> skills.SkillLine:
         shadowed_by=skill.shadowed_by,
         problems=skill.about.problems,
     )
-
-
-def _source(path: str) -> Path:
-    if "\0" in path or not Path(path).is_absolute():
-        raise InvalidRequestError(f"{path[:80]!r} is no absolute path")
-    return Path(path)
 
 
 def _facts(place: Path, digest: str, call: Call) -> dict[str, object]:

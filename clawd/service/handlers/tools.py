@@ -18,7 +18,7 @@ from clawd.runtime.incoming import Door
 from clawd.security.paths import PathRules, path_rules
 from clawd.security.workspace import Workspace
 from clawd.service.build import Daemon
-from clawd.service.handlers.shared import call_tool, outcome_report, own_conversation
+from clawd.service.handlers.shared import absolute_path, call_tool, outcome_report, own_conversation
 from clawd.tools.base import Tool, first_line, in_thread
 from clawd.tools.changes import Change, ChangeScope, Which
 from clawd.tools.jobs import Job
@@ -169,7 +169,7 @@ async def inspect_plugin(
         raise InvalidRequestError("either a path or a name is wanted")
     if params.name:
         return _review_shown(await in_thread(lambda: store.review(params.name)))
-    source = _source(params.path)
+    source = absolute_path(params.path)
     found = await in_thread(lambda: store.inspect(source))
     if source.resolve().is_relative_to(daemon.calls.workspace("")):
         found = msgspec.structs.replace(found, reach=(*found.reach, _FROM_WORKSPACE))
@@ -178,7 +178,7 @@ async def inspect_plugin(
 
 async def install_plugin(daemon: Daemon, params: wire.InstallPlugin, call: Call) -> Done:
     """Install a plugin."""
-    store, by, source = daemon.toolset.plugins, call.principal.uid, _source(params.path)
+    store, by, source = daemon.toolset.plugins, call.principal.uid, absolute_path(params.path)
     found = await in_thread(lambda: store.install(source, digest=params.digest, by=by))
     _log.info("plugin installed", extra=_facts(found, by))
     return await _took_effect(daemon, found, "is installed")
@@ -279,12 +279,6 @@ async def _took_effect(daemon: Daemon, found: Review, what: str) -> Done:
     if left := sorted(wanted - loaded):
         text += f"; not loaded: {', '.join(left)} (see clawctl tool problems)"
     return Done(message=text)
-
-
-def _source(path: str) -> Path:
-    if "\0" in path or not Path(path).is_absolute():
-        raise InvalidRequestError(f"{path[:80]!r} is no absolute path")
-    return Path(path)
 
 
 def _facts(found: Review, by: int) -> dict[str, object]:
