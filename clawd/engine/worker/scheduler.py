@@ -28,12 +28,14 @@ from clawd.engine.worker.planner import SHARED_STEP_LIMIT_S, STEP_LIMIT_S, Plann
 from clawd.engine.worker.prewarm import Warmer
 from clawd.engine.worker.prompt import Part
 from clawd.engine.worker.slots import Slot, SlotCache
-from clawd.engine.worker.states import StateStore
+from clawd.engine.worker.states import StateStore, shared_length
 from clawd.wire.pictures import Picture
 
 # Cells that must be free beyond a prompt before it is admitted beside others, so that it is not
 # at once the one that has to give its cells back.
 ADMISSION_RESERVE = 64
+# Tokens of a prompt that another is about to have read: for so many it is waited.
+MIN_AWAITED = 32
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
 RATED_ENDS = 32
@@ -237,8 +239,13 @@ class Scheduler:
     def _admit(self) -> list[FromWorker]:
         self.warmer.give_way()
         events: list[FromWorker] = []
-        while self._queue and len(self._running) < self._n_parallel:
-            generation = self._queue[0]
+        held_back = 0
+        for generation in tuple(self._queue):
+            if len(self._running) + held_back >= self._n_parallel:
+                break
+            if self._is_being_read(generation):
+                held_back += 1
+                continue
             if self._running and not self._cache.can_hold(generation.tokens, _reserve(generation)):
                 break
             # Putting a copy back is a part of evaluating the prompt.
@@ -246,11 +253,24 @@ class Scheduler:
             slot = self._cache.acquire(generation.tokens)
             if slot is None:
                 break
-            self._queue.popleft()
+            self._queue.remove(generation)
             self._start(generation, slot, admitted_at)
             if not generation.is_evaluated:
                 events.append(generation.progress())
         return events
+
+    def _is_being_read(self, generation: GenerationState) -> bool:
+        """Return whether one that runs is about to have read what this prompt begins with.
+
+        Several that begin at the same moment would each read what they share; the first reads it
+        for all. A place is kept free for each that waits.
+        """
+        tokens = generation.tokens
+        ahead = [other.tokens for other in self._running if not other.is_evaluated]
+        shared = max((shared_length(other, tokens) for other in ahead), default=0)
+        if shared < MIN_AWAITED or generation.is_evaluated or self._backend.reuses_whole_only:
+            return False
+        return shared - self._cache.reusable(tokens) >= MIN_AWAITED
 
     def _start(self, generation: GenerationState, slot: Slot, admitted_at: float) -> None:
         slot.parts = generation.parts

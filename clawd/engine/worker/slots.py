@@ -169,6 +169,10 @@ class SlotCache:
         free = self._n_cells - self._cells.used_by(used)
         return len(tokens) - shared + reserve <= free
 
+    def reusable(self, tokens: Sequence[int]) -> int:
+        """Return how many of a prompt's first tokens need not be evaluated."""
+        return max(self._best_source(tokens)[1], self._store.find(tokens)[1])
+
     def acquire(self, tokens: Sequence[int], *, spares_idle: bool = False) -> Slot | None:
         """Return a slot holding the longest prefix of the prompt that can be reused, or None.
 

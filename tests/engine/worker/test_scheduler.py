@@ -17,7 +17,7 @@ from clawd.engine.worker.backend import DecodeResult
 from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prompt import Part
-from clawd.engine.worker.scheduler import Scheduler
+from clawd.engine.worker.scheduler import MIN_AWAITED, Scheduler
 from tests.engine.worker.fake_backend import FakeBackend, SchedulerRun, expected_text, parts, prompt
 from tests.support.rows import each_row
 
@@ -261,6 +261,67 @@ def test_a_prefix_in_use_is_shared_without_cells_of_its_own() -> None:
     assert run.text(1) == expected_text([*base, 5], 8)
     assert run.text(2) == expected_text([*base, 6], 8)
     assert run.done(2).cached_tokens == 60
+
+
+def test_what_several_prompts_share_is_read_once_when_they_begin_together() -> None:
+    run = Run(FakeBackend(n_ctx=512, n_batch=16), n_parallel=4)
+    shared = prompt(1, 100)
+    prompts = {number: [*shared, *prompt(10 + number, 20)] for number in range(4)}
+    for number, tokens in prompts.items():
+        run.submit(number, tokens)
+    run.finish()
+    evaluated = [e.tokens - e.cached for e in run.events if isinstance(e, GenerationStarted)]
+    assert evaluated[0] == 120
+    assert sum(evaluated) <= 120 + 3 * (20 + MIN_AWAITED)
+    for number, tokens in prompts.items():
+        assert run.text(number) == expected_text(tokens, 10)
+
+
+def test_one_that_waits_for_what_another_reads_holds_up_nobody_and_keeps_its_place() -> None:
+    run = Run(FakeBackend(n_ctx=1024, n_batch=16), n_parallel=3)
+    shared = prompt(1, 200)
+    run.submit(1, [*shared, 5], max_tokens=40)
+    run.submit(2, [*shared, 6], max_tokens=40)
+    for number in (3, 4):
+        run.submit(number, prompt(number, 9), max_tokens=40)
+    run.step()
+    assert [e.id for e in run.events if isinstance(e, PromptStep)][:2] == [1, 3]
+    assert (run.scheduler.running, run.scheduler.queued) == (2, 2), "the third place is kept"
+    run.finish()
+    started = [e.id for e in run.events if isinstance(e, GenerationStarted)]
+    assert started.index(2) < started.index(4)
+
+
+def test_who_waited_reads_itself_when_the_one_ahead_is_cancelled() -> None:
+    run = Run(FakeBackend(n_ctx=512, n_batch=16), n_parallel=3)
+    shared = prompt(1, 100)
+    for number in (1, 2, 3):
+        run.submit(number, [*shared, number])
+    run.step()
+    run.events += run.scheduler.cancel(1)
+    run.finish()
+    assert run.done(1).reason == "cancelled"
+    for number in (2, 3):
+        assert run.text(number) == expected_text([*shared, number], 10)
+    evaluated = [e.tokens - e.cached for e in run.events if isinstance(e, GenerationStarted)]
+    assert sum(evaluated) <= 101 + 1 + MIN_AWAITED
+
+
+def test_nothing_is_waited_for_that_cannot_be_shared_or_is_there() -> None:
+    shared = prompt(1, 100)
+    whole_only = Run(FakeBackend(n_ctx=512, n_batch=16, reuses_whole_only=True), n_parallel=2)
+    short = Run(FakeBackend(n_ctx=512, n_batch=16), n_parallel=2)
+    known = Run(FakeBackend(n_ctx=512, n_batch=16), n_parallel=2)
+    known.submit(0, [*shared, 9], max_tokens=1)
+    known.finish()
+    for run, beginning in ((whole_only, shared), (short, shared[: MIN_AWAITED - 1])):
+        run.submit(1, [*beginning, *prompt(2, 90)])
+        run.submit(2, [*beginning, *prompt(3, 90)])
+    known.submit(1, [*shared, *prompt(2, 90)])
+    known.submit(2, [*shared, *prompt(3, 90)])
+    for run in (whole_only, short, known):
+        run.step()
+        assert run.scheduler.running == 2
 
 
 def test_the_same_prompt_again_decodes_one_token() -> None:
