@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 405,
     "files of clawctl": 117,
-    "code lines of clawd": 82_923,
+    "code lines of clawd": 82_919,
     "code lines of clawctl": 20_929,
     "modules with one importer": 120,
     "modules with one importer, under 60 code lines": 3,

@@ -131,15 +131,6 @@ def put_tree(tree: PluginTree, place: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def folder_names(place: Path) -> list[str]:
-    """Return the names of folders, and of links to some, in a place; none where it cannot be."""
-    try:
-        with os.scandir(place) as found:
-            return sorted(each.name for each in found if each.name[0] != "." and each.is_dir())
-    except OSError:
-        return []
-
-
 def stamp(folder: Path) -> tuple[tuple[str, int, int, int, int], ...]:
     """Return what shows cheaply that a plugin may have changed. Blocks for as long as a listing.
 

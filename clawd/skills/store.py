@@ -20,7 +20,6 @@ from clawd.plugins.files import (
     MAX_BYTES,
     PluginFile,
     PluginTree,
-    folder_names,
     put_tree,
     read_tree,
     stamp,
@@ -42,6 +41,20 @@ from clawd.wire.skills import SkillKind, SkillProblem, SkillState
 MAX_SKILLS = 256  # of one place
 MAX_LISTED_BYTES = 64 << 20
 _SHOWN = 64
+
+
+def names_in(place: Path, suffix: str = "") -> list[str]:
+    """Return the names of folders in a place, or of what ends so; none where it cannot be listed.
+
+    A link to a folder counts; reading it refuses it.
+    """
+    try:
+        with os.scandir(place) as found:
+            seen = [(each.name, bool(suffix) or each.is_dir()) for each in found]
+    except OSError:
+        return []
+    names = (name for name, counts in seen if counts and name[0] != "." and name.endswith(suffix))
+    return sorted(name.removesuffix(suffix) for name in names)
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +123,7 @@ class SkillStore:
     """
 
     kind: SkillKind = "skill"
+    suffix: str = ""
     places: tuple[str, ...] = (".agents/skills", ".claude/skills")
 
     def __init__(
@@ -123,7 +137,9 @@ class SkillStore:
 
     def found(self, workspace: Path) -> Skills:
         """Return all skills of a workspace, which is resolved, whatever is wrong with them."""
-        places = [(place, own, self._names(place)) for place, own in self._places(workspace)]
+        places = [
+            (place, own, names_in(place, self.suffix)) for place, own in self._places(workspace)
+        ]
         pins = self._pins.known() if any(names for _, _, names in places) else {}
         items, left_out, room = list[Skill](), 0, MAX_LISTED_BYTES
         first: dict[str, Path] = {}
@@ -297,10 +313,6 @@ class SkillStore:
 
     # --- where one lies, and how it is read
 
-    def _names(self, place: Path) -> list[str]:
-        """Return the names of those in a place, sorted; none where it cannot be listed."""
-        return folder_names(place)
-
     def _entry(self, place: Path, name: str) -> Path:
         return place / name
 
@@ -333,16 +345,8 @@ class AgentStore(SkillStore):
     """Agents: a Markdown file each, `NAME.md`, with fields before its text."""
 
     kind: SkillKind = "agent"
+    suffix: str = ".md"
     places: tuple[str, ...] = (".agents/agents", ".claude/agents")
-
-    @override
-    def _names(self, place: Path) -> list[str]:
-        try:
-            with os.scandir(place) as found:
-                names = [each.name for each in found if each.name[0] != "."]
-        except OSError:
-            return []
-        return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
 
     @override
     def _entry(self, place: Path, name: str) -> Path:

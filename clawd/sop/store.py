@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
-from clawd.plugins.files import PluginTree, folder_names, read_tree
+from clawd.plugins.files import PluginTree, read_tree
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
+from clawd.skills.store import names_in
 from clawd.sop.load import MAX_FILE_BYTES, Schemas, load
 from clawd.sop.schema import FILE_NAME, MAX_NAME, NAME_PATTERN, Procedure
 from clawd.wire.safe_text import visible_line
@@ -72,7 +73,7 @@ class SopStore:
         items, left_out, first = list[Sop](), 0, dict[str, Path]()
         pins = self._pins.known()
         for place, is_own in self._places(workspace):
-            names = folder_names(place)
+            names = names_in(place)
             left_out += max(len(names) - MAX_SOPS, 0)
             for name in names[:MAX_SOPS]:
                 sop, tree = self._read(place / name, is_own=is_own)
