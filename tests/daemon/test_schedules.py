@@ -224,7 +224,7 @@ def test_the_backup_report_of_the_documentation_as_it_stands_there(home: Home) -
     (line,) = home.json("schedule", "list")["items"]
     assert (line["mode"], line["tools"], line["to_file"]) == (
         "readonly",
-        ["file_*"],
+        ["file_read"],
         "reports/backup.md",
     )
 
