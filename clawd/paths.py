@@ -134,8 +134,13 @@ class Layout:
         return self.home / "agents"
 
     @property
+    def commands(self) -> Path:
+        """Commands of the owner that stand for a message, a Markdown file each (0700)."""
+        return self.home / "commands"
+
+    @property
     def skill_pins(self) -> Path:
-        """What of each workspace's skills and agents was trusted (0600)."""
+        """What of each workspace's skills, agents and commands was trusted (0600)."""
         return self.home / "skill_pins.json"
 
     @property

@@ -28,7 +28,7 @@ kind_option = click.option(
     "--kind",
     type=click.Choice(get_args(SkillKind)),
     default="skill",
-    help="Skills, or the agents that Markdown files define.",
+    help="Skills, or the agents or the commands that Markdown files define.",
 )
 source_argument = click.argument("path", type=click.Path(exists=True, path_type=Path))
 
@@ -133,18 +133,20 @@ def trust(app: App, /, name: str, *, directory: str | None, kind: SkillKind, **f
 
 @command.command()
 @source_argument
+@kind_option
 @json_option
 @pass_app
-def lint(app: App, path: Path, *, as_json: bool) -> int:
+def lint(app: App, path: Path, *, kind: SkillKind, as_json: bool) -> int:
     """Say all that is wrong with the skill in folder or archive PATH, by the standard."""
     with app.client() as client:
-        found = client.call(InspectSkill(path=str(path.absolute())))
+        found = client.call(InspectSkill(path=str(path.absolute()), kind=kind))
     if as_json:
         emit_json(found)
     elif found.skill.problems:
         _tell_problems(found.skill)
     else:
-        say(visible_line(f"{found.skill.name} is a skill by the standard."))
+        what = "a skill by the standard" if kind == "skill" else f"good as {kind}"
+        say(visible_line(f"{found.skill.name} is {what}."))
     return Exit.FAILED if found.skill.problems else Exit.DONE
 
 
@@ -181,6 +183,7 @@ def _show(found: SkillReview) -> None:
         ("skill", skill.name),
         ("state", skill.state),
         ("description", skill.description),
+        ("arguments", skill.hint),
         ("license", found.license),
         ("compatibility", found.compatibility),
         ("metadata", ", ".join(f"{key}: {value}" for key, value in found.metadata.items())),

@@ -23,8 +23,7 @@ from clawctl.repl.daemon_link import DaemonLink, Opening, wait_long
 from clawctl.repl.host import Host, Spent
 from clawctl.repl.lines import AttentiveView, Lines, PipedLines, PlainLines, Steering, TypeAhead
 from clawctl.repl.message_text import OutgoingMessage, message_of
-from clawctl.repl.own_commands import OwnCommand, own_command
-from clawctl.repl.slash import COMMANDS, is_command, run_command
+from clawctl.repl.slash import is_command, own_command, run_command
 from clawctl.repl.values import known_to
 from clawctl.request_follower import View, follow, listening
 from clawctl.safe_stream import plain
@@ -34,11 +33,12 @@ from clawctl.turn import TurnView, ViewOptions
 from clawctl.workspace_trust import placed, real_folder
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
-from clawd.wire.conversations import ConversationLine, OpenConversation, SetMode, ShowConversation
+from clawd.wire.conversations import ConversationLine, SetMode, ShowConversation
 from clawd.wire.daemon import SetEstop, StatusReport
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
 from clawd.wire.safe_text import visible_line
+from clawd.wire.skills import FillCommand
 from clawd.wire.tools import RunTool, ToolOutcome
 from clawd.wire.turns import PreviewPicture
 
@@ -212,14 +212,18 @@ class ReplSession:
             conversation_id=self.conversation_id,
             interactive=self._terminal is not None,
         )
+        outcome = self._follow_calls(call)
+        show_outcome(outcome, is_quiet=request.name == "undo")
+        return outcome
+
+    def _follow_calls(self, request: Method[R]) -> R:
+        """Make a request that calls tools, ask what is to be asked, and return its result."""
         options = ViewOptions(text=False, calls=False, metrics=False)
         view = AttentiveView(TurnView(sys.stdout, sys.stderr, options), self._typed)
         try:
-            outcome = follow(self.client().stream(call), view, self._terminal, self._presses)
+            return follow(self.client().stream(request), view, self._terminal, self._presses)
         finally:
             view.finish(None)
-        show_outcome(outcome, is_quiet=request.name == "undo")
-        return outcome
 
     def offer(self, text: str, *, is_typed: bool = False) -> None:
         """Put a text into the next prompt."""
@@ -301,9 +305,9 @@ class ReplSession:
         try:
             self._typed.open()
             self._has_begun = False
-            own = own_command(line) if line.split()[0] not in COMMANDS else None
+            own = own_command(self, line)
             if own is not None:
-                self._send_own(*own)
+                self._send_own(own.name, line)
             elif is_command(line):
                 run_command(self, self._lines.whole(line.rstrip()))
             else:
@@ -320,27 +324,30 @@ class ReplSession:
             return self._failed(error, line)
         return True
 
-    def _send_own(self, command: OwnCommand, rest: str) -> None:
-        """Send the message that a command of the person's own stands for."""
-        printed = [self._printed(each) for each in command.to_run(rest)]
-        bare, whole = command.filled(rest, printed)
-        message = message_of(self, bare, whole, self._standing.folder())
-        self.choose(allowed_tools=command.allowed_tools)
+    def _send_own(self, name: str, line: str) -> None:
+        """Send the message that a command of the person's or the workspace's stands for."""
+        request = FillCommand(
+            name=name,
+            arguments=line.partition(name)[2].strip(),
+            conversation_id=self.conversation_id,
+            workspace=self.workspace,
+            agent=self.choice.agent,
+            interactive=self._terminal is not None,
+        )
+        filled = self._follow_calls(request)
+        self.conversation_id = filled.conversation_id or self.conversation_id
+        for outcome in filled.ran:
+            show_outcome(outcome)
+        if not filled.text:
+            raise InvalidRequestError(f"nothing was sent: a command of /{name} failed")
+        typed, whole = self._lines.typed(filled.typed), self._lines.whole(filled.text)
+        message = message_of(self, typed, whole, self._standing.folder())
+        message = msgspec.structs.replace(message, files=(*filled.files, *message.files))
+        self.choose(allowed_tools=filled.allowed_tools)
         try:
             self.send(message.text, message)
         finally:
             self.choose(allowed_tools=())
-
-    def _printed(self, command: str) -> str:
-        """Run a command of the shell in the conversation, and return what it printed."""
-        if not self.conversation_id:  # what it brings in of untrusted text counts there
-            request = OpenConversation(workspace=self.workspace, agent=self.choice.agent)
-            self.conversation_id = self.call(request).id
-        arguments = msgspec.json.encode({"command": command}).decode()
-        outcome = self.run_tool(RunTool(name="shell", arguments=arguments))
-        if outcome.status != "allowed":
-            raise InvalidRequestError(f"nothing was sent: `{command}` did not run to its end")
-        return outcome.output.strip("\n")
 
     def _failed(self, error: ClawError, line: str) -> bool:
         if error.code == "cancelled":

@@ -11,8 +11,8 @@ import msgspec
 
 from clawctl.render import note, say
 from clawctl.repl.host import Host
-from clawctl.repl.own_commands import own_command, own_commands
 from clawd.wire.safe_text import visible_line
+from clawd.wire.skills import ListSkills, SkillLine
 
 HELP_COLUMNS = 40
 
@@ -44,6 +44,20 @@ class Slash(msgspec.Struct, frozen=True, kw_only=True):
 def is_command(line: str) -> bool:
     """Return whether a line is meant for the REPL: `/tools`, but not `/etc/hosts is odd`."""
     return _COMMAND.match(line) is not None
+
+
+def own_commands(host: Host) -> list[SkillLine]:
+    """Return the commands of the person and of the workspace, that clawd has none of that name."""
+    found = host.call(ListSkills(workspace=host.workspace, kind="command")).items
+    return [each for each in found if not each.shadowed_by and f"/{each.name}" not in COMMANDS]
+
+
+def own_command(host: Host, line: str) -> SkillLine | None:
+    """Return the one of them that a line calls, None where it calls none."""
+    name = line.split(maxsplit=1)[0]
+    if not is_command(line) or name in COMMANDS:
+        return None
+    return next((each for each in own_commands(host) if f"/{each.name}" == name), None)
 
 
 def run_command(host: Host, line: str) -> None:
@@ -82,8 +96,8 @@ def show_help(host: Host, rest: str) -> None:
     if rest:
         name = f"/{rest.removeprefix('/')}"
         command = COMMANDS.get(name)
-        if command is None and (found := own_command(name)) is not None:
-            say(f"{found[0].usage}\n{found[0].description}")
+        if command is None and (found := own_command(host, name)) is not None:
+            say(f"{_usage(found)}\n{visible_line(found.description)}")
             return
         if command is None:
             note(f"{name} is no command here.{nearest(name)}")
@@ -101,10 +115,15 @@ def show_help(host: Host, rest: str) -> None:
             print(f"{'' if not group else chr(10)}{command.group}")
             group = command.group
         print("\n".join(_entry(command, width, columns)))
-    for number, own in enumerate(own_commands()):
-        about = _slash("", visible_line(own.usage), "", visible_line(own.description) or "-")
+    ready = [] if host.absent else [each for each in own_commands(host) if each.state == "ready"]
+    for number, own in enumerate(ready):
+        about = _slash("", _usage(own), "", visible_line(own.description) or "-")
         print("\n".join((*([] if number else ["\nYour own"]), *_entry(about, width, columns))))
     print(f"\n{host.keys}")
+
+
+def _usage(command: SkillLine) -> str:
+    return visible_line(f"/{command.name} {command.hint}".rstrip())
 
 
 def _entry(command: Slash, width: int, columns: int) -> list[str]:

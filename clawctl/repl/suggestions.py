@@ -150,8 +150,9 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What may be offered.
 
     Attributes:
-        commands: names and what they do.
-        values: returns what may follow the words of a command; the last one is being typed.
+        commands: names of clawd's and what they do.
+        values: returns what may follow the words of a command; the last one is being typed. For the
+            first one it returns the commands that are not clawd's.
         files: returns the files of the workspace.
     """
 
@@ -186,7 +187,7 @@ def offers(before: str, known: Known) -> Iterable[Suggestion]:
     if mention is not None:
         return _files(mention.group(2), known.files())
     if re.match(r"/[a-z0-9_-]*$", before):
-        return _beginning(known.commands, before)
+        return _beginning((*known.commands, *known.values([before])), before)
     if re.match(r"/[a-z0-9_-]+ ", before) and "\n" not in before:
         words = before.split(" ")
         return _beginning(known.values(words), words[-1])

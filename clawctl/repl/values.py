@@ -7,7 +7,6 @@ from typing import Any
 
 from clawctl.repl.bar_state import Pulse, SessionStanding
 from clawctl.repl.host import Host
-from clawctl.repl.own_commands import own_commands
 from clawctl.repl.slash import COMMANDS
 from clawctl.repl.suggestions import FileIndex, Known, Value
 from clawctl.repl.theme import THEMES
@@ -37,11 +36,8 @@ def known_to(host: Host, standing: SessionStanding, pulse: Pulse) -> Known:
         return indexes[folder]
 
     return Known(
-        commands=[
-            *(Value(text=name, about=slash.help) for name, slash in COMMANDS.items()),
-            *(Value(text=f"/{own.name}", about=own.description) for own in own_commands()),
-        ],
-        values=Values(pulse, lambda: host.conversation_id).after,
+        commands=[Value(text=name, about=slash.help) for name, slash in COMMANDS.items()],
+        values=Values(pulse, host).after,
         files=files,
     )
 
@@ -49,11 +45,12 @@ def known_to(host: Host, standing: SessionStanding, pulse: Pulse) -> Known:
 class Values:
     """What may follow the words of a command. It is called beside the editor, so it may wait."""
 
-    def __init__(self, pulse: Pulse, conversation_id: Callable[[], str]) -> None:
+    def __init__(self, pulse: Pulse, host: Host) -> None:
         self._pulse = pulse
-        self._conversation_id = conversation_id
+        self._host = host
         self._kept: dict[str, tuple[float, list[Value]]] = {}
         self._sources: dict[str, Callable[[], Iterable[Value]]] = {
+            "own": self._own,
             "tools": self._tools,
             "models": self._models,
             "presets": lambda: [Value(text=name) for name in PRESETS],
@@ -74,7 +71,12 @@ class Values:
         }
 
     def after(self, words: Sequence[str]) -> Iterable[Value]:
-        """Return what may be the last one of the words, of which the first is a command."""
+        """Return what may be the last one of the words, of which the first is a command.
+
+        With one word these are the commands of the person's own and of the workspace.
+        """
+        if len(words) == 1:
+            return self._of("own")
         command = COMMANDS.get(words[0])
         place = len(words) - 2
         if command is None or place >= len(command.arguments):
@@ -94,6 +96,13 @@ class Values:
     def _items(self, request: Any) -> Sequence[Any]:
         answer = self._pulse.ask(request)
         return answer.items if answer is not None else ()
+
+    def _own(self) -> Iterable[Value]:
+        found = self._items(ListSkills(workspace=self._host.workspace, kind="command"))
+        names = ((f"/{each.name}", each) for each in found if each.state == "ready")
+        return [
+            Value(text=name, about=each.description) for name, each in names if name not in COMMANDS
+        ]
 
     def _tools(self) -> Iterable[Value]:
         return [Value(text=tool.name, about=tool.short) for tool in self._items(ListTools())]
@@ -119,7 +128,7 @@ class Values:
         return [Value(text=each.id, about=each.title) for each in lines]
 
     def _files(self) -> Iterable[Value]:
-        conversation_id = self._conversation_id()
+        conversation_id = self._host.conversation_id
         if not conversation_id:
             return []
         files = self._items(ListSessionFiles(conversation_id=conversation_id))

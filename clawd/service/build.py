@@ -96,7 +96,7 @@ from clawd.service.state import (
 )
 from clawd.service.toolset import Additions, Toolset
 from clawd.service.upkeep import MemoryKeeper, Preloader
-from clawd.skills.store import AgentStore, SkillStore
+from clawd.skills.store import AgentStore, CommandStore, SkillStore
 from clawd.sop.runner import SopParts, SopRunner
 from clawd.sop.steps import StepActor, Trail
 from clawd.sop.store import SopStore
@@ -538,11 +538,17 @@ class Daemon:
         self._stack.push_async_callback(self.jobs.close)
         layout, sessions = self.loaded.layout, self.memory.session_files
         person, pins = user_home(self._environ) / ".agents", PluginPins(layout.skill_pins)
-        skills, agents = (
-            kind(place, person / place.name, pins, lambda: (self.state.runtime.workspace,))
-            for kind, place in ((SkillStore, layout.skills), (AgentStore, layout.agents))
+        stores = (
+            (SkillStore, layout.skills),
+            (AgentStore, layout.agents),
+            (CommandStore, layout.commands),
         )
-        self.definitions = {"skill": skills, "agent": agents}
+        self.definitions = {
+            each.kind: each(
+                place, person / place.name, pins, lambda: (self.state.runtime.workspace,)
+            )
+            for each, place in stores
+        }
         servers = self._servers or make_servers(
             self.sandbox, layout.mcp, is_stopped=self.estop.is_set, ways=self._reach()
         )

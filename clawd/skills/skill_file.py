@@ -53,6 +53,7 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
         name: and the texts that follow: the standard's fields, "" where they are left out.
         allowed_tools: what it says it needs; it grants nothing, and calls of others are asked
             about once a turn has read the skill.
+        hint: what may stand behind a command.
         body: the Markdown after the fields.
         problems: why it is no skill by the standard, in the order of lines; empty for a good one.
     """
@@ -63,6 +64,7 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
     compatibility: str = ""
     metadata: dict[str, str] = {}
     allowed_tools: tuple[str, ...] = ()
+    hint: str = ""
     body: str = ""
     problems: tuple[SkillProblem, ...] = ()
 
@@ -72,14 +74,15 @@ def split_tools(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"(?:\([^)]*\)?|[^\s,(])+", text))
 
 
-def read_definition(data: bytes, name: str) -> SkillFile:
-    """Return what a Markdown file of an agent says, with all that is wrong with it.
+def read_definition(data: bytes, name: str, *, pattern: str = NAME_PATTERN) -> SkillFile:
+    """Return what a Markdown file of an agent or a command says, with all that is wrong with it.
 
     Its fields are `key: value`; those that nothing here knows are ignored, as other programs'.
 
     Args:
         data: the file; more than `MAX_FILE_BYTES` are a problem.
         name: of the file, which `name` is if it is there.
+        pattern: which names there may be.
     """
     try:
         text = data.decode().replace("\r\n", "\n")
@@ -89,10 +92,11 @@ def read_definition(data: bytes, name: str) -> SkillFile:
     head, body = front.groups() if front else ("", text)
     plain = {key: value.strip().strip("\"'") for key, value in _SIMPLE.findall(head)}
     tools = plain.get("tools") or plain.get("allowed-tools") or ", ".join(_ITEM.findall(head))
+    is_name = re.fullmatch(pattern, name) is not None and len(name) <= MAX_NAME
     wrong = {
         f"has more than {MAX_FILE_BYTES} bytes": len(data) > MAX_FILE_BYTES,
         f"is called {visible_line(name, _SHOWN)!r}; lower-case letters, digits and single hyphens "
-        "between them are wanted": not re.fullmatch(NAME_PATTERN, name) or len(name) > MAX_NAME,
+        "between them are wanted (a command begins with a letter and may have _)": not is_name,
         "has no text": not body.strip(),
         "holds control or hidden characters": without_hidden(paragraph(text)) != text,
         "has another `name` than its file": plain.get("name", name) != name,
@@ -101,6 +105,7 @@ def read_definition(data: bytes, name: str) -> SkillFile:
         name=name,
         description=plain.get("description", "")[:MAX_DESCRIPTION],
         allowed_tools=split_tools(tools),
+        hint=plain.get("argument-hint", ""),
         body=body.strip(),
         problems=tuple(SkillProblem(text=why) for why, is_so in wrong.items() if is_so),
     )

@@ -8,6 +8,7 @@ what was hashed, in one go. Every method blocks.
 import errno
 import os
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from clawd.plugins.files import (
     stamp,
 )
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
+from clawd.skills import command
 from clawd.skills.archive import read_archive
 from clawd.skills.skill_file import (
     FILE_NAME,
@@ -113,6 +115,7 @@ class SkillStore:
     Attributes:
         kind: what they are.
         places: of a workspace.
+        names: the pattern of their names.
 
     Args:
         home: the folder of clawd's own home for them; tools never reach it.
@@ -125,6 +128,7 @@ class SkillStore:
     kind: SkillKind = "skill"
     suffix: str = ""
     places: tuple[str, ...] = (".agents/skills", ".claude/skills")
+    names: str = NAME_PATTERN
 
     def __init__(
         self, home: Path, person: Path, pins: PluginPins, roots: Callable[[], Sequence[Path]]
@@ -165,7 +169,7 @@ class SkillStore:
         Raises:
             NotFoundError: there is none.
         """
-        if len(name) <= MAX_NAME and re.fullmatch(NAME_PATTERN, name):
+        if len(name) <= MAX_NAME and re.fullmatch(self.names, name):
             for place, is_own in self._places(workspace):
                 entry = self._entry(place, name)
                 if entry.is_dir() if self.kind == "skill" else entry.is_file():
@@ -184,10 +188,10 @@ class SkillStore:
         """
         found = self.review(name, workspace)
         if found.skill.state != "ready":
+            words = f"{name}{self._flag}{self._place_of(workspace)}"
             raise ForbiddenError(
                 f"the {self.kind} {name} is {found.skill.state}; only the user can change that",
-                hint=f"clawctl skill show {name}{self._flag} displays it, "
-                f"clawctl skill trust {name}{self._flag} trusts.",
+                hint=f"clawctl skill show {words} displays it, clawctl skill trust {words} trusts.",
             )
         return found.skill, found.tree
 
@@ -311,6 +315,11 @@ class SkillStore:
     def _flag(self) -> str:
         return "" if self.kind == "skill" else f" --kind {self.kind}"
 
+    def _place_of(self, workspace: Path) -> str:
+        """Return the option that names a workspace which is not the configured one."""
+        is_configured = workspace in (root.resolve() for root in self._roots())
+        return "" if is_configured else f" -C {shlex.quote(visible_line(str(workspace)))}"
+
     # --- where one lies, and how it is read
 
     def _entry(self, place: Path, name: str) -> Path:
@@ -349,6 +358,14 @@ class AgentStore(SkillStore):
     places: tuple[str, ...] = (".agents/agents", ".claude/agents")
 
     @override
+    def inspect(self, source: Path) -> SkillLook:
+        skill, tree = self._read(source, is_own=False)
+        return SkillLook(skill=_judged(skill, None), tree=tree)
+
+    def _says(self, data: bytes, name: str) -> SkillFile:
+        return read_definition(data, name)
+
+    @override
     def _entry(self, place: Path, name: str) -> Path:
         return place / f"{name}.md"
 
@@ -365,8 +382,20 @@ class AgentStore(SkillStore):
         except OSError as error:
             why = f"it cannot be read: {error.strerror}"
             return _broken(folder, why, is_own=is_own), PluginTree(files=())
-        about = read_definition(tree.files[0].data or b"", folder.stem)
+        about = self._says(tree.files[0].data or b"", folder.stem)
         return self._told(folder, tree, about, is_own=is_own)
+
+
+class CommandStore(AgentStore):
+    """Commands that stand for a message, in files as those of agents."""
+
+    kind: SkillKind = "command"
+    places: tuple[str, ...] = (".agents/commands", ".claude/commands")
+    names: str = command.NAME_PATTERN
+
+    @override
+    def _says(self, data: bytes, name: str) -> SkillFile:
+        return command.read_command(data, name)
 
 
 def _plain_file(path: Path) -> PluginFile:

@@ -5,11 +5,11 @@ from typing import ClassVar, Literal
 import msgspec
 
 from clawd.wire.method import Done, Method
-from clawd.wire.tools import PluginFileLine
+from clawd.wire.tools import PluginFileLine, ToolOutcome
 
 SkillState = Literal["ready", "untrusted", "changed", "broken", "shadowed"]
-SkillKind = Literal["skill", "agent"]
-"""A folder with a SKILL.md, or a Markdown file that defines an agent that helpers may be."""
+SkillKind = Literal["skill", "agent", "command"]
+"""A folder with a SKILL.md; or a Markdown file: an agent that helpers may be, or a command."""
 
 
 class SkillProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +25,7 @@ class SkillLine(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: a model is offered those that are ready and no others.
         is_own: it is the owner's; a workspace's has to be trusted.
+        hint: what may stand behind a command.
         shadowed_by: the folder of the same name that goes before it.
     """
 
@@ -34,6 +35,7 @@ class SkillLine(msgspec.Struct, frozen=True, kw_only=True):
     is_own: bool
     description: str = ""
     digest: str = ""
+    hint: str = ""
     shadowed_by: str = ""
     problems: tuple[SkillProblem, ...] = ()
 
@@ -96,3 +98,42 @@ class TrustSkill(Method[Done], frozen=True, kw_only=True):
     kind: SkillKind = "skill"
     digest: str = ""
     revoke: bool = False
+
+
+class FilledCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """The message that a command stands for, and what was run for it.
+
+    Attributes:
+        text: the message; empty where a command of the shell did not run to its end: then nothing
+            is to be sent.
+        typed: the message without what was printed: its `@file` are the person's, and those of the
+            command.
+        files: the file of a workspace's command, which counts with the message as others do.
+        allowed_tools: what narrows the turn.
+        conversation_id: where it was run, which the message belongs to; empty where nothing was
+            run and none was named.
+        ran: what came of each command of the shell.
+    """
+
+    text: str = ""
+    typed: str = ""
+    files: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
+    conversation_id: str = ""
+    ran: tuple[ToolOutcome, ...] = ()
+
+
+class FillCommand(Method[FilledCommand], frozen=True, kw_only=True):
+    """Return the message that a command stands for; it is not sent. Streams approvals.
+
+    Its commands of the shell are run through the gate by the tool `shell`, in the conversation: one
+    is opened for them, for `agent` in `workspace`, where none is named.
+    """
+
+    streams: ClassVar[bool] = True
+    name: str
+    arguments: str = ""
+    conversation_id: str = ""
+    workspace: str = ""
+    agent: str = ""
+    interactive: bool = False

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from clawctl.repl.slash import COMMANDS, handler
-from clawd.errors import NotFoundError
+from clawd.errors import ForbiddenError, NotFoundError
 from clawd.wire.conversations import (
     ConversationChunk,
     ConversationDetail,
@@ -21,6 +21,7 @@ from clawd.wire.conversations import (
 from clawd.wire.events import ModelLoading, TokenLedger, TokenPart, TurnFinished
 from clawd.wire.method import Done
 from clawd.wire.models import LoadedModel, ModelLine, ModelList, ProviderLine, ProviderList
+from clawd.wire.skills import FillCommand, FilledCommand, SkillLine, SkillList
 from clawd.wire.tools import JobLine, JobList, JobOutput, RunTool, ToolLine, ToolList, ToolOutcome
 from clawd.wire.turns import SamplingLine, SamplingReport, SamplingWishes, SendMessage, ShowSampling
 from tests.clawctl.conftest import Look
@@ -381,3 +382,61 @@ def test_small_commands_answer(daemon: FakeDaemon, look: Look) -> None:
         ("/jobs", "No jobs"),
     ):
         say(screen, line, shown)
+
+
+def test_commands_of_ones_own_come_from_the_daemon_and_are_sent_filled(
+    daemon: FakeDaemon, look: Look, tmp_path: Path
+) -> None:
+    outcome = ToolOutcome(
+        kind="ok", status="allowed", output="printed", receipt_id="r-1", risk="low", duration_ms=1
+    )
+    lines = (
+        SkillLine(
+            name="review", state="ready", folder="/x", is_own=True, hint="FOLDER",
+            description="Review what is staged.",
+        ),
+        SkillLine(name="cost", state="ready", folder="/x", is_own=False, description="Shadows."),
+        SkillLine(name="theirs", state="untrusted", folder="/x", is_own=False),
+    )  # fmt: skip
+
+    def fill(call: Call) -> FilledCommand:
+        if call.params.name == "theirs":
+            raise ForbiddenError("it is untrusted", hint="clawctl skill trust theirs")
+        if call.params.arguments == "bad":
+            return FilledCommand(conversation_id=LINE.id, ran=(outcome,))
+        return FilledCommand(
+            text="Review src:\nprinted @b.md",
+            typed="Review src: @a.md\n",
+            files=(".claude/commands/review.md",),
+            allowed_tools=("Read",),
+            conversation_id=LINE.id,
+            ran=(outcome,),
+        )
+
+    daemon.handlers |= {
+        "send_message": echo,
+        "list_skills": SkillList(items=lines),
+        "fill_command": fill,
+    }
+    screen = look("agent", lines=60, columns=100)
+    say(screen, "/review  src 'it ", "r-1", "printed @b.md>")
+    say(screen, "/help", "/review FOLDER", "Review what is staged.")
+    assert "Shadows." not in screen.text
+    assert "/theirs" not in screen.text
+    say(screen, "/help review", "Review what is staged.")
+    say(screen, "/theirs", "it is untrusted", "clawctl skill trust theirs")
+    say(screen, "/review bad", "nothing was sent")
+    say(screen, "/nothing", "/nothing is no command here")
+    say(screen, "/cost", "nothing")
+    say(screen, "two", "<two>")
+    asked = [each for each in daemon.calls_of(FillCommand) if each.name == "review"]
+    assert [(each.arguments, each.conversation_id) for each in asked] == [
+        ("src 'it", ""), ("bad", LINE.id),
+    ]  # fmt: skip
+    assert all(each.interactive for each in asked)
+    assert {each.name for each in daemon.calls_of(FillCommand)} == {"review", "theirs"}
+    sent, second = daemon.calls_of(SendMessage)
+    assert (sent.text, sent.files) == (
+        "Review src:\nprinted @b.md", (".claude/commands/review.md",),
+    )  # fmt: skip
+    assert (sent.allowed_tools, second.allowed_tools) == (("Read",), ())

@@ -128,7 +128,7 @@ from clawd.wire.schedules import (
     RemoveSchedule,
     RunSchedule,
 )
-from clawd.wire.skills import AddSkill, InspectSkill, ListSkills, TrustSkill
+from clawd.wire.skills import AddSkill, FillCommand, InspectSkill, ListSkills, TrustSkill
 from clawd.wire.sops import (
     CancelSop,
     DryRunSop,
@@ -563,6 +563,7 @@ TABLE: dict[str, tuple[Make, tuple[str, ...]]] = {
     # The home's are the operator's; everybody may see what they and a workspace's are.
     "list_skills": (plain(ListSkills()), EVERYBODY),
     "inspect_skill": (plain(InspectSkill(name="none")), ("forbidden", "forbidden", "not_found")),
+    "fill_command": (plain(FillCommand(name="none")), ("not_found",) * 3),
     "add_skill": (
         plain(AddSkill(path="/none", digest="")),
         ("forbidden", "forbidden", "invalid_request"),

@@ -1,4 +1,4 @@
-"""Agents of Markdown files: found, told, and that one is what was looked at."""
+"""Agents and commands of Markdown files: found, listed, and that one is what was looked at."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from clawd.plugins.loader import PluginPins
 from clawd.runtime.context_facts import AgentsFact, FactScope
 from clawd.security.taint import FileOrigins
 from clawd.skills.skill_file import MAX_FILE_BYTES, read_definition
-from clawd.skills.store import AgentStore
+from clawd.skills.store import AgentStore, CommandStore
 from clawd.tools.outcome import DELEGATE
 from tests.security.fakes import ADA
 from tests.support.rows import each_row
@@ -146,3 +146,26 @@ async def test_a_model_that_may_have_helpers_is_told_of_those_that_are_ready(ben
     configured.clear()
     (bench.home / "reviewer.md").unlink()
     assert await fact.facts(scope) == {}
+
+
+def test_a_command_is_found_where_commands_are_and_one_can_be_checked(bench: Bench) -> None:
+    pins, roots = PluginPins(bench.workspace / "pins.json"), lambda: (bench.workspace,)
+    store = CommandStore(bench.home.parent / "commands", bench.person, pins, roots)
+    write(bench.home.parent / "commands", "with_bar", "Mine.")
+    theirs = write(bench.workspace / ".claude" / "commands", "review", "Look at $1.")
+    found = [(each.name, each.state) for each in store.found(bench.workspace).items]
+    assert found == [("with_bar", "ready"), ("review", "untrusted")]
+    assert store.read("with_bar", bench.workspace)[0].about.body == "Mine."
+    with pytest.raises(ForbiddenError) as told:
+        store.read("review", bench.workspace)
+    assert told.value.hint.endswith("clawctl skill trust review --kind command trusts.")
+    elsewhere = bench.workspace.parent / "other folder"
+    write(elsewhere / ".claude" / "commands", "review", "Look at $1.")
+    with pytest.raises(ForbiddenError) as told:
+        store.read("review", elsewhere)
+    assert f"--kind command -C '{elsewhere}'" in told.value.hint
+    seen = store.inspect(theirs).skill
+    assert (seen.name, seen.state, seen.about.problems) == ("review", "untrusted", ())
+    broken = write(bench.workspace, "broken", "!`ls '$1'`")
+    for path in (broken, bench.workspace / "none.md", bench.workspace):
+        assert store.inspect(path).skill.about.problems, path

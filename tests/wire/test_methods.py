@@ -109,6 +109,7 @@ def test_only_these_methods_stream() -> None:
         "send_message",
         "follow_conversation",
         "run_tool",
+        "fill_command",
         "serve_mcp",
         "run_sop",
         "resume_sop",

@@ -3,15 +3,19 @@
 import logging
 from pathlib import Path
 
+import msgspec
+
 from clawd.channels.rpc.connection import Call
 from clawd.errors import InvalidRequestError
 from clawd.service.build import Daemon
-from clawd.service.handlers.shared import absolute_path
+from clawd.service.handlers.shared import absolute_path, own_conversation
+from clawd.service.handlers.tools import run_tool
+from clawd.skills.command import Filling
 from clawd.skills.store import Skill
 from clawd.tools.base import in_thread
 from clawd.wire import skills
 from clawd.wire.method import Done
-from clawd.wire.tools import PluginFileLine
+from clawd.wire.tools import PluginFileLine, RunTool, ToolOutcome
 
 _log = logging.getLogger(__name__)
 
@@ -30,12 +34,12 @@ async def inspect_skill(
     """Say what a skill is."""
     if bool(params.path) == bool(params.name):
         raise InvalidRequestError("either a path or a name is wanted")
+    store = daemon.definitions[params.kind]
     if params.path:
         source = absolute_path(params.path)
-        look = await in_thread(lambda: daemon.definitions["skill"].inspect(source))
+        look = await in_thread(lambda: store.inspect(source))
     else:
         workspace = daemon.calls.workspace(params.workspace)
-        store = daemon.definitions[params.kind]
         look = await in_thread(lambda: store.review(params.name, workspace))
     about = look.skill.about
     return skills.SkillReview(
@@ -76,6 +80,44 @@ async def trust_skill(daemon: Daemon, params: skills.TrustSkill, call: Call) -> 
     return Done(message=f"{name} is {what}")
 
 
+async def fill_command(
+    daemon: Daemon, params: skills.FillCommand, call: Call
+) -> skills.FilledCommand:
+    """Return the message that a command stands for, once its commands of the shell have run."""
+    workspace, conversation_id = params.workspace, ""
+    if params.conversation_id:
+        workspace, conversation_id = await own_conversation(daemon, params.conversation_id, call)
+    place = daemon.calls.workspace(workspace)
+    store = daemon.definitions["command"]
+    # What is filled in is what was judged: one reading, out of which nothing is read again.
+    found, _ = await in_thread(lambda: store.read(params.name, place))
+    filling = Filling(found.about.body, params.arguments)
+    commands, ran = await in_thread(filling.shell_commands), list[ToolOutcome]()
+    if commands and not conversation_id:  # what they bring in of untrusted text counts there
+        opened = await daemon.inbox.open(call.principal, workspace=workspace, agent=params.agent)
+        conversation_id = opened.record.id
+    for each in commands:
+        request = RunTool(
+            name="shell",
+            arguments=msgspec.json.encode({"command": each}).decode(),
+            conversation_id=conversation_id,
+            interactive=params.interactive,
+        )
+        ran.append(await run_tool(daemon, request, call))
+        if ran[-1].status != "allowed":
+            return skills.FilledCommand(conversation_id=conversation_id, ran=tuple(ran))
+    printed = [each.output.strip("\n") for each in ran]
+    typed, text = await in_thread(lambda: filling.message(printed))
+    return skills.FilledCommand(
+        text=text,
+        typed=typed,
+        files=() if found.is_own else (str(found.folder.relative_to(place)),),
+        allowed_tools=found.about.allowed_tools,
+        conversation_id=conversation_id,
+        ran=tuple(ran),
+    )
+
+
 def _line(skill: Skill) -> skills.SkillLine:
     return skills.SkillLine(
         name=skill.name,
@@ -84,6 +126,7 @@ def _line(skill: Skill) -> skills.SkillLine:
         is_own=skill.is_own,
         description=skill.about.description,
         digest=skill.digest,
+        hint=skill.about.hint,
         shadowed_by=skill.shadowed_by,
         problems=skill.about.problems,
     )
