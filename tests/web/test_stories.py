@@ -658,3 +658,46 @@ def test_the_keyboard_alone_is_enough(home: Home, shown: Shown) -> None:
         )
     for name in ("Receipts", "Machine", "Emergency stop", "Send", "+ New conversation"):
         assert name in reached, name
+
+
+def test_a_command_of_the_workspace_is_offered_trusted_filled_and_sent(
+    home: Home, shown: Shown
+) -> None:
+    home.configure({"text": "Done."}, tables=gateway())
+    home.start()
+    place = home.workspace / ".claude" / "commands"
+    place.mkdir(parents=True)
+    (place / "review.md").write_text(
+        "---\ndescription: Reviews a folder.\nargument-hint: FOLDER\n"
+        "allowed-tools: file_list\n---\n"
+        "Review $1:\n!`echo -- $1`\n"
+    )
+    page = shown.visit()
+    page.locator("#field").press_sequentially("/re")
+    commands = page.locator(".commands")
+    expect(commands).to_contain_text("clawctl skill trust review --kind command")
+    expect(commands.get_by_role("button")).to_be_disabled()
+    assert serious(page) == []
+    shown.say("/review src")
+    expect(page.locator(".bar.red")).to_contain_text("untrusted")
+    expect(page.locator("#field")).to_have_value("/review src")
+    assert page.locator(".message").count() == 0
+    assert home.ctl("skill", "trust", "review", "--kind", "command", "--yes").returncode == 0
+    page.fill("#field", "/r")
+    expect(commands).to_contain_text("Reviews a folder.")
+    commands.get_by_role("button").click()
+    expect(page.locator("#field")).to_have_value("/review ")
+    expect(commands).to_have_count(0)
+    shown.say("/review 'a;id'")
+    expect(page.locator(".message.user")).to_contain_text("Review a;id:\n-- a;id")
+    expect(page.locator(".message.assistant")).to_have_count(1)
+    assert [(r["tool"], r["status"]) for r in home.receipt_lines()] == [("shell", "allowed")]
+    assert home.receipt_lines()[0]["conversation_id"] == conversation_of(page)
+    shown.say("/nothing here")
+    expect(page.locator(".message.user").last).to_have_text("/nothing here")
+    (place / "review.md").write_text("Review $1:\n!`chmod 777 $1`\n")
+    assert home.ctl("skill", "trust", "review", "--kind", "command", "--yes").returncode == 0
+    shown.say("/review x")
+    page.locator(".card").get_by_role("button", name="Deny").click()
+    expect(page.locator(".bar.red")).to_contain_text("nothing was sent")
+    expect(page.locator(".message.user")).to_have_count(2)

@@ -6,9 +6,10 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { post } from "./api";
 import { Code, CopyButton, Markdown } from "./markdown";
 import { ReceiptLink } from "./receipt";
-import { attempt, before, choices, close, extend, fail, folder, fork, machine, models, mostBytes, named, opened, planFirst, select, selected, send, stopTurn, reportError, toNewest } from "./state";
+import { attempt, before, choices, close, commands, extend, fail, folder, fork, machine, models, mostBytes, named, opened, planFirst, select, selected, send, sendTyped, stopTurn, reportError, toNewest } from "./state";
 import { Diff, Files } from "./files";
 import { bytes, number, t, visible } from "./text";
+import type { CommandLine } from "./wire";
 import { DOCUMENT, type Conversation, type Item, type Said, type SentDocument, type SentPicture, type ToolCall } from "./turn";
 
 const NEAR_END = 80;
@@ -429,6 +430,25 @@ function Pictures({ of }: { of: SentPicture[] }): JSX.Element | null {
   );
 }
 
+/** The commands that may be meant; those of the workspace that nobody has trusted yet say so. */
+function Commands({ items, take }: { items: CommandLine[]; take: (name: string) => void }): JSX.Element | null {
+  if (!items.length) return null;
+  return (
+    <ul class="commands" aria-label={t.commands}>
+      {items.map((each) => (
+        <li>
+          <button type="button" class="quiet" disabled={each.state !== "ready"} onClick={() => take(each.name)}>
+            <b>/{each.name}</b> {visible(each.hint)}
+          </button>{" "}
+          <span class="faint">
+            {each.state === "ready" ? visible(each.description) : `${t.notTrusted}: clawctl skill trust ${each.name} --kind command`}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 const DRAFT = "clawd-draft";
 
 function Composer({ of }: { of: Conversation }): JSX.Element {
@@ -436,6 +456,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
   const picker = useRef<HTMLInputElement>(null);
   const files = useSignal<Attached[]>([]);
   const dropping = useSignal(false);
+  const meant = useSignal<CommandLine[]>([]);
   const key = `${DRAFT}:${of.id}`;
   useEffect(() => {
     const element = field.current;
@@ -453,6 +474,19 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     sessionStorage.setItem(`${DRAFT}:${selected.peek().id}`, field.current.value);
     grow(field.current);
   };
+  // What a first word with a slash may become, as the daemon has it at that moment.
+  const offer = async () => {
+    const begun = () => /^\/[a-z0-9_-]*$/.exec(field.current?.value ?? "")?.[0];
+    const found = begun() === undefined ? [] : await commands();
+    const word = begun();
+    meant.value = word === undefined ? [] : found.filter((each) => `/${each.name}`.startsWith(word));
+  };
+  const takeCommand = (name: string) => {
+    field.current!.value = `/${name} `;
+    meant.value = [];
+    note();
+    field.current!.focus();
+  };
   const attach = async (list: FileList | null | undefined) => {
     for (const file of list ?? []) {
       if (file.size > mostBytes.value) reportError(new Error(`${file.name} ${tooBig()}`));
@@ -467,16 +501,17 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
     const documents = given.flatMap((file) => (file.document ? [file.document] : []));
     const isText = (file: Attached) => !file.picture && !file.document;
     const texts = given.filter(isText).map(fenced);
-    const whole = [text, ...texts].filter(Boolean).join("\n\n") || given.map((each) => each.name).join(", ");
-    const body = { whole, files: [...pictures, ...documents].map((each) => each.data) };
+    const rest = texts.join("\n\n") || (text ? "" : given.map((each) => each.name).join(", "));
+    const body = { text, rest, files: [...pictures, ...documents].map((each) => each.data) };
     if (new Blob([JSON.stringify(body)]).size + REST > mostBytes.value) {
       reportError(new Error(`${t.message} ${tooBig()}`));
       return;
     }
     field.current!.value = "";
     files.value = [];
+    meant.value = [];
     note();
-    send(whole, pictures, documents).catch((error: unknown) => {
+    sendTyped(text, rest, pictures, documents).catch((error: unknown) => {
       const typed = field.current?.value ?? ""; // meanwhile
       if (field.current) field.current.value = [text, typed].filter(Boolean).join("\n\n");
       files.value = [...given, ...files.value];
@@ -521,6 +556,7 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
           ))}
         </ul>
       ) : null}
+      <Commands items={meant.value} take={takeCommand} />
       <div class="field">
         <button type="button" class="quiet" aria-label={t.attach} title={t.attach} onClick={() => picker.current!.click()}>
           <svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true">
@@ -534,7 +570,10 @@ function Composer({ of }: { of: Conversation }): JSX.Element {
           rows={1}
           placeholder={dropping.value ? t.dropHere : named.value.placeholder}
           aria-label={t.placeholder}
-          onInput={note}
+          onInput={() => {
+            note();
+            void attempt(offer());
+          }}
           onKeyDown={onKey}
           onPaste={(event) => {
             if (!event.clipboardData?.files.length) return;

@@ -4,7 +4,7 @@ import { computed, signal } from "@preact/signals";
 import { call, enterByAddress, follow, MethodError, UNREACHABLE } from "./api";
 import { t } from "./text";
 import { Conversation, type QuestionEvent, type SentDocument, type SentPicture } from "./turn";
-import type { ApprovalLine, ConversationDetail, ConversationLine, Event } from "./wire";
+import type { ApprovalLine, CommandLine, ConversationDetail, ConversationLine, Event, FilledCommand } from "./wire";
 
 export type Place = "chat" | "proof" | "machine";
 
@@ -227,20 +227,63 @@ async function goTo(target: Conversation, messageId: number): Promise<void> {
   target.hit.value = messageId;
 }
 
-/** Send a message; a new conversation is opened for the first one. One that is refused was not said. */
-export async function send(text: string, pictures: SentPicture[] = [], documents: SentDocument[] = []): Promise<void> {
-  let target = selected.value;
-  if (!target.id) {
-    const opened = await attempt(call<ConversationLine>("open_conversation", { workspace: folder.value.trim() }));
-    if (!opened) throw new Error(problem.value);
-    target = conversation(opened.id);
-    target.line.value = opened;
-    target.isFromField = true;
-    selected.value = target;
-    hold(target);
-    history.replaceState(null, "", `#${opened.id}`);
+/** The folder that the conversation which is displayed works in, or the next one will. */
+function workspace(): string {
+  return selected.value.line.value?.workspace || folder.value.trim();
+}
+
+/** Return the commands that a message may begin with, those that count first. */
+export async function commands(): Promise<CommandLine[]> {
+  const found = await call<{ items: CommandLine[] }>("list_skills", { kind: "command", workspace: workspace() });
+  return found.items.filter((each) => each.state !== "shadowed");
+}
+
+const COMMAND = /^\/([a-z][a-z0-9_-]*)(?:\s+([^]*))?$/;
+
+/** Send what was typed: the message of a command where it begins with one, after that has run what it runs. */
+export async function sendTyped(typed: string, rest: string, pictures: SentPicture[], documents: SentDocument[]): Promise<void> {
+  const [, name, words] = COMMAND.exec(typed) ?? [];
+  const isCommand = name !== undefined && (await commands()).some((each) => each.name === name);
+  if (!isCommand) return send([typed, rest].filter(Boolean).join("\n\n"), pictures, documents);
+  const target = await opening();
+  const filled = await call<FilledCommand>("fill_command", {
+    name,
+    arguments: words ?? "",
+    conversation_id: target.id,
+    interactive: true,
+  });
+  if (!filled.text) {
+    await attempt(reload(target)); // its calls were of no turn, and nothing else says that they are over
+    throw new Error(`/${name}: ${t.commandFailed}`);
   }
-  if (target.isRunning && !pictures.length && !documents.length) {
+  if (selected.value !== target) throw new Error(`/${name}: ${t.elsewhere}`);
+  const { files, allowed_tools } = filled;
+  await send([filled.text, rest].filter(Boolean).join("\n\n"), pictures, documents, { files, allowed_tools });
+}
+
+// The conversation that is displayed; a new one is opened for a first message.
+async function opening(): Promise<Conversation> {
+  if (selected.value.id) return selected.value;
+  const opened = await attempt(call<ConversationLine>("open_conversation", { workspace: folder.value.trim() }));
+  if (!opened) throw new Error(problem.value);
+  const target = conversation(opened.id);
+  target.line.value = opened;
+  target.isFromField = true;
+  selected.value = target;
+  hold(target);
+  history.replaceState(null, "", `#${opened.id}`);
+  return target;
+}
+
+/** Send a message; a new conversation is opened for the first one. One that is refused was not said. */
+export async function send(
+  text: string,
+  pictures: SentPicture[] = [],
+  documents: SentDocument[] = [],
+  more: { files?: string[]; allowed_tools?: string[] } = {},
+): Promise<void> {
+  const target = await opening();
+  if (target.isRunning && !pictures.length && !documents.length && !more.allowed_tools?.length && !more.files?.length) {
     const joined = await call<{ joined: boolean }>("steer_turn", {
       conversation_id: target.id,
       turn_id: target.turnId,
@@ -267,6 +310,7 @@ export async function send(text: string, pictures: SentPicture[] = [], documents
       ...(mode ? { mode } : {}),
       ...(sampling ? { sampling } : {}),
       ...(planFirst.value ? { plan_first: true } : {}),
+      ...more,
     });
   } catch (error) {
     const isRefused = error instanceof MethodError && error.code !== UNREACHABLE;

@@ -136,6 +136,20 @@ export type Event = Base &
     | { type: "resync" }
   );
 
+export interface CommandLine {
+  name: string;
+  state: "ready" | "untrusted" | "changed" | "broken" | "shadowed";
+  description: string;
+  hint: string;
+}
+
+export interface FilledCommand {
+  text: string;
+  files: string[];
+  allowed_tools: string[];
+  conversation_id: string;
+}
+
 export interface Status {
   version: string;
   provider?: string;

@@ -13,6 +13,7 @@ from clawd.channels.http.app import LOGIN_PATH
 from clawd.channels.http.model_api import Caller
 from clawd.security.keys import LINK_S
 from clawd.wire.daemon import LinkPage
+from clawd.wire.events import ApprovalRequested
 from tests.channels.http.door import guarded
 from tests.channels.http.rig import Served, served
 from tests.support.inprocess import OWNER
@@ -309,3 +310,35 @@ async def test_a_link_names_the_gateway_as_the_browser_reaches_it(tmp_path: Path
         for at in ("elsewhere.example", "http://clawd.lan/x", "a@clawd.lan", "ftp://clawd.lan"):
             refused = await door.inside.refused(LinkPage(at=at), OWNER)
             assert "no name of this gateway" in refused.message, at
+
+
+async def test_a_command_is_filled_with_what_ran_when_the_page_said_yes(tmp_path: Path) -> None:
+    async with served(tmp_path) as door:
+        place = tmp_path / "home" / "commands"
+        place.mkdir()
+        (place / "look.md").write_text("Look at $1: !`touch $1 && echo made`")
+        opened = (await door.post("/methods/open_conversation", {}))[1]
+        wanted = {"name": "look", "arguments": "'a b'", "conversation_id": opened["id"]}
+        events = door.inside.daemon.hub.subscribe(OWNER)
+        filling = asyncio.create_task(
+            door.post("/methods/fill_command", wanted | {"interactive": True})
+        )
+        async for each in events:
+            if isinstance(each.event, ApprovalRequested):
+                break
+        assert each.event.arguments == '{"command":"touch \'a b\' && echo made"}'
+        assert not filling.done()
+        answer = {"answer": "once", "digest": each.event.digest}
+        status, _ = await door.post(f"/approvals/{each.event.approval_id}", answer)
+        assert status == 200
+        status, filled = await filling
+        assert (status, filled["text"]) == (200, "Look at a b: made")
+        assert (door.inside.workspace / "a b").exists()
+        assert door.inside.receipts()[-1].conversation_id == opened["id"]
+        # Under the emergency stop it ends without a message.
+        await door.post("/estop", {})
+        status, filled = await door.post("/methods/fill_command", wanted)
+        assert (status, filled["text"], filled["ran"][0]["kind"]) == (200, "", "stopped")
+        # A client that may not manage clawd gets no method at all.
+        door.caller = Caller(principal=OWNER, scopes=frozenset({"chat", "tools"}))
+        assert (await door.post("/methods/fill_command", wanted))[0] == 403
