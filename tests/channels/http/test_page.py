@@ -323,13 +323,12 @@ async def test_a_command_is_filled_with_what_ran_when_the_page_said_yes(tmp_path
         filling = asyncio.create_task(
             door.post("/methods/fill_command", wanted | {"interactive": True})
         )
-        async for each in events:
-            if isinstance(each.event, ApprovalRequested):
-                break
-        assert each.event.arguments == '{"command":"touch \'a b\' && echo made"}'
+        while not isinstance(asked := (await anext(events)).event, ApprovalRequested):
+            pass
+        assert asked.arguments == '{"command":"touch \'a b\' && echo made"}'
         assert not filling.done()
-        answer = {"answer": "once", "digest": each.event.digest}
-        status, _ = await door.post(f"/approvals/{each.event.approval_id}", answer)
+        answer = {"answer": "once", "digest": asked.digest}
+        status, _ = await door.post(f"/approvals/{asked.approval_id}", answer)
         assert status == 200
         status, filled = await filling
         assert (status, filled["text"]) == (200, "Look at a b: made")
