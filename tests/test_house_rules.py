@@ -17,11 +17,11 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 406,
     "files of clawctl": 116,
-    "code lines of clawd": 83_074,
+    "code lines of clawd": 82_702,
     "code lines of clawctl": 20_872,
     "modules with one importer": 119,
     "modules with one importer, under 60 code lines": 3,
-    "import lines, percent of code": 7.8,
+    "import lines, percent of code": 7.4,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
     "parameters that are a Callable": 247,

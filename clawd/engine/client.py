@@ -14,6 +14,7 @@ from typing import assert_never
 
 import msgspec
 
+from clawd.engine import protocol
 from clawd.engine.process import (
     STARTED_AGAIN,
     KillCause,
@@ -23,35 +24,16 @@ from clawd.engine.process import (
     exit_signal,
     load_error,
 )
-from clawd.engine.protocol import (
-    CancelGeneration,
-    Embed,
-    FromWorker,
-    Generate,
-    GenerationDone,
-    GenerationFailed,
-    GenerationStarted,
-    Load,
-    LoadFailed,
-    ModelConfig,
-    ModelInfo,
-    ModelReady,
-    Ping,
-    Pong,
-    PromptStep,
-    Question,
-    Quit,
-    RenderPrompt,
-    Reply,
-    TemplateNotes,
-    Tokens,
-    Warm,
-    Warmth,
-)
 from clawd.errors import ClawError, ModelLoadError, ProtocolError, WorkerDiedError
 from clawd.wire.events import PromptProgress
 
-GenerationEvent = PromptProgress | GenerationStarted | Tokens | GenerationDone | GenerationFailed
+GenerationEvent = (
+    PromptProgress
+    | protocol.GenerationStarted
+    | protocol.Tokens
+    | protocol.GenerationDone
+    | protocol.GenerationFailed
+)
 ErrorFactory = Callable[[], ClawError]
 
 
@@ -75,7 +57,7 @@ class Mailbox:
     def put(self, event: GenerationEvent) -> None:
         """Add an event; GenerationDone and GenerationFailed are the last."""
         self._events.append(event)
-        self.is_finished = isinstance(event, GenerationDone | GenerationFailed)
+        self.is_finished = isinstance(event, protocol.GenerationDone | protocol.GenerationFailed)
         self._changed.set()
 
     def fail(self, error: ErrorFactory) -> None:
@@ -95,17 +77,17 @@ class Mailbox:
         if self._error is not None:
             raise self._error()
         first = self._events.popleft()
-        return self._merged(first) if isinstance(first, Tokens) else first
+        return self._merged(first) if isinstance(first, protocol.Tokens) else first
 
-    def _merged(self, first: Tokens) -> Tokens:
+    def _merged(self, first: protocol.Tokens) -> protocol.Tokens:
         pieces = [first]
-        while self._events and isinstance(following := self._events[0], Tokens):
+        while self._events and isinstance(following := self._events[0], protocol.Tokens):
             pieces.append(following)
             self._events.popleft()
         if len(pieces) == 1:
             return first
         text = "".join(piece.text for piece in pieces)
-        return Tokens(
+        return protocol.Tokens(
             id=first.id,
             text=text,
             count=sum(piece.count for piece in pieces),
@@ -159,7 +141,7 @@ class WorkerClient:
     def __init__(
         self,
         process: WorkerProcess,
-        config: ModelConfig,
+        config: protocol.ModelConfig,
         settings: EngineSettings,
         on_death: Callable[[WorkerDeath], None],
     ) -> None:
@@ -167,13 +149,13 @@ class WorkerClient:
         self._config = config
         self._settings = settings
         self._on_death = on_death
-        self._loaded: asyncio.Future[ModelReady | LoadFailed | None] = (
+        self._loaded: asyncio.Future[protocol.ModelReady | protocol.LoadFailed | None] = (
             asyncio.get_running_loop().create_future()
         )
         self._mailboxes: dict[int, Mailbox] = {}
         self._cancelling: set[int] = set()
         # By the question's id; for a Pong by that of its Ping, below zero.
-        self._answers: dict[int, asyncio.Future[Reply | Pong | ErrorFactory]] = {}
+        self._answers: dict[int, asyncio.Future[protocol.Reply | protocol.Pong | ErrorFactory]] = {}
         self._ended = asyncio.Event()
         self._has_work = asyncio.Event()
         self._heard_at = time.monotonic()
@@ -185,8 +167,8 @@ class WorkerClient:
         self._is_quitting = False
         self._kill_cause: tuple[KillCause, str] | None = None
         self._death: WorkerDeath | None = None
-        self.info: ModelInfo | None = None
-        self.warmth: Warmth | None = None  # of what was wanted last
+        self.info: protocol.ModelInfo | None = None
+        self.warmth: protocol.Warmth | None = None  # of what was wanted last
         self.template_notes: tuple[str, ...] = ()
 
     @property
@@ -221,14 +203,14 @@ class WorkerClient:
                 self._process.kill()
                 self._end(-signal.SIGKILL)
 
-    async def load(self) -> ModelInfo:
+    async def load(self) -> protocol.ModelInfo:
         """Load the model.
 
         Raises:
             ModelLoadError: the worker says that it cannot, or it takes too long.
             WorkerDiedError: the worker died of it.
         """
-        self._process.post(Load(config=self._config))
+        self._process.post(protocol.Load(config=self._config))
         limit_s = self._settings.load_timeout_s
         try:
             async with asyncio.timeout(limit_s):
@@ -240,17 +222,17 @@ class WorkerClient:
                 hint="Raise load_timeout_s in [engine], or use a smaller model.",
             ) from None
         match answer:
-            case ModelReady():
+            case protocol.ModelReady():
                 self.info = answer.info
                 return answer.info
-            case LoadFailed():
+            case protocol.LoadFailed():
                 raise load_error(self._name, answer)
             case None:
                 raise self._gone()
             case _:
                 assert_never(answer)
 
-    async def generate(self, request: Generate) -> AsyncGenerator[GenerationEvent, None]:
+    async def generate(self, request: protocol.Generate) -> AsyncGenerator[GenerationEvent, None]:
         """Yield the events of one generation; closing or cancelling tells the worker to stop.
 
         Raises:
@@ -268,27 +250,27 @@ class WorkerClient:
                 self._cancel(request.id)
             self._note_work()
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: protocol.Question) -> protocol.Reply:
         """Return the answer to a question; cancelling it tells the worker where that takes long.
 
         Raises:
             WorkerDiedError: the worker died, or was dead already.
             ClawError: what `fail_generations` was given.
         """
-        renders = isinstance(question, RenderPrompt)
+        renders = isinstance(question, protocol.RenderPrompt)
         # The Pong says that the template has been rendered, as for a generation.
         frames = (question, self._next_ping()) if renders else (question,)
         self._awaits_first_sign = self._awaits_first_sign or (renders and self._is_idle)
         answer = await self._answer(question.id, *frames)
-        assert not isinstance(answer, Pong), "a question was answered with a Pong"
+        assert not isinstance(answer, protocol.Pong), "a question was answered with a Pong"
         return answer
 
-    def warm(self, request: Generate) -> None:
+    def warm(self, request: protocol.Generate) -> None:
         """Have what such prompts begin with evaluated ahead; answers change `warmth`."""
         if self.is_alive:
-            self._process.post(Warm(request=request))
+            self._process.post(protocol.Warm(request=request))
 
-    async def state(self) -> Pong:
+    async def state(self) -> protocol.Pong:
         """Return what the worker is doing.
 
         Raises:
@@ -296,13 +278,15 @@ class WorkerClient:
         """
         ping = self._next_ping()
         answer = await self._answer(-ping.id, ping)
-        assert isinstance(answer, Pong), "a Ping was answered with something else"
+        assert isinstance(answer, protocol.Pong), "a Ping was answered with something else"
         return answer
 
-    async def _answer(self, key: int, *frames: Question | Ping) -> Reply | Pong:
+    async def _answer(
+        self, key: int, *frames: protocol.Question | protocol.Ping
+    ) -> protocol.Reply | protocol.Pong:
         if not self.is_alive:
             raise self._gone()
-        waiting: asyncio.Future[Reply | Pong | ErrorFactory] = (
+        waiting: asyncio.Future[protocol.Reply | protocol.Pong | ErrorFactory] = (
             asyncio.get_running_loop().create_future()
         )
         self._answers[key] = waiting
@@ -314,10 +298,10 @@ class WorkerClient:
         finally:
             del self._answers[key]
             is_given_up = waiting.cancelled() or not waiting.done()
-            if isinstance(frames[0], Embed) and is_given_up and not self._ended.is_set():
-                self._process.post(CancelGeneration(id=key))
+            if isinstance(frames[0], protocol.Embed) and is_given_up and not self._ended.is_set():
+                self._process.post(protocol.CancelGeneration(id=key))
             self._note_work()
-        if isinstance(answer, Reply | Pong):
+        if isinstance(answer, protocol.Reply | protocol.Pong):
             return answer
         raise answer()
 
@@ -325,11 +309,11 @@ class WorkerClient:
         """End all that is asked of it with this error; return how many generations there were."""
         for generation_id, mailbox in self._mailboxes.items():
             if not mailbox.is_finished:
-                self._process.post(CancelGeneration(id=generation_id))
+                self._process.post(protocol.CancelGeneration(id=generation_id))
             mailbox.fail(error)
         for key, answer in self._answers.items():
             if not answer.done():
-                self._process.post(CancelGeneration(id=key))
+                self._process.post(protocol.CancelGeneration(id=key))
                 answer.set_result(error)
         return len(self._mailboxes)
 
@@ -342,7 +326,7 @@ class WorkerClient:
     async def close(self) -> None:
         """Tell the worker to quit, kill it after the grace, return when it is gone."""
         self._is_quitting = True
-        self._process.post(Quit(save_limit_s=self._settings.quit_grace_s / 2))
+        self._process.post(protocol.Quit(save_limit_s=self._settings.quit_grace_s / 2))
         try:
             async with asyncio.timeout(self._settings.quit_grace_s):
                 await self._ended.wait()
@@ -366,7 +350,7 @@ class WorkerClient:
             hint=STARTED_AGAIN,
         )
 
-    def _open(self, request: Generate) -> Mailbox:
+    def _open(self, request: protocol.Generate) -> Mailbox:
         if not self.is_alive:
             raise self._gone()
         mailbox = Mailbox()
@@ -382,7 +366,7 @@ class WorkerClient:
     def _cancel(self, generation_id: int) -> None:
         if not self._ended.is_set():
             self._cancelling.add(generation_id)
-            self._process.post(CancelGeneration(id=generation_id))
+            self._process.post(protocol.CancelGeneration(id=generation_id))
 
     async def _flush(self) -> None:
         try:
@@ -398,9 +382,9 @@ class WorkerClient:
             self._heard_at = time.monotonic()
             self._has_work.set()
 
-    def _next_ping(self) -> Ping:
+    def _next_ping(self) -> protocol.Ping:
         self._pings += 1
-        return Ping(id=self._pings)
+        return protocol.Ping(id=self._pings)
 
     async def _watch(self) -> None:
         """Kill a worker that has work and shows no sign of life."""
@@ -448,31 +432,31 @@ class WorkerClient:
         except ProtocolError as error:
             self.kill("other", f"it sent what is no frame ({error.message})")
 
-    def _take_all(self, frames: list[FromWorker]) -> None:
+    def _take_all(self, frames: list[protocol.FromWorker]) -> None:
         self._heard_at = time.monotonic()
         self._awaits_first_sign = False
         for frame in frames:
             self._take(frame)
 
-    def _take(self, frame: FromWorker) -> None:
+    def _take(self, frame: protocol.FromWorker) -> None:
         match frame:
-            case ModelReady() | LoadFailed():
-                self._is_quitting = self._is_quitting or isinstance(frame, LoadFailed)
+            case protocol.ModelReady() | protocol.LoadFailed():
+                self._is_quitting = self._is_quitting or isinstance(frame, protocol.LoadFailed)
                 if not self._loaded.done():
                     self._loaded.set_result(frame)
-            case PromptStep():
+            case protocol.PromptStep():
                 self._deliver(frame.id, frame.progress)
-            case GenerationStarted() | Tokens():
+            case protocol.GenerationStarted() | protocol.Tokens():
                 self._deliver(frame.id, frame)
-            case GenerationDone() | GenerationFailed():
+            case protocol.GenerationDone() | protocol.GenerationFailed():
                 self._deliver(frame.id, frame)
                 self._cancelling.discard(frame.id)
                 self._note_work()
-            case Warmth():
+            case protocol.Warmth():
                 self.warmth = frame
-            case TemplateNotes():
+            case protocol.TemplateNotes():
                 self._take_notes(frame.notes)
-            case Pong():
+            case protocol.Pong():
                 self._pongs = frame.id
                 self._take_answer(-frame.id, frame)
             case _:
@@ -488,7 +472,7 @@ class WorkerClient:
                 _log.warning("the chat template of model %s: %s", self._name, note)
         self.template_notes = notes
 
-    def _take_answer(self, key: int, frame: Reply | Pong) -> None:
+    def _take_answer(self, key: int, frame: protocol.Reply | protocol.Pong) -> None:
         answer = self._answers.get(key)
         if answer is not None and not answer.done():
             answer.set_result(frame)

@@ -21,16 +21,7 @@ import msgspec
 import psutil
 from typing_extensions import override
 
-from clawd.engine.protocol import (
-    FrameBuffer,
-    FromWorker,
-    GenerationFailed,
-    LoadFailed,
-    QuestionFailed,
-    ToWorker,
-    decode_from_worker,
-    encode,
-)
+from clawd.engine import protocol
 from clawd.errors import (
     BusyError,
     ClawError,
@@ -117,8 +108,8 @@ class WorkerProcess(asyncio.Protocol):
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._frames = FrameBuffer()
-        self._take: Callable[[list[FromWorker]], None] | None = None
+        self._frames = protocol.FrameBuffer()
+        self._take: Callable[[list[protocol.FromWorker]], None] | None = None
         self._is_closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -130,13 +121,13 @@ class WorkerProcess(asyncio.Protocol):
         """The process id; with a launcher that forks, the launcher's."""
         return self._process.pid
 
-    def post(self, *frames: ToWorker) -> None:
+    def post(self, *frames: protocol.ToWorker) -> None:
         """Hand frames to the socket, in one piece, without waiting; ignored when it is closed.
 
         Raises:
             ProtocolError: a frame is too long.
         """
-        data = b"".join(encode(frame) for frame in frames)
+        data = b"".join(protocol.encode(frame) for frame in frames)
         if not self._transport.is_closing():
             self._transport.write(data)
 
@@ -144,7 +135,7 @@ class WorkerProcess(asyncio.Protocol):
         """Wait until the worker has taken most of what was posted, or is gone."""
         await self._has_room.wait()
 
-    async def read(self, take: Callable[[list[FromWorker]], None]) -> None:
+    async def read(self, take: Callable[[list[protocol.FromWorker]], None]) -> None:
         """Hand over frames as they come, at least one at a time, until the socket is closed.
 
         They are handed over where the loop reads them: to wake a task for each token costs more
@@ -167,7 +158,7 @@ class WorkerProcess(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._take is not None, "it reads before anybody takes what comes"
         try:
-            frames = [decode_from_worker(body) for body in self._frames.feed(data)]
+            frames = [protocol.decode_from_worker(body) for body in self._frames.feed(data)]
         except ProtocolError as error:
             self._transport.pause_reading()
             if not self._is_closed.done():
@@ -389,18 +380,18 @@ class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True):
                 assert_never(self.cause)
 
 
-def load_error(model: str, failed: LoadFailed) -> ModelLoadError:
+def load_error(model: str, failed: protocol.LoadFailed) -> ModelLoadError:
     """Return what a worker says about a model that it cannot load as an error."""
     code, hint = _BY_LOAD_CODE.get(failed.code, (failed.code, _WHOLE))
     return ModelLoadError(f"model {model} cannot be loaded: {failed.message}", code=code, hint=hint)
 
 
-def failure(failed: GenerationFailed | QuestionFailed) -> ClawError:
+def failure(failed: protocol.GenerationFailed | protocol.QuestionFailed) -> ClawError:
     """Return what a worker says about something that it cannot do as an error."""
     message, hint = failed.message, failed.hint
     match failed.code:
         case "busy":
-            wait_s = failed.retry_after_s if isinstance(failed, GenerationFailed) else 1.0
+            wait_s = failed.retry_after_s if isinstance(failed, protocol.GenerationFailed) else 1.0
             return BusyError(message, retry_after_s=wait_s, hint=hint)
         case "context_full":
             counts = {"n_prompt_tokens": failed.n_prompt_tokens, "n_ctx": failed.n_ctx}

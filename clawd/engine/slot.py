@@ -10,17 +10,9 @@ from typing import Literal
 import msgspec
 
 from clawd.counts import Tally
+from clawd.engine import protocol
 from clawd.engine.client import EngineSettings, ErrorFactory, WorkerClient
 from clawd.engine.process import WorkerDeath
-from clawd.engine.protocol import (
-    Generate,
-    GenerationDone,
-    ModelConfig,
-    ModelInfo,
-    Question,
-    RenderPrompt,
-    Warmth,
-)
 from clawd.errors import ClawError, EngineError
 
 ModelState = Literal["loading", "ready", "stopped"]
@@ -47,12 +39,12 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     pid: int
     state: ModelState
-    info: ModelInfo | None
+    info: protocol.ModelInfo | None
     running: int
     last_used_at: datetime
     deaths: int
     usage: "ModelUsage"
-    warmth: Warmth | None = None
+    warmth: protocol.Warmth | None = None
     template_notes: tuple[str, ...] = ()
 
 
@@ -65,7 +57,7 @@ class ModelUsage(msgspec.Struct, kw_only=True):
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 
-    def add(self, done: GenerationDone) -> None:
+    def add(self, done: protocol.GenerationDone) -> None:
         """Count one answer."""
         self.prompt_tokens += done.prompt_tokens
         self.cached_tokens += done.cached_tokens
@@ -97,10 +89,10 @@ def file_mark(path: str) -> FileMark | None:
     )
 
 
-def fingerprint(request: Generate | Question) -> bytes:
+def fingerprint(request: protocol.Generate | protocol.Question) -> bytes:
     """Hash what the model would read, not how it is sampled."""
     read: tuple[object, ...] = (request,)
-    if isinstance(request, Generate | RenderPrompt):
+    if isinstance(request, protocol.Generate | protocol.RenderPrompt):
         read = (request.messages, request.tools, request.template_kwargs, request.prompt)
     return hashlib.blake2b(msgspec.msgpack.encode(read), digest_size=16).digest()
 
@@ -127,7 +119,7 @@ class Run:
 class ModelSlot:
     """One model: its worker when there is one, its users, and its record of deaths."""
 
-    def __init__(self, config: ModelConfig, all_deaths: Tally | None = None) -> None:
+    def __init__(self, config: protocol.ModelConfig, all_deaths: Tally | None = None) -> None:
         self.config = config
         self._all_deaths = all_deaths or Tally("model")
         self.client: WorkerClient | None = None
@@ -184,7 +176,7 @@ class ModelSlot:
         self._strikes.clear()
         self._is_template_bad = False
 
-    def note_success(self, run: Run, done: GenerationDone) -> None:
+    def note_success(self, run: Run, done: protocol.GenerationDone) -> None:
         """Clear the model's and the prompt's record, and count the answer."""
         self.usage.add(done)
         self.deaths = 0

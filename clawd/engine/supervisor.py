@@ -20,30 +20,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from clawd.counts import Tally
+from clawd.engine import protocol
 from clawd.engine.client import EngineSettings, ErrorFactory, GenerationEvent, WorkerClient
 from clawd.engine.gguf import files_of
 from clawd.engine.models import check_pins
 from clawd.engine.process import Launcher, failure, no_room, start_worker, unfenced, worker_argv
-from clawd.engine.protocol import (
-    CountTokens,
-    Detokenize,
-    Embed,
-    Embedded,
-    Generate,
-    GenerationDone,
-    ModelConfig,
-    ModelInfo,
-    Pong,
-    Question,
-    QuestionFailed,
-    Rendered,
-    RenderPrompt,
-    Reply,
-    TokenCounts,
-    Tokenize,
-    TokenPieces,
-    TokenText,
-)
 from clawd.engine.slot import ModelSlot, ModelStatus, Run, file_mark, fingerprint
 from clawd.errors import (
     CancelledByUserError,
@@ -53,13 +34,13 @@ from clawd.errors import (
 )
 
 _T = TypeVar("_T")
-_R = TypeVar("_R", bound=Reply)
+_R = TypeVar("_R", bound=protocol.Reply)
 _log = logging.getLogger(__name__)
 _TOLD_EVERY_S = 0.25
 WORKER_BYTES = 64 << 20  # what a worker takes before it has a model (measured)
 
 
-def total_bytes(config: ModelConfig) -> int:
+def total_bytes(config: protocol.ModelConfig) -> int:
     """Return the size of a model's files, 0 where they cannot be seen."""
     try:
         files = [*files_of(Path(config.path)), *([Path(config.mmproj)] if config.mmproj else [])]
@@ -88,21 +69,21 @@ class Engine:
         self._settings = settings or EngineSettings()
         self._launcher = launcher
         self._argv = argv or worker_argv()
-        self._slots: dict[ModelConfig, ModelSlot] = {}
-        self._leaving: dict[ModelConfig, asyncio.Task[None]] = {}
+        self._slots: dict[protocol.ModelConfig, ModelSlot] = {}
+        self._leaving: dict[protocol.ModelConfig, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._last_number = 0
         self._is_closed = False
         self._watchers: list[Callable[[], None]] = []
         self.generating = 0  # what runs or waits, of all models
-        self.on_ready: Callable[[ModelConfig], None] = lambda _config: None
+        self.on_ready: Callable[[protocol.ModelConfig], None] = lambda _config: None
         self.deaths = Tally("model")  # of workers, for good: no unloading forgets them
 
     def add_watcher(self, watcher: Callable[[], None]) -> None:
         """Call it when a generation begins, so that work which can wait gives way."""
         self._watchers.append(watcher)
 
-    def has_room(self, config: ModelConfig) -> bool:
+    def has_room(self, config: protocol.ModelConfig) -> bool:
         """Return whether a model is loaded, or could be without another one having to go."""
         slot = self._slots.get(config)
         if slot is not None and slot.is_occupied:
@@ -110,7 +91,7 @@ class Engine:
         occupied = sum(each.is_occupied for each in self._slots.values())
         return occupied < max(1, self._settings.max_loaded)
 
-    async def load(self, config: ModelConfig) -> ModelInfo:
+    async def load(self, config: protocol.ModelConfig) -> protocol.ModelInfo:
         """Load a model if it is not loaded, and return what it is.
 
         Raises:
@@ -125,7 +106,7 @@ class Engine:
             raise EngineError(f"the worker of model {slot.name} is ready but did not say of what")
         return client.info
 
-    async def loading(self, config: ModelConfig) -> AsyncGenerator[LoadProgress, None]:
+    async def loading(self, config: protocol.ModelConfig) -> AsyncGenerator[LoadProgress, None]:
         """Load a model if it is not loaded, and yield from time to time how far that is.
 
         Raises:
@@ -143,7 +124,7 @@ class Engine:
             self._end(slot, run)
 
     async def generate(
-        self, config: ModelConfig, request: Generate
+        self, config: protocol.ModelConfig, request: protocol.Generate
     ) -> AsyncGenerator[GenerationEvent, None]:
         """Yield the events of one generation; the last is GenerationDone or GenerationFailed.
 
@@ -167,14 +148,14 @@ class Engine:
             numbered = msgspec.structs.replace(request, id=run.number)
             async with aclosing(client.generate(numbered)) as events:
                 async for event in events:
-                    if isinstance(event, GenerationDone):
+                    if isinstance(event, protocol.GenerationDone):
                         slot.note_success(run, event)
                     yield event
         finally:
             self.generating -= 1
             self._end(slot, run)
 
-    async def warm(self, config: ModelConfig, request: Generate) -> None:
+    async def warm(self, config: protocol.ModelConfig, request: protocol.Generate) -> None:
         """Load a model if it is not loaded, and have it read ahead what such prompts begin with.
 
         Nobody waits for that; `status` tells how far it is.
@@ -189,44 +170,54 @@ class Engine:
         finally:
             self._end(slot, run)
 
-    async def count_tokens(self, config: ModelConfig, texts: Sequence[str]) -> tuple[int, ...]:
+    async def count_tokens(
+        self, config: protocol.ModelConfig, texts: Sequence[str]
+    ) -> tuple[int, ...]:
         """Return the number of tokens of each text; loads the model if need be.
 
         Raises:
             EngineError: as `load` and `generate`.
         """
-        reply = await self._ask(config, CountTokens(id=0, texts=tuple(texts)), TokenCounts)
+        reply = await self._ask(
+            config, protocol.CountTokens(id=0, texts=tuple(texts)), protocol.TokenCounts
+        )
         return reply.counts
 
-    async def tokenize(self, config: ModelConfig, question: Tokenize) -> TokenPieces:
+    async def tokenize(
+        self, config: protocol.ModelConfig, question: protocol.Tokenize
+    ) -> protocol.TokenPieces:
         """Return a text's tokens; loads the model if need be, as do the next three.
 
         Raises:
             InvalidRequestError: the text is too long.
             EngineError: as `load` and `generate`.
         """
-        return await self._ask(config, question, TokenPieces)
+        return await self._ask(config, question, protocol.TokenPieces)
 
-    async def detokenize(self, config: ModelConfig, tokens: Sequence[int]) -> bytes:
+    async def detokenize(self, config: protocol.ModelConfig, tokens: Sequence[int]) -> bytes:
         """Return the text of tokens; it need be no whole UTF-8.
 
         Raises:
             InvalidRequestError: a number is no token.
             EngineError: as `load` and `generate`.
         """
-        question = Detokenize(id=0, tokens=tuple(tokens))
-        return (await self._ask(config, question, TokenText)).data
+        question = protocol.Detokenize(id=0, tokens=tuple(tokens))
+        return (await self._ask(config, question, protocol.TokenText)).data
 
-    async def render(self, config: ModelConfig, question: RenderPrompt) -> Rendered:
+    async def render(
+        self, config: protocol.ModelConfig, question: protocol.RenderPrompt
+    ) -> protocol.Rendered:
         """Return the prompt that a generation with the same fields would get.
 
         Raises:
             InvalidRequestError: it can never fit, or a number is no token.
             EngineError: as `load` and `generate`.
         """
-        return await self._ask(config, question, Rendered)
+        return await self._ask(config, question, protocol.Rendered)
 
-    async def embed(self, config: ModelConfig, question: Embed) -> Embedded:
+    async def embed(
+        self, config: protocol.ModelConfig, question: protocol.Embed
+    ) -> protocol.Embedded:
         """Return a vector of each input; cancelling it stops the worker behind the next one.
 
         Raises:
@@ -234,9 +225,9 @@ class Engine:
             ContextFullError: an input is too long; its data gives the counts.
             EngineError: as `load` and `generate`.
         """
-        return await self._ask(config, question, Embedded)
+        return await self._ask(config, question, protocol.Embedded)
 
-    async def working(self, config: ModelConfig) -> Pong | None:
+    async def working(self, config: protocol.ModelConfig) -> protocol.Pong | None:
         """Return what a loaded model is doing, None for one that is not loaded; never loads.
 
         Raises:
@@ -248,8 +239,10 @@ class Engine:
             return None
         return await client.state()
 
-    async def _ask(self, config: ModelConfig, question: Question, kind: type[_R]) -> _R:
-        is_risky = isinstance(question, RenderPrompt | Embed)
+    async def _ask(
+        self, config: protocol.ModelConfig, question: protocol.Question, kind: type[_R]
+    ) -> _R:
+        is_risky = isinstance(question, protocol.RenderPrompt | protocol.Embed)
         slot, run = self._begin(config, fingerprint(question) if is_risky else b"")
         try:
             if is_risky and (refusal := slot.refusal(run, self._settings)):
@@ -258,13 +251,13 @@ class Engine:
             reply = await client.ask(msgspec.structs.replace(question, id=run.number))
         finally:
             self._end(slot, run)
-        if isinstance(reply, QuestionFailed):
+        if isinstance(reply, protocol.QuestionFailed):
             raise failure(reply)
         if not isinstance(reply, kind):
             raise EngineError(f"the worker of model {slot.name} answered something else")
         return reply
 
-    def info(self, config: ModelConfig) -> ModelInfo | None:
+    def info(self, config: protocol.ModelConfig) -> protocol.ModelInfo | None:
         """Return what is loaded for this config, or None; never loads."""
         slot = self._slots.get(config)
         client = slot.ready_client() if slot else None
@@ -301,7 +294,7 @@ class Engine:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _begin(self, config: ModelConfig, fingerprint: bytes) -> tuple[ModelSlot, Run]:
+    def _begin(self, config: protocol.ModelConfig, fingerprint: bytes) -> tuple[ModelSlot, Run]:
         if self._is_closed:
             raise CancelledByUserError("the engine is shutting down")
         slot = self._slots.setdefault(config, ModelSlot(config, self.deaths))
@@ -428,7 +421,7 @@ class Engine:
         task.add_done_callback(lambda done: self._forget_leaving(slot.config, done))
         return task
 
-    def _forget_leaving(self, config: ModelConfig, done: asyncio.Task[None]) -> None:
+    def _forget_leaving(self, config: protocol.ModelConfig, done: asyncio.Task[None]) -> None:
         if self._leaving.get(config) is done:
             del self._leaving[config]
 
@@ -456,12 +449,12 @@ def _cancelled() -> ClawError:
     return CancelledByUserError("the generation was cancelled")
 
 
-async def _progress_of(config: ModelConfig, worker: WorkerClient) -> LoadProgress | None:
+async def _progress_of(config: protocol.ModelConfig, worker: WorkerClient) -> LoadProgress | None:
     """Return how far a worker's load is; None where that cannot be seen, or is over at once."""
     return await asyncio.to_thread(_progress, config, worker)
 
 
-def _progress(config: ModelConfig, worker: WorkerClient) -> LoadProgress | None:
+def _progress(config: protocol.ModelConfig, worker: WorkerClient) -> LoadProgress | None:
     total = total_bytes(config)
     if total < WORKER_BYTES:
         return None

@@ -14,15 +14,7 @@ import msgspec
 
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
 from clawd.kernel.concurrency import settled
-from clawd.mcp.catalogue import (
-    MODELS_PREFIX,
-    CatalogueRules,
-    Difference,
-    Maker,
-    ToolCatalogue,
-    alias_of,
-    prefix_of,
-)
+from clawd.mcp import catalogue
 from clawd.mcp.model import RemoteServers, ServerSettings, ServerState
 from clawd.mcp.pins import Judged, PinFile
 from clawd.mcp.tools import McpTool
@@ -51,7 +43,7 @@ class WantedServers(msgspec.Struct, frozen=True, kw_only=True):
         wait_s: how long, after the start, turns wait for servers that are just being connected.
     """
 
-    rules: CatalogueRules = CatalogueRules()
+    rules: catalogue.CatalogueRules = catalogue.CatalogueRules()
     problems: Mapping[str, str] = {}
     wait_s: float = ARRIVAL_S
 
@@ -74,7 +66,7 @@ class ServerDirectory:
     ) -> None:
         self._servers = servers
         self._pins = pins
-        self._maker = Maker(servers, pins, sessions)
+        self._maker = catalogue.Maker(servers, pins, sessions)
         self._on_tools: Callable[[], None] = lambda: None
         self._shown: object = ()
         self._judged: dict[str, Judged] = {}
@@ -88,7 +80,7 @@ class ServerDirectory:
         self._reported: set[str] = set()
         self._saving = asyncio.Lock()
         self.wanted = WantedServers()
-        self.catalogue = ToolCatalogue()
+        self.catalogue = catalogue.ToolCatalogue()
 
     async def open(self, wanted: WantedServers, on_tools: Callable[[], None]) -> None:
         """Begin: servers are connected in the background, this waits for none of them.
@@ -148,7 +140,7 @@ class ServerDirectory:
             await self._save()
 
     def tools(
-        self, taken: Collection[str], rules: CatalogueRules | None = None
+        self, taken: Collection[str], rules: catalogue.CatalogueRules | None = None
     ) -> tuple[McpTool, ...]:
         """Return the tools under rules, which are those in force if None; then they are shown.
 
@@ -163,7 +155,7 @@ class ServerDirectory:
 
     def why_missing(self, name: str) -> str:
         """Return why there is no tool of this name, where it can only be one of a server's."""
-        alias = alias_of(name.removeprefix(MODELS_PREFIX))
+        alias = catalogue.alias_of(name.removeprefix(catalogue.MODELS_PREFIX))
         state = next((each for each in self.states() if each.alias == alias), None)
         if state is None:
             return ""
@@ -176,8 +168,8 @@ class ServerDirectory:
             why = state.problem or "it is just being connected; try again in a moment"
             return f"{begun} is not connected: {why}"
         offered = [tool.name for tool in self.catalogue.of(alias)]
-        own = name.removeprefix(MODELS_PREFIX).removeprefix(prefix_of(alias))
-        known = {each.removeprefix(prefix_of(alias)): each for each in offered}
+        own = name.removeprefix(catalogue.MODELS_PREFIX).removeprefix(catalogue.prefix_of(alias))
+        known = {each.removeprefix(catalogue.prefix_of(alias)): each for each in offered}
         near = nearest(own, known)
         told = f"the nearest are: {', '.join(near)}" if near else "it has: " + _some(offered)
         return f"{begun} has none of this name; {told}"
@@ -299,7 +291,7 @@ class ServerDirectory:
         self._tell()
         return state
 
-    def differences(self, alias: str) -> tuple[str, tuple[Difference, ...]]:
+    def differences(self, alias: str) -> tuple[str, tuple[catalogue.Difference, ...]]:
         """Return the hash of what a server offers, and what of that was not seen before.
 
         Raises:

@@ -18,14 +18,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError
-from clawd.mcp.model import (
-    Content,
-    Progress,
-    RemoteResult,
-    RemoteServers,
-    RemoteTool,
-    ServerSettings,
-)
+from clawd.mcp import model
 from clawd.mcp.pins import digest
 from clawd.security.risk import Assessment
 from clawd.tools.base import (
@@ -73,7 +66,7 @@ class _Keeper:
         self._store = store
         self._tool = tool
 
-    async def told(self, blob: Content, context: ToolContext) -> str:
+    async def told(self, blob: model.Content, context: ToolContext) -> str:
         """Return the line about a blob: what it is and where it is kept, or why it is not."""
         mime = single_line(blob.mime, 100) or "unknown type"
         about = f"{mime}, {len(blob.data)} bytes"
@@ -96,7 +89,7 @@ class _Keeper:
 
 
 async def _told_of(
-    result: RemoteResult, keeper: _Keeper, context: ToolContext, **facts: Any
+    result: model.RemoteResult, keeper: _Keeper, context: ToolContext, **facts: Any
 ) -> ToolResult:
     """Return the result of a call as clawd's tools have it.
 
@@ -116,7 +109,7 @@ async def _told_of(
     return msgspec.structs.replace(told, images=tuple(images))
 
 
-async def _output(result: RemoteResult, keeper: _Keeper, context: ToolContext) -> str:
+async def _output(result: model.RemoteResult, keeper: _Keeper, context: ToolContext) -> str:
     texts = [block.text for block in result.content if block.kind == "text"]
     lines: list[str] = []
     blobs = [block for block in result.content if block.kind == "blob"]
@@ -132,14 +125,14 @@ async def _output(result: RemoteResult, keeper: _Keeper, context: ToolContext) -
     return "\n".join(filter(None, (text, *lines)))
 
 
-def _link(block: Content) -> str:
+def _link(block: model.Content) -> str:
     about = [single_line(block.name, 200), single_line(block.mime, 100)]
     said = ", ".join(filter(None, about))
     uri = single_line(block.uri, _URI_LIMIT)
     return f"[link to {uri}{f' ({said})' if said else ''}]"
 
 
-def _left_out(blocks: list[Content]) -> list[str]:
+def _left_out(blocks: list[model.Content]) -> list[str]:
     """Return a line for each reason that parts were left out for."""
     lines: list[str] = []
     for why, parts in Counter(single_line(block.text, _URI_LIMIT) for block in blocks).items():
@@ -198,8 +191,8 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
         more: so many tools of its server are hidden, which its line says.
     """
 
-    server: ServerSettings
-    tool: RemoteTool
+    server: model.ServerSettings
+    tool: model.RemoteTool
     name: str
     others: tuple[str, ...] = ()
     preapproved: str = ""
@@ -219,7 +212,7 @@ class McpTool(Tool):
     """One tool of a server; `mcp_tool` makes one of a plan."""
 
     def __init__(
-        self, plan: ToolPlan, servers: RemoteServers, sessions: SessionStore | None
+        self, plan: ToolPlan, servers: model.RemoteServers, sessions: SessionStore | None
     ) -> None:
         self._plan = plan
         self._servers = servers
@@ -263,7 +256,7 @@ class McpTool(Tool):
 
 
 def mcp_tool(
-    plan: ToolPlan, servers: RemoteServers, sessions: SessionStore | None = None
+    plan: ToolPlan, servers: model.RemoteServers, sessions: SessionStore | None = None
 ) -> McpTool:
     """Return the tool of a plan.
 
@@ -309,12 +302,12 @@ def assessment_of(plan: ToolPlan) -> Assessment:
     return Assessment(risk="medium", reason=reason, preapproved=granted)
 
 
-def _only_reads(tool: RemoteTool) -> bool:
+def _only_reads(tool: model.RemoteTool) -> bool:
     """Return whether a server says of a tool that it reads, and nothing that speaks against it."""
     return tool.read_only is True and tool.destructive is not True
 
 
-def _brings_text_from_outside(server: ServerSettings) -> bool:
+def _brings_text_from_outside(server: model.ServerSettings) -> bool:
     """Return whether what a server answers is untrusted text.
 
     It is, but for a trusted program without network: what that knows comes from the machine, and
@@ -324,23 +317,23 @@ def _brings_text_from_outside(server: ServerSettings) -> bool:
     return not (server.trusted and is_local)
 
 
-def text_of(tool: RemoteTool) -> str:
+def text_of(tool: model.RemoteTool) -> str:
     """Return all that a server says of a tool, in one form."""
     return msgspec.json.encode(tool, order="sorted").decode()
 
 
-def fingerprint_of(tool: RemoteTool) -> str:
+def fingerprint_of(tool: model.RemoteTool) -> str:
     """Return the hash of all that a server says of a tool."""
     return digest(text_of(tool))
 
 
-def identity_of(server: ServerSettings, tool: RemoteTool) -> str:
+def identity_of(server: model.ServerSettings, tool: model.RemoteTool) -> str:
     """Return the hash of a server's settings and a tool; what an approval is bound to."""
     settings = {name: getattr(server, name) for name in _BOUND}
     return _hash(msgspec.json.encode(settings, order="sorted") + fingerprint_of(tool).encode())
 
 
-def settings_mark(server: ServerSettings) -> str:
+def settings_mark(server: model.ServerSettings) -> str:
     """Return the hash of where a server's tools come from: another one is another server."""
     where = {"command": server.command, "env": server.env, "url": server.url}
     return _hash(msgspec.json.encode(where, order="sorted"))
@@ -358,12 +351,12 @@ def _short_of(plan: ToolPlan) -> str:
     return (line if len(line) <= room else f"{line[: room - 1]}…") + end
 
 
-def _description_of(tool: RemoteTool) -> str:
+def _description_of(tool: model.RemoteTool) -> str:
     """Return the tool's manual, as text that hides nothing and moves no cursor; "" for none."""
     return without_hidden(paragraph(tool.description))[:_DESCRIPTION_LIMIT].strip()
 
 
-def schema_of(tool: RemoteTool) -> dict[str, Any]:
+def schema_of(tool: model.RemoteTool) -> dict[str, Any]:
     """Return the schema that calls are held to.
 
     Rules that are no object say nothing that is looked at here; where the schema is composed of
@@ -402,7 +395,7 @@ def _in_sight(rule: Any) -> Any:
     return found
 
 
-def _reporter(report: Callable[[str], None]) -> Progress:
+def _reporter(report: Callable[[str], None]) -> model.Progress:
     """Return what tells progress as output of the call, not more often than people can read."""
     last = float("-inf")
 
@@ -420,7 +413,7 @@ def _reporter(report: Callable[[str], None]) -> Progress:
     return told
 
 
-def _traits(server: ServerSettings, tool: RemoteTool) -> Traits:
+def _traits(server: model.ServerSettings, tool: model.RemoteTool) -> Traits:
     if not server.trusted:
         return Traits()
     if _only_reads(tool):

@@ -31,16 +31,7 @@ from clawd.engine.protocol import Infill as Infill
 from clawd.engine.protocol import InfillFile as InfillFile
 from clawd.engine.protocol import Sampling as Sampling
 from clawd.errors import InvalidRequestError
-from clawd.wire.events import (
-    HopUsage,
-    ModelLoading,
-    Notice,
-    PromptEvaluated,
-    PromptProgress,
-    ReasoningDelta,
-    TextDelta,
-    ToolDraft,
-)
+from clawd.wire import events
 from clawd.wire.pictures import Picture
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -139,7 +130,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     streams_calls: bool = False
 
 
-class ScoredText(TextDelta, frozen=True, kw_only=True, tag="text"):
+class ScoredText(events.TextDelta, frozen=True, kw_only=True, tag="text"):
     """Text with the tokens that it is made of, where they were asked for and can be reported.
 
     Those of all texts of an answer are its content, without markers and reasoning.
@@ -165,7 +156,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """
 
     reason: StopReason
-    usage: HopUsage = HopUsage()
+    usage: events.HopUsage = events.HopUsage()
     provider: str = ""
     model: str = ""
     raw: dict[str, Any] | None = None
@@ -181,14 +172,14 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 Delta = (
-    TextDelta
-    | ReasoningDelta
+    events.TextDelta
+    | events.ReasoningDelta
     | CallDelta
-    | ToolDraft
-    | ModelLoading
-    | PromptProgress
-    | PromptEvaluated
-    | Notice
+    | events.ToolDraft
+    | events.ModelLoading
+    | events.PromptProgress
+    | events.PromptEvaluated
+    | events.Notice
     | Finished
     | Failed
 )

@@ -11,20 +11,10 @@ from typing import Any
 
 import msgspec
 
+from clawd.engine import protocol
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.models import EMBEDDED, TOY_LIMIT, sampled_digest
 from clawd.engine.process import failure
-from clawd.engine.protocol import (
-    ChatMessage,
-    Embed,
-    Generate,
-    GenerationFailed,
-    GenerationStarted,
-    ModelConfig,
-    RenderPrompt,
-    Sampling,
-    Tokenize,
-)
 from clawd.engine.slot import FileMark, file_mark
 from clawd.engine.supervisor import Engine
 from clawd.errors import (
@@ -33,6 +23,7 @@ from clawd.errors import (
     InvalidRequestError,
     ModelNotFoundError,
 )
+from clawd.providers import ledger
 from clawd.providers.base import (
     Capabilities,
     ChatRequest,
@@ -48,14 +39,6 @@ from clawd.providers.base import (
     WrittenPrompt,
     strip_context_block,
 )
-from clawd.providers.ledger import (
-    MAX_COUNTED_CHARACTERS,
-    PartTokens,
-    TokenBook,
-    biggest_parts,
-    estimated,
-    parts_of,
-)
 from clawd.providers.local_answer import LocalAnswer, LooseSchemas, ThoughtLimit
 from clawd.providers.local_request import LocalOptions, fitted, generate_for, resolve_sampling
 from clawd.providers.toolcalls.detect import thinking_variables
@@ -69,7 +52,7 @@ SMALL_MODEL_PARAMS = 1_000_000_000
 _SMALL_FILE_BYTES = 750 << 20  # with four bits and some for each parameter
 
 
-def _values(sampling: Sampling) -> dict[str, Any]:
+def _values(sampling: protocol.Sampling) -> dict[str, Any]:
     """Return the values that are given, by their names."""
     values = msgspec.structs.asdict(sampling)
     kept = {name: values[name] for name in values if values[name] is not None and name != "preset"}
@@ -85,8 +68,8 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
         template_kwargs: variables of its chat template.
     """
 
-    config: ModelConfig
-    sampling: Sampling = Sampling()
+    config: protocol.ModelConfig
+    sampling: protocol.Sampling = protocol.Sampling()
     template_kwargs: dict[str, Any] = {}
 
 
@@ -114,7 +97,9 @@ class _LocalAbilities:
         self, model: str, text: str, *, add_special: bool, parse_special: bool
     ) -> TokenList:
         """Cut a text into tokens."""
-        question = Tokenize(id=0, text=text, add_special=add_special, parse_special=parse_special)
+        question = protocol.Tokenize(
+            id=0, text=text, add_special=add_special, parse_special=parse_special
+        )
         found = await self._engine.tokenize(self._config(model), question)
         return TokenList(tokens=found.tokens, pieces=found.pieces)
 
@@ -135,7 +120,7 @@ class _LocalAbilities:
         model, generate = self._asked(request)
         info = await self._engine.load(model.config)
         generate = fitted(generate, request, info.chat_template).generate
-        question = RenderPrompt(
+        question = protocol.RenderPrompt(
             id=0,
             messages=generate.messages,
             tools=generate.tools,
@@ -180,7 +165,9 @@ class _LocalAbilities:
         tokens = 0
         for start in range(0, len(inputs), INPUTS_AT_A_TIME):
             some = tuple(inputs[start : start + INPUTS_AT_A_TIME])
-            made = await self._engine.embed(config, Embed(id=0, inputs=some, first=start + 1))
+            made = await self._engine.embed(
+                config, protocol.Embed(id=0, inputs=some, first=start + 1)
+            )
             vectors += made.vectors
             tokens += sum(made.counts)
         return Vectors(vectors=tuple(vectors), tokens=tokens, model=model or self._default_model)
@@ -200,7 +187,7 @@ class _LocalAbilities:
         tokens = 0
         for start in range(0, len(documents), INPUTS_AT_A_TIME):
             some = tuple(documents[start : start + INPUTS_AT_A_TIME])
-            question = Embed(id=0, inputs=some, first=start + 1, query=query)
+            question = protocol.Embed(id=0, inputs=some, first=start + 1, query=query)
             made = await self._engine.embed(config, question)
             scores += (struct.unpack("<f", each)[0] for each in made.vectors)
             tokens += sum(made.counts)
@@ -256,7 +243,7 @@ class _LocalAbilities:
             for number in range(config.n_parallel)
         )
 
-    def _config(self, model: str) -> ModelConfig:
+    def _config(self, model: str) -> protocol.ModelConfig:
         return self._find(model or self._default_model).config
 
     def _offered(self, request: ChatRequest) -> ChatRequest:
@@ -265,7 +252,7 @@ class _LocalAbilities:
             return request
         return msgspec.structs.replace(request, tools=(), tool_choice="auto")
 
-    def _asked(self, request: ChatRequest) -> tuple[LocalModel, Generate]:
+    def _asked(self, request: ChatRequest) -> tuple[LocalModel, protocol.Generate]:
         """Return the model that a request is for, and what the engine is asked."""
         model = self._find(request.model or self._default_model)
         generate = generate_for(request, model.sampling, self._options)
@@ -292,7 +279,7 @@ class LocalProvider(_LocalAbilities):
     ) -> None:
         super().__init__(engine, find, options or LocalOptions(), lambda: resolve(default_model))
         self._name = name
-        self._tokens = TokenBook()
+        self._tokens = ledger.TokenBook()
         self._loose = LooseSchemas()
 
     def name(self) -> str:
@@ -409,13 +396,13 @@ class LocalProvider(_LocalAbilities):
             async with aclosing(self._engine.generate(model.config, fit.generate)) as events:
                 async for event in events:
                     deltas = answer.take(limit.as_one(event))
-                    if not isinstance(event, PromptProgress | GenerationStarted):
+                    if not isinstance(event, PromptProgress | protocol.GenerationStarted):
                         for delta in deltas:
                             yield await self._explained(delta, request)
         except ClawError as error:
             yield Failed(error=error, partial=answer.has_content)
 
-    async def count_parts(self, request: ChatRequest) -> PartTokens:
+    async def count_parts(self, request: ChatRequest) -> ledger.PartTokens:
         """Count the parts of a request by the model's tokenizer, or estimate if it is not loaded.
 
         A text is counted once; what is over 128 Ki characters by its beginning.
@@ -423,8 +410,8 @@ class LocalProvider(_LocalAbilities):
         try:
             config = self._find(request.model or self._default_model).config
             if self._engine.info(config) is None:
-                return estimated(request)
-            parts = parts_of(request)
+                return ledger.estimated(request)
+            parts = ledger.parts_of(request)
             counts = await self._tokens.count(
                 config.path,
                 [part.text for part in parts],
@@ -432,10 +419,12 @@ class LocalProvider(_LocalAbilities):
             )
         except ClawError as error:
             logger.info("tokens are estimated: %s", error.code)
-            return estimated(request)
+            return ledger.estimated(request)
         counts = tuple(count + part.beside for part, count in zip(parts, counts, strict=True))
-        is_long = any(part.beside or len(part.text) > MAX_COUNTED_CHARACTERS for part in parts)
-        return PartTokens(parts=parts, counts=counts, is_estimate=is_long)
+        is_long = any(
+            part.beside or len(part.text) > ledger.MAX_COUNTED_CHARACTERS for part in parts
+        )
+        return ledger.PartTokens(parts=parts, counts=counts, is_estimate=is_long)
 
     async def _explained(self, delta: Delta, request: ChatRequest) -> Delta:
         """Name the biggest parts of a prompt that does not fit."""
@@ -444,7 +433,7 @@ class LocalProvider(_LocalAbilities):
         error = delta.error
         if request.prompt is not None:
             return delta
-        biggest = biggest_parts(await self.count_parts(request))
+        biggest = ledger.biggest_parts(await self.count_parts(request))
         told = ContextFullError(
             f"{error.message}; its biggest parts: {biggest}", hint=error.hint, data=error.data
         )
@@ -459,14 +448,14 @@ class LocalProvider(_LocalAbilities):
         model = self._find(self._default_model)
         started = time.monotonic()
         info = await self._engine.load(model.config)
-        request = Generate(
+        request = protocol.Generate(
             id=0,
-            messages=(ChatMessage(role="user", content="Hello"),),
-            sampling=Sampling(temperature=0.0, max_tokens=1),
+            messages=(protocol.ChatMessage(role="user", content="Hello"),),
+            sampling=protocol.Sampling(temperature=0.0, max_tokens=1),
         )
         async with aclosing(self._engine.generate(model.config, request)) as events:
             async for event in events:
-                if isinstance(event, GenerationFailed):
+                if isinstance(event, protocol.GenerationFailed):
                     raise failure(event)
         elapsed_ms = (time.monotonic() - started) * 1000
         return (

@@ -14,17 +14,9 @@ from typing import assert_never
 
 import msgspec
 
+from clawd.engine import protocol
 from clawd.engine.client import GenerationEvent
 from clawd.engine.process import failure
-from clawd.engine.protocol import (
-    ChatMessage,
-    Generate,
-    GenerationDone,
-    GenerationFailed,
-    GenerationStarted,
-    TokenLogprob,
-    Tokens,
-)
 from clawd.errors import ProviderError
 from clawd.providers.base import (
     CallDelta,
@@ -38,15 +30,7 @@ from clawd.providers.base import (
 from clawd.providers.local_request import Fitted, fitted
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
 from clawd.providers.toolcalls.detect import also_in_tags, end_of_thought
-from clawd.wire.events import (
-    HopUsage,
-    Notice,
-    PromptEvaluated,
-    PromptProgress,
-    ReasoningDelta,
-    TextDelta,
-    ToolDraft,
-)
+from clawd.wire import events
 
 _LOOPED = "the answer was ended as it did nothing but repeat itself (stop_loops in [engine])"
 _OPENED, _CLOSED, _RESULT = "<tool_call>", "</tool_call>", "<tool_response>"
@@ -86,7 +70,7 @@ class LocalAnswer:
         )
         self._begins_anew = False
         self._strays = StrayMarks() if request.tools else None
-        self._logprobs: list[TokenLogprob] = []
+        self._logprobs: list[protocol.TokenLogprob] = []
         self._trail = TokenTrail()
 
     def go_on(self, fit: Fitted) -> list[Delta]:
@@ -94,27 +78,27 @@ class LocalAnswer:
         left = self.parser.finish(is_cut=True) if self.parser else []
         self.parser, self.parser_after = fit.parser, None
         self._begins_anew = True
-        return self._deltas([each for each in left if isinstance(each, ReasoningDelta)])
+        return self._deltas([each for each in left if isinstance(each, events.ReasoningDelta)])
 
     def take(self, event: GenerationEvent) -> list[Delta]:
         """Return what an event of the engine is to who asked."""
         match event:
-            case PromptProgress():
+            case events.PromptProgress():
                 return [event]
-            case GenerationStarted():
+            case protocol.GenerationStarted():
                 return self._begin(event)
-            case Tokens():
+            case protocol.Tokens():
                 self._logprobs += event.logprobs
                 self._trail.push(event.logprobs)
                 return self._deltas(self.parser.feed(event.text) if self.parser else [])
-            case GenerationDone():
+            case protocol.GenerationDone():
                 return self._finish(event)
-            case GenerationFailed():
+            case protocol.GenerationFailed():
                 return [Failed(error=failure(event), partial=self.has_content)]
             case _:
                 assert_never(event)
 
-    def _begin(self, event: GenerationStarted) -> list[Delta]:
+    def _begin(self, event: protocol.GenerationStarted) -> list[Delta]:
         if self.parser_after is not None and event.prompt_end:
             self.parser = self.parser_after(event.prompt_end)
         if event.fallback and self.parser is not None:
@@ -126,7 +110,7 @@ class LocalAnswer:
         notes = [_LEFT_OUT + left_out] if left_out else []
         if self._streams_calls:  # nobody here checks what a client's tools are called with
             notes += [_TOOL_LEFT_OUT.format(name, why) for name, why in tools.items()]
-        evaluated = PromptEvaluated(
+        evaluated = events.PromptEvaluated(
             tokens=event.tokens,
             cached=event.cached,
             elapsed_ms=event.elapsed_ms,
@@ -134,14 +118,14 @@ class LocalAnswer:
             context_size=event.n_ctx,
             new=event.tokens - event.cached,
         )
-        return [*(Notice(level="warning", text=note) for note in notes), evaluated]
+        return [*(events.Notice(level="warning", text=note) for note in notes), evaluated]
 
     def _deltas(self, parsed: list[ParsedDelta]) -> list[Delta]:
         deltas: list[Delta] = []
         for delta in parsed:
-            self.has_content = self.has_content or not isinstance(delta, ToolDraft)
+            self.has_content = self.has_content or not isinstance(delta, events.ToolDraft)
             match delta:
-                case TextDelta():
+                case events.TextDelta():
                     text = delta.text if self._strays is None else self._strays.feed(delta.text)
                     logprobs = self._trail.take(text)
                     if self._begins_anew:  # blanks behind reasoning belong to neither
@@ -150,7 +134,7 @@ class LocalAnswer:
                     if text:
                         is_same = text == delta.text and not logprobs
                         deltas.append(delta if is_same else _text(text, logprobs))
-                case ReasoningDelta() | ToolDraft():
+                case events.ReasoningDelta() | events.ToolDraft():
                     deltas.append(delta)
                 case CallDelta() if self._one_call and delta.index:
                     continue  # of a family whose calls no grammar can tell from text
@@ -166,7 +150,7 @@ class LocalAnswer:
                     assert_never(delta)
         return deltas
 
-    def _finish(self, done: GenerationDone) -> list[Delta]:
+    def _finish(self, done: protocol.GenerationDone) -> list[Delta]:
         is_cut = self._streams_calls and (done.reason == "length" or done.is_loop)
         deltas = self._deltas(self.parser.finish(is_cut=is_cut) if self.parser else [])
         if self._strays is not None and (text := self._strays.finish()):
@@ -184,7 +168,7 @@ class LocalAnswer:
         elapsed_s = done.elapsed_ms / 1000
         finished = Finished(
             reason=reason,
-            usage=HopUsage(
+            usage=events.HopUsage(
                 prompt_tokens=done.prompt_tokens,
                 cached_tokens=done.cached_tokens,
                 completion_tokens=done.completion_tokens,
@@ -198,7 +182,7 @@ class LocalAnswer:
             stopped_by=done.stopped_by,
         )
         if note := _LOOPED if done.is_loop else _LIFTED + done.lifted if done.lifted else self.note:
-            deltas.append(Notice(level="warning", text=note))
+            deltas.append(events.Notice(level="warning", text=note))
         return [*deltas, finished]
 
     def _lacks_call(self) -> bool:
@@ -270,7 +254,7 @@ class ThoughtLimit:
         self._template = template
         self._limit = (request.sampling.reasoning_tokens if request.sampling else None) or 0
         self._written: list[str] = []
-        self._evaluated: GenerationStarted | None = None
+        self._evaluated: protocol.GenerationStarted | None = None
         self._spent = 0
         self._is_over = not self._limit or request.prompt is not None
         self._closing = ""
@@ -278,11 +262,13 @@ class ThoughtLimit:
 
     def is_passed(self, event: GenerationEvent, deltas: list[Delta]) -> bool:
         """Take an event and what was told of it; return whether the reasoning is to end here."""
-        if isinstance(event, GenerationStarted):
+        if isinstance(event, protocol.GenerationStarted):
             self._evaluated, self._began = event, time.monotonic()
-        if self._is_over or not isinstance(event, Tokens) or self._evaluated is None:
+        if self._is_over or not isinstance(event, protocol.Tokens) or self._evaluated is None:
             return False
-        self._is_over = any(isinstance(each, TextDelta | CallDelta | ToolDraft) for each in deltas)
+        self._is_over = any(
+            isinstance(each, events.TextDelta | CallDelta | events.ToolDraft) for each in deltas
+        )
         self._written.append(event.text)
         self._spent += event.count
         if self._is_over or self._spent < self._limit:
@@ -292,14 +278,14 @@ class ThoughtLimit:
         self._closing = end_of_thought(self._template, end, written)
         return bool(self._closing)
 
-    def rest(self, generate: Generate) -> Fitted:
+    def rest(self, generate: protocol.Generate) -> Fitted:
         """Return what goes on behind the reasoning."""
         written, behind = "".join(self._written), f"{self._closing}\n\n"
         sampling = generate.sampling
         if sampling.max_tokens:
             left = max(sampling.max_tokens - self._spent, 1)
             sampling = msgspec.structs.replace(sampling, max_tokens=left)
-        begun = ChatMessage(role="assistant", content=written + behind)
+        begun = protocol.ChatMessage(role="assistant", content=written + behind)
         asked = msgspec.structs.replace(
             generate, messages=(*generate.messages, begun), sampling=sampling
         )
@@ -312,7 +298,7 @@ class ThoughtLimit:
     def as_one(self, event: GenerationEvent) -> GenerationEvent:
         """Return an event behind the reasoning as one of the whole answer."""
         first = self._evaluated
-        if not isinstance(event, GenerationDone) or first is None:
+        if not isinstance(event, protocol.GenerationDone) or first is None:
             return event
         return msgspec.structs.replace(
             event,
@@ -344,8 +330,8 @@ class LooseSchemas:
             del self.reasons[next(iter(self.reasons))]
 
 
-def _text(text: str, logprobs: tuple[TokenLogprob, ...]) -> TextDelta:
-    return ScoredText(text=text, logprobs=logprobs) if logprobs else TextDelta(text=text)
+def _text(text: str, logprobs: tuple[protocol.TokenLogprob, ...]) -> events.TextDelta:
+    return ScoredText(text=text, logprobs=logprobs) if logprobs else events.TextDelta(text=text)
 
 
 class TokenTrail:
@@ -353,14 +339,14 @@ class TokenTrail:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._waiting: deque[tuple[str, TokenLogprob | None]] = deque()
+        self._waiting: deque[tuple[str, protocol.TokenLogprob | None]] = deque()
 
-    def push(self, logprobs: Iterable[TokenLogprob]) -> None:
+    def push(self, logprobs: Iterable[protocol.TokenLogprob]) -> None:
         """Take the next tokens."""
         for each in logprobs:
             self._waiting.append((self._decoder.decode(each.piece), each))
 
-    def take(self, text: str) -> tuple[TokenLogprob, ...]:
+    def take(self, text: str) -> tuple[protocol.TokenLogprob, ...]:
         """Return the tokens that say the next text; those before it are dropped.
 
         A token that two texts share goes with the first. Nothing is told of a text that the
@@ -375,8 +361,8 @@ class TokenTrail:
             at, text = said.find(text[:-1]), said[max(said.find(text[:-1]), 0) :] + _BROKEN
         return self._taken(at, at + len(text)) if at >= 0 else ()
 
-    def _taken(self, start: int, end: int) -> tuple[TokenLogprob, ...]:
-        taken: list[TokenLogprob] = []
+    def _taken(self, start: int, end: int) -> tuple[protocol.TokenLogprob, ...]:
+        taken: list[protocol.TokenLogprob] = []
         position = 0
         while self._waiting and position < end:
             part, token = self._waiting.popleft()

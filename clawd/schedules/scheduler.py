@@ -21,17 +21,8 @@ from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.memory.schedules import Cause, JobRun, RunClaim, RunState, Schedule, Schedules
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
+from clawd.schedules import plan
 from clawd.schedules.drops import DropFolders
-from clawd.schedules.plan import (
-    Due,
-    Missed,
-    Times,
-    delay_of,
-    look,
-    read_quiet,
-    read_rule,
-    read_zone,
-)
 from clawd.security.estop import Stop
 from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
@@ -184,7 +175,7 @@ class JobScheduler:
             if not schedule.job.when:
                 continue
             times = times_of(schedule)
-            due = look(times, schedule.next_at, self._now())
+            due = plan.look(times, schedule.next_at, self._now())
             next_at = schedule.next_at
             if due is not None:
                 await self._move_on(schedule, due)
@@ -252,7 +243,7 @@ class JobScheduler:
             except TimeoutError:
                 continue
 
-    async def _move_on(self, schedule: Schedule, due: Due) -> None:
+    async def _move_on(self, schedule: Schedule, due: plan.Due) -> None:
         runs = await self._store.move_on(
             schedule, due.next_at, runs=due.runs, missed=due.missed, claim=self._claim()
         )
@@ -306,24 +297,26 @@ class JobScheduler:
                 _log.error("the end of a job is not on record: %s", error.message)
 
 
-def times_of(schedule: Schedule) -> Times:
+def times_of(schedule: Schedule) -> plan.Times:
     """Return when a job comes.
 
     Raises:
         InvalidRequestError: what it says of that cannot be read.
     """
     job = schedule.job
-    delay_s = delay_of(schedule.id, job.jitter_s)
+    delay_s = plan.delay_of(schedule.id, job.jitter_s)
     return _times(job.when, schedule.created_at, job.zone, job.quiet, delay_s, job.missed)
 
 
 @lru_cache(maxsize=1024)
-def _times(when: str, since: int, zone: str, quiet: str, delay_s: int, missed: Missed) -> Times:
-    clocks = read_zone(zone)
-    return Times(
-        rule=read_rule(when, clocks, since),
+def _times(
+    when: str, since: int, zone: str, quiet: str, delay_s: int, missed: plan.Missed
+) -> plan.Times:
+    clocks = plan.read_zone(zone)
+    return plan.Times(
+        rule=plan.read_rule(when, clocks, since),
         zone=clocks,
-        quiet=read_quiet(quiet),
+        quiet=plan.read_quiet(quiet),
         delay_s=delay_s,
         missed=missed,
     )

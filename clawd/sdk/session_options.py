@@ -11,27 +11,10 @@ from typing_extensions import Unpack, override
 
 from clawd.errors import InvalidRequestError
 from clawd.paths import candidate_sockets
-from clawd.sdk.backends import (
-    AnyPath,
-    DaemonPlan,
-    LocalPlan,
-    SessionBackend,
-    Where,
-    daemon_plan,
-    local_plan,
-    remote_plan,
-)
+from clawd.sdk import backends, session_config
 from clawd.sdk.client import Client, Exchange, connect_any
 from clawd.sdk.functions import TIMEOUT_S, Function, ToolOptions, function_tool
 from clawd.sdk.results import ApprovalWord, Said
-from clawd.sdk.session_config import (
-    PreambleFlags,
-    Prompt,
-    Text,
-    TurnOptions,
-    Wishes,
-    message_fields,
-)
 from clawd.security.risk import Risk
 from clawd.tools.base import Tool
 from clawd.wire.conversations import OpenConversation, ShowConversation, ShowPrompt
@@ -41,10 +24,10 @@ from clawd.wire.method import Method
 from clawd.wire.turns import SendMessage
 
 
-class JoinedBackend(SessionBackend):
+class JoinedBackend(backends.SessionBackend):
     """A daemon that others started, and that stays when the session ends."""
 
-    def __init__(self, plan: DaemonPlan) -> None:
+    def __init__(self, plan: backends.DaemonPlan) -> None:
         self._plan = plan
 
     @override
@@ -55,8 +38,10 @@ class JoinedBackend(SessionBackend):
         return client
 
     @override
-    async def adopt(self, prompt: Prompt, tools: tuple[Tool, ...], *, alone: bool) -> None:
-        if tools or alone or prompt != Prompt():
+    async def adopt(
+        self, prompt: session_config.Prompt, tools: tuple[Tool, ...], *, alone: bool
+    ) -> None:
+        if tools or alone or prompt != session_config.Prompt():
             refuse_wish("its prompt and its tools")
 
     @override
@@ -87,7 +72,7 @@ def refuse_wish(what: str) -> NoReturn:
     )
 
 
-def _sockets(plan: DaemonPlan) -> list[Path]:
+def _sockets(plan: backends.DaemonPlan) -> list[Path]:
     environ = dict(os.environ)
     if plan.home is not None:
         environ["CLAWD_HOME"] = str(plan.home)
@@ -114,14 +99,14 @@ class Core:
         conversation_id: empty before the first message, and after `reset`.
     """
 
-    def __init__(self, plan: LocalPlan | DaemonPlan) -> None:
-        self.wishes = Wishes()
+    def __init__(self, plan: backends.LocalPlan | backends.DaemonPlan) -> None:
+        self.wishes = session_config.Wishes()
         self.conversation_id = ""
         self._plan = plan
         self._lock = asyncio.Lock()
-        self._backend: SessionBackend | None = None
+        self._backend: backends.SessionBackend | None = None
         self._client: Client | None = None
-        self._prompt = Prompt()
+        self._prompt = session_config.Prompt()
         self._taken = Taken()
         self._is_closed = False
 
@@ -131,11 +116,11 @@ class Core:
         Raises:
             InvalidRequestError: the session joins a daemon.
         """
-        if isinstance(self._plan, DaemonPlan):
+        if isinstance(self._plan, backends.DaemonPlan):
             refuse_wish(what)
 
     @property
-    def backend(self) -> SessionBackend:
+    def backend(self) -> backends.SessionBackend:
         """What answers.
 
         Raises:
@@ -179,14 +164,14 @@ class Core:
         self.conversation_id = ""
 
     async def begin_turn(
-        self, text: str, options: TurnOptions, *, interactive: bool
+        self, text: str, options: session_config.TurnOptions, *, interactive: bool
     ) -> Exchange[TurnFinished]:
         """Return the exchange that a message begins; it begins when it is entered.
 
         Raises:
             InvalidRequestError: an option is none.
         """
-        fields = message_fields({**self.wishes.sampling, **options})
+        fields = session_config.message_fields({**self.wishes.sampling, **options})
         client = await self.init()
         await self._open_conversation(client)
         message = SendMessage(
@@ -241,8 +226,8 @@ class Core:
     async def _begin(self) -> None:
         prompt = await self.wishes.prompt()
         plan = self._plan
-        if isinstance(plan, DaemonPlan):
-            chosen: SessionBackend = JoinedBackend(plan)
+        if isinstance(plan, backends.DaemonPlan):
+            chosen: backends.SessionBackend = JoinedBackend(plan)
         else:  # off the loop: the libraries of a daemon take a second to load
             chosen = await asyncio.to_thread(_local, plan)
         client = await chosen.open()
@@ -253,7 +238,7 @@ class Core:
             raise
         self._backend, self._client = chosen, client
 
-    async def _adopt(self, backend: SessionBackend, prompt: Prompt) -> None:
+    async def _adopt(self, backend: backends.SessionBackend, prompt: session_config.Prompt) -> None:
         wishes = self.wishes
         taken = Taken(
             generation=wishes.generation,
@@ -277,14 +262,14 @@ class Core:
 
     @property
     def _agent(self) -> str:
-        return self._plan.agent if isinstance(self._plan, DaemonPlan) else ""
+        return self._plan.agent if isinstance(self._plan, backends.DaemonPlan) else ""
 
     @property
     def _workspace(self) -> str:
-        return self._plan.workspace if isinstance(self._plan, DaemonPlan) else ""
+        return self._plan.workspace if isinstance(self._plan, backends.DaemonPlan) else ""
 
 
-def _local(plan: LocalPlan) -> SessionBackend:
+def _local(plan: backends.LocalPlan) -> backends.SessionBackend:
     from clawd.sdk.local import LocalBackend
 
     return LocalBackend(plan)
@@ -306,7 +291,7 @@ class Face:
     Make one with `local`, `remote` or `daemon`. Nothing is loaded before the first use.
     """
 
-    def __init__(self, plan: LocalPlan | DaemonPlan) -> None:
+    def __init__(self, plan: backends.LocalPlan | backends.DaemonPlan) -> None:
         self._core = Core(plan)
         self._on_event: list[EventCallback] = []
         self._on_token: list[TokenCallback] = []
@@ -314,7 +299,7 @@ class Face:
         self._on_question: QuestionCallback | None = None
 
     @classmethod
-    def local(cls, model: AnyPath | None = None, **where: Unpack[Where]) -> Self:
+    def local(cls, model: backends.AnyPath | None = None, **where: Unpack[backends.Where]) -> Self:
         """Return a session with a daemon of its own, inside of this program.
 
         Args:
@@ -328,7 +313,7 @@ class Face:
         Raises:
             InvalidRequestError: `where` names something else.
         """
-        return cls(local_plan(model, where))
+        return cls(backends.local_plan(model, where))
 
     @classmethod
     def remote(
@@ -338,7 +323,7 @@ class Face:
         *,
         api_key: str = "",
         api_key_env: str = "",
-        **where: Unpack[Where],
+        **where: Unpack[backends.Where],
     ) -> Self:
         """Return a session as `local` does, whose model answers on another machine.
 
@@ -352,16 +337,16 @@ class Face:
         Raises:
             InvalidRequestError: `where` names something else.
         """
-        return cls(remote_plan(url, model, key=api_key, key_env=api_key_env, where=where))
+        return cls(backends.remote_plan(url, model, key=api_key, key_env=api_key_env, where=where))
 
     @classmethod
     def daemon(
         cls,
-        home: AnyPath | None = None,
+        home: backends.AnyPath | None = None,
         *,
-        socket: AnyPath | None = None,
+        socket: backends.AnyPath | None = None,
         agent: str = "",
-        workspace: AnyPath | None = None,
+        workspace: backends.AnyPath | None = None,
     ) -> Self:
         """Return a session with a daemon that runs already, found as clawctl finds it.
 
@@ -371,7 +356,7 @@ class Face:
             agent: one of its configured agents.
             workspace: the folder that tools work in; None is the configured one.
         """
-        return cls(daemon_plan(home, socket, agent=agent, workspace=workspace))
+        return cls(backends.daemon_plan(home, socket, agent=agent, workspace=workspace))
 
     def system(self, text: str) -> Self:
         """Say who the model is, in place of clawd's own words for that."""
@@ -385,7 +370,7 @@ class Face:
         self._core.wishes.own_text_only = True
         return self
 
-    def set_sampling(self, **options: Unpack[TurnOptions]) -> Self:
+    def set_sampling(self, **options: Unpack[session_config.TurnOptions]) -> Self:
         """Say how every message from now on is answered, as in `temperature=0.2`; live.
 
         What `chat` is given goes before it; what is set to None is as configured again.
@@ -393,12 +378,12 @@ class Face:
         Raises:
             InvalidRequestError: there is no such option, or it cannot have this value.
         """
-        merged: TurnOptions = {**self._core.wishes.sampling, **options}
-        message_fields(merged)
+        merged: session_config.TurnOptions = {**self._core.wishes.sampling, **options}
+        session_config.message_fields(merged)
         self._core.wishes.sampling = merged
         return self
 
-    def system_append(self, text: Text) -> Self:
+    def system_append(self, text: session_config.Text) -> Self:
         """Add a text to the system prompt, or a function that returns one, async or not.
 
         A function is asked when the session begins and at every `refresh_system`.
@@ -407,7 +392,7 @@ class Face:
         self._core.wishes.append(text)
         return self
 
-    def preamble_options(self, **flags: Unpack[PreambleFlags]) -> Self:
+    def preamble_options(self, **flags: Unpack[session_config.PreambleFlags]) -> Self:
         """Switch fragments of the system prompt on or off, as in `environment=False`.
 
         Raises:

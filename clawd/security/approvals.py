@@ -20,17 +20,7 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
-from clawd.security.approval_rules import (
-    FILE_TOOL,
-    FILE_TOOLS,
-    MAX_RULE_DAYS,
-    RULE_DAYS,
-    ApprovalRule,
-    RuleBook,
-    file_pattern_problem,
-    pattern_problem,
-    rule_for,
-)
+from clawd.security import approval_rules
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
 from clawd.security.risk import Action, Risk, highest
@@ -259,11 +249,11 @@ class Approvals:
 
     def __init__(
         self,
-        rules: RuleBook,
+        rules: approval_rules.RuleBook,
         *,
         estop: Stop,
         timeout_s: float = ANSWER_TIMEOUT_S,
-        rule_days: int = RULE_DAYS,
+        rule_days: int = approval_rules.RULE_DAYS,
     ) -> None:
         self._rules = rules
         self._estop = estop
@@ -352,9 +342,9 @@ class Approvals:
             InvalidRequestError: the digest is not that of the question, or days are too many.
         """
         entry = self._shown_entry(approval_id, principal, digest)
-        if not 0 <= days <= MAX_RULE_DAYS:
+        if not 0 <= days <= approval_rules.MAX_RULE_DAYS:
             raise InvalidRequestError(
-                f"a rule for {days} days cannot be made; 1 to {MAX_RULE_DAYS} can",
+                f"a rule for {days} days cannot be made; 1 to {approval_rules.MAX_RULE_DAYS} can",
                 hint="leave the days out for the configured time",
             )
         reason = DENIED_BY_USER if answer == "deny" else ""
@@ -372,7 +362,7 @@ class Approvals:
         workspace: str,
         conversation_id: str,
         days: int,
-    ) -> ApprovalRule:
+    ) -> approval_rules.ApprovalRule:
         """Put a rule by pattern in force that nobody was asked about.
 
         Raises:
@@ -380,11 +370,11 @@ class Approvals:
             BusyError, ReceiptError, StorageError: it could not be kept and is not in force.
         """
         tool, shown = meant(pattern, everywhere=not (workspace or verdict == "deny"))
-        if not 0 <= days <= MAX_RULE_DAYS:
-            raise InvalidRequestError(f"a rule holds 1 to {MAX_RULE_DAYS} days")
+        if not 0 <= days <= approval_rules.MAX_RULE_DAYS:
+            raise InvalidRequestError(f"a rule holds 1 to {approval_rules.MAX_RULE_DAYS} days")
         now = self._rules.now()
         return await self._rules.add(
-            ApprovalRule(
+            approval_rules.ApprovalRule(
                 id=f"rule-{secrets.token_hex(8)}",
                 tool=tool,
                 fixed="{}",
@@ -474,7 +464,7 @@ class Approvals:
 
     def _describe(self, approval_id: str, question: ApprovalQuestion) -> PendingApproval:
         now = self._rules.now()
-        rule = rule_for(question.action, now=now, conversation=False).pattern
+        rule = approval_rules.rule_for(question.action, now=now, conversation=False).pattern
         return PendingApproval(
             id=approval_id,
             question=question,
@@ -507,7 +497,7 @@ class Approvals:
             return _once_only(resolution, "there is no conversation")
         if question.tainted_by and not for_conversation:
             return _once_only(resolution, "no standing rule is made while untrusted text is about")
-        rule = rule_for(
+        rule = approval_rules.rule_for(
             question.action,
             now=self._rules.now(),
             conversation=for_conversation,
@@ -573,17 +563,17 @@ def meant(pattern: str, *, everywhere: bool = False) -> tuple[str, str]:
         InvalidRequestError: it is none.
     """
     first, _, rest = pattern.strip().partition(" ")
-    if first not in FILE_TOOLS:
-        if problem := pattern_problem(pattern):
+    if first not in approval_rules.FILE_TOOLS:
+        if problem := approval_rules.pattern_problem(pattern):
             raise InvalidRequestError(problem)
         return "shell", " ".join(pattern.split())
     files = rest.strip()
-    problem = file_pattern_problem(files)
+    problem = approval_rules.file_pattern_problem(files)
     if not problem and everywhere and files[0] in "*?[":
         problem = f"{pattern!r} would cover files of every project; add --project"
     if problem:
         raise InvalidRequestError(problem)
-    return FILE_TOOL, files
+    return approval_rules.FILE_TOOL, files
 
 
 def _once_only(resolution: Resolution, why: str) -> Resolution:

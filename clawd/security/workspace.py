@@ -15,6 +15,7 @@ from typing import BinaryIO, Literal, Self
 import msgspec
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
+from clawd.security import paths
 from clawd.security.file_content import (
     FileState,
     FileTarget,
@@ -26,16 +27,6 @@ from clawd.security.file_content import (
     replace,
     state_of,
     wrong_kind,
-)
-from clawd.security.paths import (
-    HeldPaths,
-    Location,
-    PathRules,
-    classify,
-    is_under,
-    open_beneath,
-    open_resolved,
-    real_path,
 )
 
 _MAX_DEPTH = 64
@@ -73,10 +64,10 @@ class Workspace:
 
     def __init__(
         self,
-        rules: PathRules,
+        rules: paths.PathRules,
         keeper: Keeper | None = None,
         *,
-        held: HeldPaths | None = None,
+        held: paths.HeldPaths | None = None,
         umask: int = 0o077,
     ) -> None:
         self.rules = rules
@@ -89,7 +80,7 @@ class Workspace:
         folder = self.rules.workspace
         with _translated_errors(str(folder)):
             root = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if real_path(root) != folder:
+        if paths.real_path(root) != folder:
             os.close(root)
             raise ForbiddenError(f"the workspace {folder} is not the folder that it was")
         self._root = root
@@ -203,15 +194,15 @@ class Workspace:
             remove(target, self._keeper, ReplacementRules(replaces=was))
         self._remove_folders(folders)
 
-    def _locate(self, path: str | Path) -> Location:
+    def _locate(self, path: str | Path) -> paths.Location:
         """Return where a path leads, by the judgement of the call where there was one."""
         location = self._held.knows(path, self.rules) if self._held is not None else None
-        location = location or classify(path, self.rules)
+        location = location or paths.classify(path, self.rules)
         if isinstance(path, Path) and location.path != path:
             raise ForbiddenError(f"{path} leads to another place by now; it is left as it is")
         return location
 
-    def _holder(self, path: str | Path) -> HeldPaths | None:
+    def _holder(self, path: str | Path) -> paths.HeldPaths | None:
         """Return what holds the path, if the call was judged by it."""
         held = self._held
         return held if held is not None and held.knows(path, self.rules) is not None else None
@@ -226,10 +217,10 @@ class Workspace:
         elif location.place == "outside":
             if self._held is not None and not self._held.covers(location.path):
                 raise _unjudged(path, location)
-            descriptor = open_resolved(str(location.path), flags)
+            descriptor = paths.open_resolved(str(location.path), flags)
         else:
             relative = str(location.path.relative_to(rules.workspace))
-            descriptor = open_beneath(self._root, relative, flags)
+            descriptor = paths.open_beneath(self._root, relative, flags)
         try:
             self._check(descriptor, location.path, path)
         except ForbiddenError:
@@ -237,15 +228,15 @@ class Workspace:
             raise
         return descriptor
 
-    def _refuse_forbidden(self, location: Location) -> None:
+    def _refuse_forbidden(self, location: paths.Location) -> None:
         outside = self.rules.workspace_only and location.place == "outside"
         if outside or location.place == "forbidden":
             raise ForbiddenError(location.reason, hint=_hint(location))
 
     def _check(self, descriptor: int, expected: Path, path: str | Path) -> None:
         """Refuse a descriptor that turns out to be of another thing, or of something forbidden."""
-        real = real_path(descriptor)
-        if is_under(real, _PROC):
+        real = paths.real_path(descriptor)
+        if paths.is_under(real, _PROC):
             raise ForbiddenError(f"{real} tells about processes and is never opened")
         if folder := self.rules.forbids(real):
             raise ForbiddenError(f"{real} lies under the forbidden path {folder}")
@@ -282,7 +273,7 @@ class Workspace:
             raise
 
     def _open_parent(
-        self, path: str | Path, location: Location, made: list[str], *, makes_folders: bool
+        self, path: str | Path, location: paths.Location, made: list[str], *, makes_folders: bool
     ) -> int:
         rules, parent = self.rules, location.path.parent
         holder = self._holder(path)
@@ -313,7 +304,7 @@ class Workspace:
     def _named(self, path: Path) -> str:
         """Return a resolved path relative to the workspace, or absolute when it lies outside."""
         workspace = self.rules.workspace
-        return str(path.relative_to(workspace) if is_under(path, workspace) else path)
+        return str(path.relative_to(workspace) if paths.is_under(path, workspace) else path)
 
     def _remove_folders(self, folders: tuple[str, ...]) -> None:
         for name in reversed(folders):
@@ -328,7 +319,7 @@ class Workspace:
                 return  # somebody uses it by now, or it is gone
 
     def _check_name(self, folder: int, name: str) -> None:
-        real = real_path(folder) / name
+        real = paths.real_path(folder) / name
         if forbidden := self.rules.forbids(real):
             raise ForbiddenError(f"{real} lies under the forbidden path {forbidden}")
 
@@ -359,7 +350,7 @@ class Workspace:
             os.close(fresh)
 
     def _scan(self, folder: int) -> list[FolderEntry]:
-        base = real_path(folder)
+        base = paths.real_path(folder)
         found = []
         with os.scandir(folder) as scan:
             for item in scan:
@@ -392,14 +383,14 @@ class Workspace:
                 os.close(below)
 
 
-def _unjudged(path: str | Path, location: Location) -> ForbiddenError:
+def _unjudged(path: str | Path, location: paths.Location) -> ForbiddenError:
     return ForbiddenError(
         f"{path} leads to {location.path}, which this call was not judged by; it is left as it is",
         hint="Make the call anew.",
     )
 
 
-def _hint(location: Location) -> str:
+def _hint(location: paths.Location) -> str:
     if location.place == "forbidden":
         return ""
     return "Give a path relative to the workspace; workspace_only = false in [security] lifts this."

@@ -26,6 +26,7 @@ from clawd.plugins.loader import PluginPins
 from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import Receipt
 from clawd.receipts.verify import find_receipt
+from clawd.runtime import session_files
 from clawd.runtime.activity import Activity
 from clawd.runtime.approval_prompts import PersonAtDoor, Questions
 from clawd.runtime.calls import Calls, ToolClients
@@ -48,12 +49,6 @@ from clawd.runtime.hub import DaemonEvent, Hub
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.late_answers import LateAnswers
 from clawd.runtime.preparation import Preparation
-from clawd.runtime.session_files import (
-    FileSummaries,
-    LongMessages,
-    SessionFilesFact,
-    teller_of_files,
-)
 from clawd.runtime.summariser import Summariser
 from clawd.runtime.turn import Turn
 from clawd.runtime.turn_hooks import Care, Titler, TurnHooks
@@ -74,18 +69,9 @@ from clawd.security.sandbox.orphans import end_orphans
 from clawd.security.sandbox.plan import own_devices
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import FileOrigins, TaintBook
+from clawd.service import limits
 from clawd.service.background import Background, problem_of
 from clawd.service.last_run import LastRun
-from clawd.service.limits import (
-    change_limits_of,
-    command_limit_of,
-    dispatch_settings_of,
-    hidden_paths_of,
-    keep_limits_of,
-    network_rules_of,
-    peer_policy_of,
-    sandbox_settings_of,
-)
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics, MetricsLog
 from clawd.service.receipts import Anchor, check_of, open_receipts, reopen_receipts
@@ -259,15 +245,17 @@ class Daemon:
         self.state = State(self.loaded, self.engine, self._environ)
         self.state.redact = redactor.text
         self._stack.push_async_callback(self.state.close)
-        blobs = Blobs(layout.snapshots / "blobs", lambda: command_limit_of(self.state.loaded))
+        blobs = Blobs(
+            layout.snapshots / "blobs", lambda: limits.command_limit_of(self.state.loaded)
+        )
         self.changes = await self.memory.changes(
-            layout.undo, lambda: change_limits_of(self.state.loaded), blobs
+            layout.undo, lambda: limits.change_limits_of(self.state.loaded), blobs
         )
         self.snapshots = Snapshots(
             layout.snapshots,
             blobs,
             changes=self.changes,
-            left_out=lambda: hidden_paths_of(self.state.loaded),
+            left_out=lambda: limits.hidden_paths_of(self.state.loaded),
         )
         self._stack.push_async_callback(self.snapshots.close)
         self.knowledge = Knowledge(lambda: self.state.loaded.config.knowledge)
@@ -278,7 +266,7 @@ class Daemon:
         self._devices = await asyncio.to_thread(own_devices)
         self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         self.pictures = Pictures(self.sandbox)
-        self.egress = Egress(lambda: network_rules_of(self.state.loaded))
+        self.egress = Egress(lambda: limits.network_rules_of(self.state.loaded))
         self._stack.push_async_callback(self.egress.close)
         # This process holds the home's lock: what carries its mark has lost its daemon.
         await asyncio.to_thread(end_orphans, layout.home)
@@ -373,7 +361,7 @@ class Daemon:
                 tells_date=lambda: self.state.loaded.config.prompt.date,
                 skills=SkillsFact(self.definitions["skill"], taint.files),
             ),
-            long_messages=LongMessages(self.memory.session_files, models),
+            long_messages=session_files.LongMessages(self.memory.session_files, models),
         )
 
     def _care(self, book: ConversationBook, models: ModelBook) -> Care:
@@ -392,13 +380,13 @@ class Daemon:
             summariser=summariser,
             titles=lambda: self.state.runtime.loop.titles,
         )
-        summaries = FileSummaries(
+        summaries = session_files.FileSummaries(
             self.memory.session_files,
             book,
             summariser=summariser,
             is_wanted=lambda: self.state.loaded.config.session_files.summaries == "model",
         )
-        self.memory.session_files.tell = teller_of_files(book)
+        self.memory.session_files.tell = session_files.teller_of_files(book)
         return Care(compressor, titler, summaries)
 
     def _fact_sources(self, taint: TaintBook) -> tuple[FactSource, ...]:
@@ -406,7 +394,7 @@ class Daemon:
         return (
             Participants(),
             SaidOf("memory_vocabulary", self.knowledge.vocabulary, tools=_READING_NOTES),
-            SessionFilesFact(self.memory.session_files),
+            session_files.SessionFilesFact(self.memory.session_files),
             WorkspaceMessage(lambda: self.state.runtime.prompt.parts.workspace_message),
             AgentsMd(
                 taint.files,
@@ -428,7 +416,7 @@ class Daemon:
         )
 
     def _dispatch_settings(self) -> DispatchSettings:
-        settings = dispatch_settings_of(
+        settings = limits.dispatch_settings_of(
             self.loaded,
             self.sandbox_level,
             self.memory.session_files,
@@ -485,7 +473,7 @@ class Daemon:
             self.memory.upkeep,
             book=book,
             rules=rules,
-            limits=lambda: keep_limits_of(self.state.loaded),
+            limits=lambda: limits.keep_limits_of(self.state.loaded),
         )
         self.keeper.start(self.background.watch)
         self._stack.push_async_callback(self.keeper.close)
@@ -587,7 +575,7 @@ class Daemon:
             book=self.inbox.book,
             calls=lambda: self.calls,
             section=lambda: self.state.loaded.config.schedules,
-            rules=lambda: network_rules_of(self.state.loaded),
+            rules=lambda: limits.network_rules_of(self.state.loaded),
             environ=self._environ,
             redact=self.redactor.text,
             stop=self.estop,
@@ -605,7 +593,7 @@ class Daemon:
     @property
     def peers(self) -> PeerPolicy:
         """Who may talk to it."""
-        return peer_policy_of(self.loaded.layout, self.tools_cgroup)
+        return limits.peer_policy_of(self.loaded.layout, self.tools_cgroup)
 
     def _sop_runner(self) -> SopRunner:
         """Return what runs procedures."""
@@ -659,7 +647,7 @@ class Daemon:
 
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
         mode = self.loaded.config.security.sandbox  # another one takes a restart
-        settings = sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
+        settings = limits.sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
         return msgspec.structs.replace(settings, umask=self._umask, devices=self._devices)
 
     @property

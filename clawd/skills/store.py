@@ -17,26 +17,10 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
-from clawd.plugins.files import (
-    MAX_BYTES,
-    PluginFile,
-    PluginTree,
-    put_tree,
-    read_tree,
-    stamp,
-)
+from clawd.plugins import files
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
-from clawd.skills import command
+from clawd.skills import command, skill_file
 from clawd.skills.archive import read_archive
-from clawd.skills.skill_file import (
-    FILE_NAME,
-    MAX_FILE_BYTES,
-    MAX_NAME,
-    NAME_PATTERN,
-    SkillFile,
-    read_definition,
-    read_skill_file,
-)
 from clawd.wire.safe_text import visible_line
 from clawd.wire.skills import SkillKind, SkillProblem, SkillState
 
@@ -76,7 +60,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     state: SkillState
     folder: Path
     is_own: bool
-    about: SkillFile = SkillFile()
+    about: skill_file.SkillFile = skill_file.SkillFile()
     digest: str = ""
     shadowed_by: str = ""
 
@@ -104,7 +88,7 @@ class SkillLook(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     skill: Skill
-    tree: PluginTree
+    tree: files.PluginTree
     changes: tuple[str, ...] = ()
     replaces: bool = False
 
@@ -128,7 +112,7 @@ class SkillStore:
     kind: SkillKind = "skill"
     suffix: str = ""
     places: tuple[str, ...] = (".agents/skills", ".claude/skills")
-    names: str = NAME_PATTERN
+    names: str = skill_file.NAME_PATTERN
 
     def __init__(
         self, home: Path, person: Path, pins: PluginPins, roots: Callable[[], Sequence[Path]]
@@ -169,7 +153,7 @@ class SkillStore:
         Raises:
             NotFoundError: there is none.
         """
-        if len(name) <= MAX_NAME and re.fullmatch(self.names, name):
+        if len(name) <= skill_file.MAX_NAME and re.fullmatch(self.names, name):
             for place, is_own in self._places(workspace):
                 entry = self._entry(place, name)
                 if entry.is_dir() if self.kind == "skill" else entry.is_file():
@@ -179,7 +163,7 @@ class SkillStore:
             hint=f"clawctl skill list{self._flag} shows them.",
         )
 
-    def read(self, name: str, workspace: Path) -> tuple[Skill, PluginTree]:
+    def read(self, name: str, workspace: Path) -> tuple[Skill, files.PluginTree]:
         """Return a skill that a model may read, and the files that were judged.
 
         Raises:
@@ -214,12 +198,15 @@ class SkillStore:
             InvalidRequestError: it is neither, or holds what none may.
         """
         if source.is_dir():
-            name, tree = source.resolve().name, read_tree(source.resolve(), is_installed=False)
+            name, tree = (
+                source.resolve().name,
+                files.read_tree(source.resolve(), is_installed=False),
+            )
         else:
             name, tree = read_archive(source)
-        file = tree.file(FILE_NAME)
+        file = tree.file(skill_file.FILE_NAME)
         if not name and file is not None:
-            name = read_skill_file(file.data or b"", "").name
+            name = skill_file.read_skill_file(file.data or b"", "").name
         about = _about(tree, name)
         place = self._home / (name or "-")
         skill = Skill(
@@ -247,7 +234,7 @@ class SkillStore:
         _check(found, digest)
         place = self._home / found.skill.name
         try:
-            put_tree(found.tree, place)
+            files.put_tree(found.tree, place)
         except OSError as error:
             raise StorageError(f"the skill cannot be written: {error}") from error
         return place
@@ -302,8 +289,8 @@ class SkillStore:
         if mark[0] and known is not None and known[0] == mark:
             return known[1], 0
         size = sum(facts[3] for facts in mark[0])
-        if size > min(room, MAX_BYTES):
-            most = f"{MAX_BYTES >> 20} MiB, all together {MAX_LISTED_BYTES >> 20} MiB"
+        if size > min(room, files.MAX_BYTES):
+            most = f"{files.MAX_BYTES >> 20} MiB, all together {MAX_LISTED_BYTES >> 20} MiB"
             return _broken(folder, f"it is too large: one may have {most}", is_own=is_own), 0
         skill, _ = self._read(folder, is_own=is_own)
         about = msgspec.structs.replace(skill.about, body="")
@@ -326,25 +313,25 @@ class SkillStore:
         return place / name
 
     def _stamp(self, entry: Path) -> tuple[tuple[str, int, int, int, int], ...]:
-        return stamp(entry)
+        return files.stamp(entry)
 
-    def _read(self, folder: Path, *, is_own: bool) -> tuple[Skill, PluginTree]:
+    def _read(self, folder: Path, *, is_own: bool) -> tuple[Skill, files.PluginTree]:
         """Return one as its files are now, `ready` unless broken, and these files."""
         try:
             if folder.is_symlink():
                 raise InvalidRequestError("it is a link; a skill is a folder")
             is_own = is_own and _is_ours(folder)
-            tree = read_tree(folder, is_installed=True)
+            tree = files.read_tree(folder, is_installed=True)
         except ClawError as error:
-            return _broken(folder, error.message, is_own=is_own), PluginTree(files=())
+            return _broken(folder, error.message, is_own=is_own), files.PluginTree(files=())
         except OSError as error:
             why = f"it cannot be read: {error.strerror}"
-            return _broken(folder, why, is_own=is_own), PluginTree(files=())
+            return _broken(folder, why, is_own=is_own), files.PluginTree(files=())
         return self._told(folder, tree, _about(tree, folder.name), is_own=is_own)
 
     def _told(
-        self, entry: Path, tree: PluginTree, about: SkillFile, *, is_own: bool
-    ) -> tuple[Skill, PluginTree]:
+        self, entry: Path, tree: files.PluginTree, about: skill_file.SkillFile, *, is_own: bool
+    ) -> tuple[Skill, files.PluginTree]:
         state: SkillState = "broken" if about.problems else "ready"
         skill = Skill(name=entry.stem, state=state, folder=entry, is_own=is_own, about=about)
         return msgspec.structs.replace(skill, digest=tree.digest), tree
@@ -362,8 +349,8 @@ class AgentStore(SkillStore):
         skill, tree = self._read(source, is_own=False)
         return SkillLook(skill=_judged(skill, None), tree=tree)
 
-    def _says(self, data: bytes, name: str) -> SkillFile:
-        return read_definition(data, name)
+    def _says(self, data: bytes, name: str) -> skill_file.SkillFile:
+        return skill_file.read_definition(data, name)
 
     @override
     def _entry(self, place: Path, name: str) -> Path:
@@ -375,13 +362,13 @@ class AgentStore(SkillStore):
         return ((str(entry), facts.st_ino, facts.st_mode, facts.st_size, facts.st_ctime_ns),)
 
     @override
-    def _read(self, folder: Path, *, is_own: bool) -> tuple[Skill, PluginTree]:
+    def _read(self, folder: Path, *, is_own: bool) -> tuple[Skill, files.PluginTree]:
         try:
             is_own = is_own and _is_ours(folder)
-            tree = PluginTree(files=(_plain_file(folder),))
+            tree = files.PluginTree(files=(_plain_file(folder),))
         except OSError as error:
             why = f"it cannot be read: {error.strerror}"
-            return _broken(folder, why, is_own=is_own), PluginTree(files=())
+            return _broken(folder, why, is_own=is_own), files.PluginTree(files=())
         about = self._says(tree.files[0].data or b"", folder.stem)
         return self._told(folder, tree, about, is_own=is_own)
 
@@ -394,11 +381,11 @@ class CommandStore(AgentStore):
     names: str = command.NAME_PATTERN
 
     @override
-    def _says(self, data: bytes, name: str) -> SkillFile:
+    def _says(self, data: bytes, name: str) -> skill_file.SkillFile:
         return command.read_command(data, name)
 
 
-def _plain_file(path: Path) -> PluginFile:
+def _plain_file(path: Path) -> files.PluginFile:
     """Return a file that is no link; what is more than may be read is cut, and is too much.
 
     Raises:
@@ -408,7 +395,9 @@ def _plain_file(path: Path) -> PluginFile:
     with os.fdopen(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "no plain file")
-        return PluginFile(path=path.name, mode=0o600, data=file.read(MAX_FILE_BYTES + 1))
+        return files.PluginFile(
+            path=path.name, mode=0o600, data=file.read(skill_file.MAX_FILE_BYTES + 1)
+        )
 
 
 def _is_ours(folder: Path) -> bool:
@@ -417,15 +406,17 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _broken(folder: Path, why: str, *, is_own: bool) -> Skill:
-    about = SkillFile(problems=(SkillProblem(text=why),))
+    about = skill_file.SkillFile(problems=(SkillProblem(text=why),))
     return Skill(name=folder.stem, state="broken", folder=folder, is_own=is_own, about=about)
 
 
-def _about(tree: PluginTree, name: str) -> SkillFile:
-    file = tree.file(FILE_NAME)
+def _about(tree: files.PluginTree, name: str) -> skill_file.SkillFile:
+    file = tree.file(skill_file.FILE_NAME)
     if file is None or file.data is None:
-        return SkillFile(problems=(SkillProblem(text=f"it has no {FILE_NAME}"),))
-    return read_skill_file(file.data, name)
+        return skill_file.SkillFile(
+            problems=(SkillProblem(text=f"it has no {skill_file.FILE_NAME}"),)
+        )
+    return skill_file.read_skill_file(file.data, name)
 
 
 def _judged(skill: Skill, pin: Pin | None) -> Skill:

@@ -27,26 +27,9 @@ from clawd.runtime.settings import RuntimeSettings
 from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
 from clawd.security.risk import Autonomy
+from clawd.sop import machine
 from clawd.sop.expressions import ExpressionError, as_text, evaluate, parse, render, render_tree
 from clawd.sop.load import load
-from clawd.sop.machine import (
-    ENDED,
-    Bounds,
-    Finish,
-    SopRun,
-    StepOutcome,
-    begun,
-    bounds_below,
-    failed_for_good,
-    held,
-    marked,
-    next_move,
-    output_of,
-    over_budget,
-    scope_of,
-    settled,
-    undone,
-)
 from clawd.sop.schema import MAX_DEPTH, MAX_ITEMS, InputType, Procedure, SopInput, SopStep
 from clawd.sop.steps import Hold, StepActor
 from clawd.sop.store import SopStore
@@ -90,7 +73,7 @@ class SopStart(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     parent: str = ""
     within: str = ""
-    bounds: Bounds = Bounds()
+    bounds: machine.Bounds = machine.Bounds()
 
 
 class SopParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +103,7 @@ class SopParts(msgspec.Struct, frozen=True, kw_only=True):
 class _Driven:
     """A run that goes on."""
 
-    def __init__(self, run: SopRun) -> None:
+    def __init__(self, run: machine.SopRun) -> None:
         self.run = run
         self.is_cancelled = False
         self.task: asyncio.Task[None] | None = None
@@ -155,7 +138,7 @@ class SopRunner:
         begin = SopStart(name=name, workspace=workspace, inputs=inputs, origin=origin)
         return (await self.begin(begin, principal)).id
 
-    async def begin(self, start: SopStart, principal: Principal) -> SopRun:
+    async def begin(self, start: SopStart, principal: Principal) -> machine.SopRun:
         """Start a run as `start` does.
 
         Raises:
@@ -182,7 +165,7 @@ class SopRunner:
             await self._parts.book.load(start.within, principal)
             self._parts.book.taint(live.record.id, self._parts.book.sources(start.within))
             await self._parts.book.keep_taint(live.record.id, principal)
-        run = SopRun(
+        run = machine.SopRun(
             id=start.id or f"run-{new_ulid()}",
             name=start.name,
             digest=sop.digest,
@@ -203,7 +186,9 @@ class SopRunner:
         self._drive(run)
         return run
 
-    async def resume(self, beginning: str, principal: Principal, answer: RunAnswer = "") -> SopRun:
+    async def resume(
+        self, beginning: str, principal: Principal, answer: RunAnswer = ""
+    ) -> machine.SopRun:
         """Let a run go on that waits, or was stopped; `answer` is what it waits for.
 
         Raises:
@@ -213,7 +198,7 @@ class SopRunner:
             ClawError: the answer cannot be recorded.
         """
         run = await self.load(beginning, principal)
-        if run.status in ENDED:
+        if run.status in machine.ENDED:
             raise InvalidRequestError(f"{run.id} has {run.status}; start another run")
         if run.id in self._driven:
             raise InvalidRequestError(f"{run.id} goes on already")
@@ -221,11 +206,11 @@ class SopRunner:
         procedure = self._procedure(run)
         run = await self._answered(procedure, run, principal, answer)
         again = msgspec.structs.replace(run, recoveries=0)
-        run = await self._save(held(again, "running", run.reason))
+        run = await self._save(machine.held(again, "running", run.reason))
         self._drive(run)
         return run
 
-    async def cancel(self, beginning: str, principal: Principal) -> SopRun:
+    async def cancel(self, beginning: str, principal: Principal) -> machine.SopRun:
         """End a run for good, and what it does; nothing is taken back.
 
         Raises:
@@ -233,7 +218,7 @@ class SopRunner:
             InvalidRequestError: it has ended.
         """
         run = await self.load(beginning, principal)
-        if run.status in ENDED:
+        if run.status in machine.ENDED:
             raise InvalidRequestError(f"{run.id} has {run.status} already")
         driven = self._driven.get(run.id)
         if driven is not None and driven.task is not None:
@@ -242,13 +227,13 @@ class SopRunner:
             await asyncio.wait([driven.task])
             run = driven.run
         else:
-            run = await self._save(held(run, "cancelled", "cancelled by the user"))
+            run = await self._save(machine.held(run, "cancelled", "cancelled by the user"))
         for state in run.steps.values():
             if state.status == "running" and state.mark.startswith("run-"):
                 await self._cancel_child(state.mark, principal)
         return run
 
-    async def load(self, beginning: str, principal: Principal) -> SopRun:
+    async def load(self, beginning: str, principal: Principal) -> machine.SopRun:
         """Return a run that the principal may see, by its id or a beginning of it.
 
         Raises:
@@ -262,7 +247,7 @@ class SopRunner:
 
     async def listed(
         self, principal: Principal, *, name: str = "", open_only: bool = False, limit: int = 50
-    ) -> list[SopRun]:
+    ) -> list[machine.SopRun]:
         """Return the runs that a principal may see, newest first."""
         owner = None if principal.is_admin else principal.uid
         rows = await self._parts.rows.listed(
@@ -270,7 +255,7 @@ class SopRunner:
         )
         return [decoded(row) for row in rows if principal.may_see(row.owner, row.key)]
 
-    async def rest(self, run_id: str) -> SopRun:
+    async def rest(self, run_id: str) -> machine.SopRun:
         """Wait until a run ends or waits, and return it."""
         driven = self._driven.get(run_id)
         if driven is not None and driven.task is not None:
@@ -278,7 +263,7 @@ class SopRunner:
             return driven.run
         return decoded(await self._parts.rows.match(run_id))
 
-    async def at_end(self, run_id: str) -> SopRun:
+    async def at_end(self, run_id: str) -> machine.SopRun:
         """Wait until a run has ended or was stopped, also while it waits for people; return it.
 
         When the daemon ends it is returned as far as it is.
@@ -286,12 +271,12 @@ class SopRunner:
         while True:
             changed = self._changes.setdefault(run_id, asyncio.Event())
             run = await self.rest(run_id)
-            if run.status in {*ENDED, "stopped"} or self._is_closing:
+            if run.status in {*machine.ENDED, "stopped"} or self._is_closing:
                 self._changes.pop(run_id, None)
                 return run
             await changed.wait()
 
-    def procedure(self, run: SopRun) -> Procedure:
+    def procedure(self, run: machine.SopRun) -> Procedure:
         """Return what a run does, as it was when it began."""
         return self._procedure(run)
 
@@ -325,7 +310,7 @@ class SopRunner:
         except ClawError as error:
             _log.info("a run was not cancelled with its turn: %s", error.message)
 
-    async def conversation(self, run: SopRun) -> LiveConversation:
+    async def conversation(self, run: machine.SopRun) -> LiveConversation:
         """Return the conversation of a run.
 
         Raises:
@@ -333,7 +318,7 @@ class SopRunner:
         """
         return await self._parts.actor.live(run)
 
-    async def sources(self, run: SopRun) -> tuple[str, ...]:
+    async def sources(self, run: machine.SopRun) -> tuple[str, ...]:
         """Return where the untrusted text of a run came from."""
         try:
             live = await self._parts.actor.live(run)
@@ -351,10 +336,10 @@ class SopRunner:
             if run.status != "running" or run.id in self._driven:
                 continue
             if self._parts.estop.is_set():
-                await self._save(held(run, "stopped", ESTOP_REASON))
+                await self._save(machine.held(run, "stopped", ESTOP_REASON))
             elif run.recoveries >= MAX_RECOVERIES:
                 why = f"clawd ended {run.recoveries} times in its last step"
-                await self._save(held(run, "stopped", why))
+                await self._save(machine.held(run, "stopped", why))
             else:
                 again = msgspec.structs.replace(run, recoveries=run.recoveries + 1)
                 self._drive(await self._save(again))
@@ -383,10 +368,10 @@ class SopRunner:
         if len(self._driven) >= MAX_RUNNING and not is_child:
             raise BusyError(f"{len(self._driven)} runs go on already", retry_after_s=30.0)
 
-    def _procedure(self, run: SopRun) -> Procedure:
+    def _procedure(self, run: machine.SopRun) -> Procedure:
         return load(run.source.encode(), "", self.store.schemas).procedure
 
-    async def _save(self, run: SopRun) -> SopRun:
+    async def _save(self, run: machine.SopRun) -> machine.SopRun:
         run = msgspec.structs.replace(run, updated_at=_now())
         row = SopRunRow(
             id=run.id,
@@ -396,7 +381,7 @@ class SopRunner:
             status=run.status,
             run=msgspec.json.encode(run).decode(),
         )
-        await self._parts.rows.put(row, is_ended=run.status in ENDED)
+        await self._parts.rows.put(row, is_ended=run.status in machine.ENDED)
         driven = self._driven.get(run.id)
         if driven is not None:
             driven.run = run
@@ -404,7 +389,7 @@ class SopRunner:
             self._changes.pop(run.id).set()
         return run
 
-    def _drive(self, run: SopRun) -> None:
+    def _drive(self, run: machine.SopRun) -> None:
         driven = self._driven[run.id] = _Driven(run)
         driven.task = asyncio.create_task(self._driven_to_rest(driven))
 
@@ -418,23 +403,25 @@ class SopRunner:
             await self._steps(self._procedure(run), run)
         except asyncio.CancelledError:
             if driven.is_cancelled:
-                await self._keep(held(driven.run, "cancelled", "cancelled by the user"))
+                await self._keep(machine.held(driven.run, "cancelled", "cancelled by the user"))
         except ClawError as error:
-            await self._keep(held(driven.run, "stopped", error.message))
+            await self._keep(machine.held(driven.run, "stopped", error.message))
         except Exception as error:  # noqa: BLE001 - the outermost handler of a run
             _log.error("a run of a procedure failed with a defect", exc_info=error)
-            await self._keep(held(driven.run, "stopped", f"a defect: {type(error).__name__}"))
+            await self._keep(
+                machine.held(driven.run, "stopped", f"a defect: {type(error).__name__}")
+            )
         finally:
             del self._driven[run.id]
         await self._ended(driven.run)
 
-    async def _keep(self, run: SopRun) -> None:
+    async def _keep(self, run: machine.SopRun) -> None:
         try:
             await self._save(run)
         except ClawError as error:
             _log.error("how far a run is could not be kept: %s", error.message)
 
-    async def _ended(self, run: SopRun) -> None:
+    async def _ended(self, run: machine.SopRun) -> None:
         if run.status == "running":
             return  # the daemon ends
         _log.info("procedure at rest", extra={"run": run.id, "status": run.status})
@@ -443,24 +430,26 @@ class SopRunner:
         try:
             live = await self._parts.actor.live(run)
             live.broadcast.emit(Notice(level=level, text=text))
-            if run.parent and run.status in ENDED and run.parent not in self._driven:
+            if run.parent and run.status in machine.ENDED and run.parent not in self._driven:
                 parent = decoded(await self._parts.rows.match(run.parent))
                 if parent.status in {"waiting", "stopped"}:
-                    self._drive(await self._save(held(parent, "running")))
+                    self._drive(await self._save(machine.held(parent, "running")))
         except ClawError as error:
             _log.info("a run is not announced: %s", error.message)
 
-    async def _steps(self, procedure: Procedure, run: SopRun) -> None:
-        while not isinstance(move := next_move(procedure, run), Finish):
+    async def _steps(self, procedure: Procedure, run: machine.SopRun) -> None:
+        while not isinstance(move := machine.next_move(procedure, run), machine.Finish):
             if self._parts.estop.is_set():
-                await self._save(held(run, "stopped", ESTOP_REASON))
+                await self._save(machine.held(run, "stopped", ESTOP_REASON))
                 return
             run = await self._step(procedure, run, move.step)
             if run.status != "running":
                 return
-        await self._save(held(run, move.status, move.reason))
+        await self._save(machine.held(run, move.status, move.reason))
 
-    async def _step(self, procedure: Procedure, run: SopRun, step: SopStep) -> SopRun:
+    async def _step(
+        self, procedure: Procedure, run: machine.SopRun, step: SopStep
+    ) -> machine.SopRun:
         """Bring a step one attempt further; what is returned is on disk."""
         status = run.state(step.id).status
         if status in {"running", "waiting", "unsure"}:
@@ -472,38 +461,38 @@ class SopRunner:
             run = await self._save(begun_run)
             done = await self._attempt(procedure, run, step)
         if done is None:
-            return await self._save(undone(run, step.id))
-        if isinstance(done, StepOutcome):
-            return await self._save(settled(procedure, run, step, done))
+            return await self._save(machine.undone(run, step.id))
+        if isinstance(done, machine.StepOutcome):
+            return await self._save(machine.settled(procedure, run, step, done))
         if done.undone:
-            run = undone(run, step.id)
+            run = machine.undone(run, step.id)
         elif done.status in {"waiting", "unsure"} and step.kind != "sub":
-            run = marked(run, step.id, "waiting" if done.status == "waiting" else "unsure")
-        return await self._save(held(run, done.status, done.reason))
+            run = machine.marked(run, step.id, "waiting" if done.status == "waiting" else "unsure")
+        return await self._save(machine.held(run, done.status, done.reason))
 
-    def _begun(self, procedure: Procedure, run: SopRun, step: SopStep) -> SopRun:
+    def _begun(self, procedure: Procedure, run: machine.SopRun, step: SopStep) -> machine.SopRun:
         """Return a run in which a step is begun, skipped, or failed before it could begin."""
-        if why := over_budget(procedure, run):
-            return failed_for_good(marked(run, step.id, "failed"), why)
-        scope, state, items = scope_of(procedure, run, step), run.state(step.id), None
+        if why := machine.over_budget(procedure, run):
+            return machine.failed_for_good(machine.marked(run, step.id, "failed"), why)
+        scope, state, items = machine.scope_of(procedure, run, step), run.state(step.id), None
         try:
             is_new = state.attempts == 0 and state.items is None
             if is_new and step.when and not evaluate(parse(step.when), scope):
-                return marked(run, step.id, "skipped")
+                return machine.marked(run, step.id, "skipped")
             if step.foreach and state.items is None:
                 items = _items(evaluate(parse(step.foreach), scope))
                 if not items:
-                    return marked(run, step.id, "done")
+                    return machine.marked(run, step.id, "done")
         except ExpressionError as error:
-            failure = StepOutcome(ok=False, error=str(error))
-            return settled(procedure, begun(run, step.id, ""), step, failure)
+            failure = machine.StepOutcome(ok=False, error=str(error))
+            return machine.settled(procedure, machine.begun(run, step.id, ""), step, failure)
         mark = f"run-{new_ulid()}" if step.kind == "sub" else new_id()
-        return begun(run, step.id, mark, items)
+        return machine.begun(run, step.id, mark, items)
 
     async def _attempt(
-        self, procedure: Procedure, run: SopRun, step: SopStep
-    ) -> StepOutcome | Hold | None:
-        scope = scope_of(procedure, run, step)
+        self, procedure: Procedure, run: machine.SopRun, step: SopStep
+    ) -> machine.StepOutcome | Hold | None:
+        scope = machine.scope_of(procedure, run, step)
         try:
             if step.kind == "approval":
                 return Hold("waiting", _asked(as_text(render(step.prompt, scope))))
@@ -511,9 +500,11 @@ class SopRunner:
                 return await self._child(procedure, run, step, render_tree(step.inputs, scope))
             return await self._parts.actor.act(run, step, scope)
         except ExpressionError as error:
-            return StepOutcome(ok=False, error=str(error))
+            return machine.StepOutcome(ok=False, error=str(error))
 
-    async def _cut_off(self, run: SopRun, step: SopStep) -> StepOutcome | Hold | None:
+    async def _cut_off(
+        self, run: machine.SopRun, step: SopStep
+    ) -> machine.StepOutcome | Hold | None:
         """Return what became of an attempt that was begun, and of which no outcome is kept."""
         if step.kind == "approval":
             return Hold("waiting", run.reason) if run.reason else None
@@ -524,13 +515,15 @@ class SopRunner:
     # --- runs of runs
 
     async def _child(
-        self, procedure: Procedure, run: SopRun, step: SopStep, inputs: dict[str, Any]
-    ) -> StepOutcome | Hold:
+        self, procedure: Procedure, run: machine.SopRun, step: SopStep, inputs: dict[str, Any]
+    ) -> machine.StepOutcome | Hold:
         depth, above = 1, run.parent
         while above:
             depth, above = depth + 1, decoded(await self._parts.rows.match(above)).parent
         if depth >= MAX_DEPTH:
-            return StepOutcome(ok=False, error=f"procedures are nested more than {MAX_DEPTH} deep")
+            return machine.StepOutcome(
+                ok=False, error=f"procedures are nested more than {MAX_DEPTH} deep"
+            )
         start = SopStart(
             name=step.sop,
             workspace=run.workspace,
@@ -541,19 +534,19 @@ class SopRunner:
             id=run.state(step.id).mark,
             parent=run.id,
             within=run.conversation_id,
-            bounds=bounds_below(procedure, run),
+            bounds=machine.bounds_below(procedure, run),
         )
         try:
             child = await self.begin(start, run.principal)
         except ClawError as error:
-            return StepOutcome(ok=False, error=error.message)
+            return machine.StepOutcome(ok=False, error=error.message)
         found = await self._rested_child(run, child.id)
         assert found is not None
         return found
 
     async def _rested_child(
-        self, run: SopRun, child_id: str, *, goes_on: bool = False
-    ) -> StepOutcome | Hold | None:
+        self, run: machine.SopRun, child_id: str, *, goes_on: bool = False
+    ) -> machine.StepOutcome | Hold | None:
         """Wait for a run that is a step of another; None where it never began.
 
         With `goes_on` one that was stopped is driven again.
@@ -561,18 +554,18 @@ class SopRunner:
         try:
             child = await self.rest(child_id)
             if goes_on and child.status in {"running", "stopped"}:
-                self._drive(await self._save(held(child, "running")))
+                self._drive(await self._save(machine.held(child, "running")))
                 child = await self.rest(child_id)
         except NotFoundError:
             return None
         await self._parts.actor.live(run)
         self._parts.book.taint(run.conversation_id, await self.sources(child))
         await self._parts.book.keep_taint(run.conversation_id, run.principal)
-        if child.status in ENDED:
+        if child.status in machine.ENDED:
             ok = child.status == "succeeded"
-            return StepOutcome(
+            return machine.StepOutcome(
                 ok=ok,
-                output=output_of(self._procedure(child), child) if ok else "",
+                output=machine.output_of(self._procedure(child), child) if ok else "",
                 error="" if ok else f"{child.id} has {child.status}: {child.reason}",
                 steps=child.steps_used,
                 tokens=child.tokens_used,
@@ -589,11 +582,11 @@ class SopRunner:
     # --- people
 
     async def _answered(
-        self, procedure: Procedure, run: SopRun, principal: Principal, answer: RunAnswer
-    ) -> SopRun:
+        self, procedure: Procedure, run: machine.SopRun, principal: Principal, answer: RunAnswer
+    ) -> machine.SopRun:
         """Return a run with what a person says to the step that waits for a word."""
-        move = next_move(procedure, run)
-        step = move.step if not isinstance(move, Finish) else None
+        move = machine.next_move(procedure, run)
+        step = move.step if not isinstance(move, machine.Finish) else None
         status = run.state(step.id).status if step is not None else ""
         allowed: tuple[str, ...] = ("",)
         if status == "waiting" and step is not None and step.kind == "approval":
@@ -618,15 +611,15 @@ class SopRunner:
             )
         )
         if answer == "repeat":
-            return marked(run, step.id, "pending")
+            return machine.marked(run, step.id, "pending")
         ok = answer in {"approve", "done"}
-        outcome = StepOutcome(
+        outcome = machine.StepOutcome(
             ok=ok,
             output=f"{'approved' if answer == 'approve' else 'done'} by uid {principal.uid}",
             error="" if ok else f"{_NO[answer]} by uid {principal.uid}",
             receipt_id=receipt,
         )
-        return settled(procedure, run, step, outcome)
+        return machine.settled(procedure, run, step, outcome)
 
 
 _NO = {"deny": "denied", "failed": "reported as failed"}
@@ -672,9 +665,9 @@ def _typed(value: Any, kind: InputType) -> Any:
         return value
 
 
-def decoded(row: SopRunRow) -> SopRun:
+def decoded(row: SopRunRow) -> machine.SopRun:
     """Return a run as it was kept; what it may do is no more than what is known of today."""
-    run = msgspec.json.decode(row.run, type=SopRun)
+    run = msgspec.json.decode(row.run, type=machine.SopRun)
     known = msgspec.structs.replace(run.principal, pid=0, role="user")
     return msgspec.structs.replace(run, principal=known)
 

@@ -8,7 +8,6 @@ import pytest
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
 from clawd.plugins import files
 from clawd.plugins.loader import PluginPins
-from clawd.skills import store as store_module
 from clawd.skills.store import Skill, SkillStore
 from tests.skills.skill_files import skill, skill_text
 from tests.support.rows import each_row
@@ -139,7 +138,7 @@ def test_a_swap_between_listing_and_reading_is_not_read(
         (folder / "SKILL.md").write_text(skill_text("notes", "Other."))
         return read(place, is_installed=is_installed)
 
-    monkeypatch.setattr(store_module, "read_tree", swapped)
+    monkeypatch.setattr(files, "read_tree", swapped)
     with pytest.raises(ForbiddenError, match="changed"):
         bench.store.read("notes", bench.workspace)
 
@@ -192,7 +191,7 @@ def test_a_file_of_a_hundred_megabytes_is_not_read(
     folder = bench.of_workspace()
     with (folder / "large").open("wb") as file:
         file.truncate(100 << 20)
-    monkeypatch.setattr(store_module, "read_tree", None)
+    monkeypatch.setattr(files, "read_tree", None)
     assert "too large" in bench.problem()
 
 

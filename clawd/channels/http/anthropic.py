@@ -32,6 +32,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from clawd.channels.http import model_api
 from clawd.channels.http.answering import answer
 from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import (
@@ -45,15 +46,6 @@ from clawd.channels.http.body import (
 )
 from clawd.channels.http.errors import body_of, status_of
 from clawd.channels.http.header_options import shown, wants_events, with_header_options
-from clawd.channels.http.model_api import (
-    Answered,
-    GatewayEvent,
-    Generation,
-    ModelRequest,
-    is_whole,
-    object_of,
-    on_one_line,
-)
 from clawd.channels.http.pictures import SentPicture, picture_at, picture_of
 from clawd.errors import InvalidRequestError
 from clawd.providers.base import (
@@ -96,12 +88,12 @@ class MessagesAnswer:
         self._is_started = False
         self._blocks = _Blocks()
 
-    def begin(self, generation: Generation) -> Iterable[bytes]:
+    def begin(self, generation: model_api.Generation) -> Iterable[bytes]:
         """Return nothing yet: the first event tells the prompt's tokens, and they come later."""
         self._model = generation.model
         return ()
 
-    def take(self, event: GatewayEvent) -> Iterable[bytes]:
+    def take(self, event: model_api.GatewayEvent) -> Iterable[bytes]:
         """Return what an event becomes."""
         match event:
             case PromptEvaluated():
@@ -121,7 +113,7 @@ class MessagesAnswer:
         """Return the event of an error; nothing follows it."""
         return [_event_bytes("error", body_of("anthropic", error, status_of(error)))]
 
-    def whole(self, generation: Generation, answered: Answered) -> Any:
+    def whole(self, generation: model_api.Generation, answered: model_api.Answered) -> Any:
         """Return the message."""
         content: list[dict[str, Any]] = []
         if answered.reasoning and self._shows_thoughts:
@@ -133,7 +125,7 @@ class MessagesAnswer:
                 "type": "tool_use",
                 "id": call.id,
                 "name": call.name,
-                "input": object_of(call.arguments),
+                "input": model_api.object_of(call.arguments),
             }
             for call in answered.calls
         ]
@@ -159,7 +151,7 @@ class MessagesAnswer:
             _event_bytes("message_stop", {}),
         ]
 
-    def _told(self, event: GatewayEvent) -> list[bytes]:
+    def _told(self, event: model_api.GatewayEvent) -> list[bytes]:
         if not self._shows_events:
             return []
         named = shown(event)
@@ -227,7 +219,7 @@ class _Blocks:
         return [data for event in held for data in self.take(event)]
 
     def _is_in_call(self) -> bool:
-        return self._kind == "tool_use" and not is_whole("".join(self._arguments))
+        return self._kind == "tool_use" and not model_api.is_whole("".join(self._arguments))
 
     def _is_open(self, event: _Content) -> bool:
         match event:
@@ -294,7 +286,7 @@ def _reason_of(finished: Finished, *, has_calls: bool) -> dict[str, Any]:
 
 def _event_bytes(name: str, value: dict[str, Any]) -> bytes:
     """Return one event; its data has the name as its type."""
-    data = on_one_line({"type": name} | value)
+    data = model_api.on_one_line({"type": name} | value)
     return b"event: %b\ndata: %b\n\n" % (name.encode("ascii"), data)
 
 
@@ -503,7 +495,7 @@ _NOTHING_SAID = (Message(role="user", content=""),)
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
-def request_of(body: dict[str, Any]) -> ModelRequest:
+def request_of(body: dict[str, Any]) -> model_api.ModelRequest:
     """Return the request.
 
     Raises:
@@ -518,7 +510,7 @@ def request_of(body: dict[str, Any]) -> ModelRequest:
     tools = _tools(field(body, "tools", list[Any], []))
     choice, parallel = _choice(body, tools)
     messages = turns.messages()
-    return ModelRequest(
+    return model_api.ModelRequest(
         messages=messages or _NOTHING_SAID,
         system=_system(body.get("system"), turns.system),
         tools=tools,
@@ -680,7 +672,7 @@ async def _post_count_tokens(request: web.Request) -> web.Response:
     return web.json_response({"input_tokens": tokens})
 
 
-def _estimate(request: ModelRequest) -> int:
+def _estimate(request: model_api.ModelRequest) -> int:
     """Return about how many tokens a prompt has; for servers that count only at the end."""
     texts = tuple(map(without_pictures, request.messages))
     size = len(msgspec.json.encode((request.system, texts, request.tools)))

@@ -13,16 +13,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import (
-    CALLER,
-    GATEWAY,
-    HOOK_KEY,
-    HOOK_PATH,
-    IS_STREAM,
-    LOGIN_PATH,
-    PAGE_PATH,
-    Handler,
-)
+from clawd.channels.http import app
 from clawd.channels.http.guard import Rates, TimedProtocol, connection_of
 from clawd.channels.http.model_api import Caller
 from clawd.errors import ForbiddenError, RateLimitError, StorageError, UnauthenticatedError
@@ -113,7 +104,7 @@ class Doorman:
         for digest in filter(None, map(hook_digest, shown_keys(request))):
             if self._schedules is not None and found is None:
                 found = await self._schedules.of_hook(digest)
-        who = HOOK_KEY + (found.id if found is not None else "")
+        who = app.HOOK_KEY + (found.id if found is not None else "")
         if wait_s := self._hook_rates.take(who):
             raise RateLimitError("too many requests in a minute", retry_after_s=wait_s)
         if found is None:
@@ -140,13 +131,13 @@ class Doorman:
                 what, hint="Send one as Authorization: Bearer; clawctl key create makes one."
             )
         principal = await self._peer(request)
-        if request.app[GATEWAY].has_page and is_own_page(request):
+        if request.app[app.GATEWAY].has_page and is_own_page(request):
             whole = msgspec.structs.replace(principal, role="admin")
             return Caller(principal=whole, scopes=PAGE_SCOPES)
         return Caller(principal=principal, scopes=KEYLESS_SCOPES)
 
     async def while_in_force(
-        self, request: web.Request, caller: Caller, handler: Handler
+        self, request: web.Request, caller: Caller, handler: app.Handler
     ) -> web.StreamResponse:
         """Let a handler run as long as the key of its request is in force, and no longer.
 
@@ -168,7 +159,7 @@ class Doorman:
             running.discard(limit)
             if not running:
                 self._running.pop(caller.key_id, None)
-        if request.get(IS_STREAM) and request.transport is not None:
+        if request.get(app.IS_STREAM) and request.transport is not None:
             request.transport.abort()
             raise ConnectionAbortedError("the key of a stream is in force no longer")
         raise UnauthenticatedError("the key was revoked or expired while the request ran")
@@ -269,16 +260,16 @@ def vouching(doorman: Doorman) -> Any:
     """Return the middleware that says to handlers who asks; public paths ask nobody."""
 
     @web.middleware
-    async def vouch(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path == LOGIN_PATH and request.method == "POST":
-            request[CALLER] = await doorman.guest(request)
+    async def vouch(request: web.Request, handler: app.Handler) -> web.StreamResponse:
+        if request.path == app.LOGIN_PATH and request.method == "POST":
+            request[app.CALLER] = await doorman.guest(request)
             return await handler(request)
-        if request.path == HOOK_PATH:
-            request[CALLER] = await doorman.hook(request)
+        if request.path == app.HOOK_PATH:
+            request[app.CALLER] = await doorman.hook(request)
             return await handler(request)
-        is_public = request.path in PUBLIC or request.path.startswith(PAGE_PATH)
+        is_public = request.path in PUBLIC or request.path.startswith(app.PAGE_PATH)
         if not (is_public and request.method in {"GET", "HEAD"}):
-            request[CALLER] = caller = await doorman.caller(request)
+            request[app.CALLER] = caller = await doorman.caller(request)
             return await doorman.while_in_force(request, caller, handler)
         return await handler(request)
 

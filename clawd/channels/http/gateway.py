@@ -21,15 +21,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from clawd.channels.http.app import (
-    DRAINING,
-    GATEWAY,
-    HOOK_KEY,
-    HOOK_PATH,
-    GatewayHealth,
-    caller_of,
-    require,
-)
+from clawd.channels.http import app
 from clawd.channels.http.body import (
     AnswerBody,
     ChatBody,
@@ -75,7 +67,7 @@ def _json_of(value: Any, status: int = 200) -> web.Response:
 
 async def told(request: web.Request, params: Method[Any]) -> web.Response:
     """Return what a method of the control socket answers to the caller."""
-    result = await request.app[GATEWAY].invoke(params, caller_of(request).principal)
+    result = await request.app[app.GATEWAY].invoke(params, app.caller_of(request).principal)
     return _json_of(result)
 
 
@@ -134,11 +126,11 @@ async def preset(request: web.Request) -> web.Response:
 
 async def _openapi(request: web.Request) -> web.Response:
     """Return the document of the routes that are served."""
-    return _json_of(document_of(request.app.router, request.app[GATEWAY].version))
+    return _json_of(document_of(request.app.router, request.app[app.GATEWAY].version))
 
 
 async def _tools(request: web.Request) -> ToolList:
-    found = await request.app[GATEWAY].invoke(ListTools(), caller_of(request).principal)
+    found = await request.app[app.GATEWAY].invoke(ListTools(), app.caller_of(request).principal)
     assert isinstance(found, ToolList)
     return found
 
@@ -259,7 +251,7 @@ class EventStream:
 
 async def _until_drained(request: web.Request, work: Coroutine[Any, Any, Any]) -> None:
     """Do work that has no end of its own; it is cancelled when the daemon ends."""
-    drained = asyncio.create_task(request.app[DRAINING].wait())
+    drained = asyncio.create_task(request.app[app.DRAINING].wait())
     working = asyncio.create_task(work)
     try:
         await asyncio.wait({drained, working}, return_when=asyncio.FIRST_COMPLETED)
@@ -288,8 +280,8 @@ async def _run_tool(request: web.Request) -> web.StreamResponse:
     )
     if not body.stream:
         return await told(request, params)
-    gateway, principal = request.app[GATEWAY], caller_of(request).principal
-    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
+    gateway, principal = request.app[app.GATEWAY], app.caller_of(request).principal
+    async with EventStream(request, ping_s=request.app[app.GATEWAY].ping_s()) as stream:
         outcome = await gateway.stream(params, principal, stream.send_wire)
         await stream.send("tool_outcome", msgspec.to_builtins(outcome) | {"type": "tool_outcome"})
     return stream.response
@@ -303,9 +295,9 @@ async def _chat(request: web.Request) -> web.StreamResponse:
     params = as_struct(values | {"text": text}, SendMessage)
     if not wants_stream:
         return await told(request, params)
-    gateway, principal = request.app[GATEWAY], caller_of(request).principal
+    gateway, principal = request.app[app.GATEWAY], app.caller_of(request).principal
     has_failed = False
-    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
+    async with EventStream(request, ping_s=request.app[app.GATEWAY].ping_s()) as stream:
 
         async def send(event: Event) -> None:
             nonlocal has_failed
@@ -322,9 +314,9 @@ async def _chat(request: web.Request) -> web.StreamResponse:
 
 async def _follow(request: web.Request) -> web.StreamResponse:
     """Follow a conversation until the client leaves."""
-    gateway, principal = request.app[GATEWAY], caller_of(request).principal
+    gateway, principal = request.app[app.GATEWAY], app.caller_of(request).principal
     live = await gateway.inbox.book.load(request.match_info["id"], principal)
-    async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
+    async with EventStream(request, ping_s=request.app[app.GATEWAY].ping_s()) as stream:
         await stream.start()
         params = FollowConversation(conversation_id=live.record.id)
         await _until_drained(request, gateway.stream(params, principal, stream.send_wire))
@@ -337,12 +329,12 @@ async def _events(request: web.Request) -> web.StreamResponse:
     With `Last-Event-ID` it goes on behind that event; where what came in between is no longer
     kept, or is of a daemon before this one, the first event is `resync`.
     """
-    hub, principal = request.app[GATEWAY].inbox.book.hub, caller_of(request).principal
+    hub, principal = request.app[app.GATEWAY].inbox.book.hub, app.caller_of(request).principal
     last = request.headers.get("Last-Event-ID", "")
     subscription = hub.subscribe(principal)
     is_whole = not last or hub.replay(subscription, behind=last)
     try:
-        async with EventStream(request, ping_s=request.app[GATEWAY].ping_s()) as stream:
+        async with EventStream(request, ping_s=request.app[app.GATEWAY].ping_s()) as stream:
             await stream.start()
             if not is_whole:
                 await stream.send("resync", {"type": "resync"})
@@ -375,7 +367,7 @@ async def _answer(request: web.Request) -> web.Response:
 async def _reply(request: web.Request) -> web.Response:
     """Reply to a question of a tool, which an event told."""
     body, wanted = await body_as(request, ReplyBody), request.match_info["id"]
-    questions, principal = request.app[GATEWAY].questions, caller_of(request).principal
+    questions, principal = request.app[app.GATEWAY].questions, app.caller_of(request).principal
     if not questions.answer(wanted, body.value, principal):
         raise NotFoundError(f"question {wanted[:64]!r} is not open")
     return _json_of(Done(message=f"{wanted}: answered"))
@@ -385,10 +377,10 @@ async def _stop(request: web.Request) -> web.Response:
     """Set the emergency stop (any client that may use tools) or clear it (admins)."""
     body = await body_as(request, StopBody)
     if body.set:
-        if "admin" not in caller_of(request).scopes:
-            require(caller_of(request), "tools")
+        if "admin" not in app.caller_of(request).scopes:
+            app.require(app.caller_of(request), "tools")
         return await told(request, SetEstop(reason=body.reason))
-    require(caller_of(request), "admin")
+    app.require(app.caller_of(request), "admin")
     return await told(request, ClearEstop())
 
 
@@ -400,7 +392,7 @@ _LOADING = "Loading model"
 
 async def _health(request: web.Request) -> web.Response:
     """Say 200 when requests can be answered, 503 in llama.cpp's words when they cannot."""
-    gateway = request.app[GATEWAY]
+    gateway = request.app[app.GATEWAY]
     found = await gateway.health()
     if not found.problem:
         return _json_of({"status": "ok", **_compat(found, gateway.version)})
@@ -412,7 +404,7 @@ async def _health(request: web.Request) -> web.Response:
     return response
 
 
-def _compat(found: GatewayHealth, version: str) -> dict[str, Any]:
+def _compat(found: app.GatewayHealth, version: str) -> dict[str, Any]:
     """Return what clients of several servers look for, and nothing about what anybody does."""
     facts = msgspec.structs.asdict(found)
     del facts["problem"]
@@ -424,11 +416,11 @@ async def _hook(request: web.Request) -> web.Response:
     data = await request.read()
     if len(data) > MAX_HOOK_BYTES:
         raise ClawError(f"a hook takes {MAX_HOOK_BYTES} bytes", code="too_large")
-    caller = caller_of(request)
+    caller = app.caller_of(request)
     given = request.headers.get("Idempotency-Key", "") or secrets.token_hex(16)
-    begun = await request.app[GATEWAY].invoke(
+    begun = await request.app[app.GATEWAY].invoke(
         RunSchedule(
-            name=caller.key_id.removeprefix(HOOK_KEY),
+            name=caller.key_id.removeprefix(app.HOOK_KEY),
             key=hashlib.sha256(given.encode(errors="replace")).hexdigest()[:32],
             body=data.decode(errors="replace"),
         ),
@@ -465,7 +457,7 @@ ROUTES = [
     web.post("/approvals/{id}", _answer),
     web.post("/questions/{id}", _reply),
     web.post("/estop", _stop),
-    web.post(HOOK_PATH, _hook),
+    web.post(app.HOOK_PATH, _hook),
     web.get("/health", _health),
     web.get("/v1/health", _health),
 ]

@@ -12,16 +12,8 @@ from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import field, invalid, is_token, read_object
 from clawd.channels.http.catalogue import find_able
 from clawd.channels.http.model_api import Answered, GatewayEvent, Generation, ModelRequest
+from clawd.channels.http.openai import fields
 from clawd.channels.http.openai.chat import read_chat
-from clawd.channels.http.openai.fields import (
-    flag,
-    given,
-    read_format,
-    read_metadata,
-    read_sampling,
-    refuse,
-    with_token_ids,
-)
 from clawd.channels.http.openai.wording import PING, STREAM_TYPE, error_value, sse, timings_value
 from clawd.engine.protocol import MAX_ANSWER_TOKENS
 from clawd.errors import BusyError
@@ -52,12 +44,12 @@ _MAX_FILES = 256
 async def _post_infill(request: web.Request) -> web.StreamResponse:
     """Answer POST /infill."""
     gateway = request.app[GATEWAY]
-    body = await with_token_ids(gateway, await read_object(request))
+    body = await fields.with_token_ids(gateway, await read_object(request))
     asked = infill_request(body)
-    only_reads = given(body, "n_predict", int) == 0
+    only_reads = fields.given(body, "n_predict", int) == 0
     generation = await gateway.generations.open(asked, caller_of(request))
     dialect = _InfillAnswer(only_reads=only_reads)
-    return await answer(request, generation, dialect, stream=flag(body, "stream"))
+    return await answer(request, generation, dialect, stream=fields.flag(body, "stream"))
 
 
 def infill_request(body: dict[str, Any]) -> ModelRequest:
@@ -66,13 +58,13 @@ def infill_request(body: dict[str, Any]) -> ModelRequest:
     Raises:
         InvalidRequestError: a field is missing or cannot be meant; the error names it.
     """
-    refuse(body, "grammar", "is not supported", "Use json_schema.")
+    fields.refuse(body, "grammar", "is not supported", "Use json_schema.")
     for name in ("input_prefix", "input_suffix"):
         if body.get(name) is None:
             raise invalid(name, "is needed, and may be empty")
     # Nothing is written by no engine: one token is, and is not told.
-    least = {"n_predict": 1} if given(body, "n_predict", int) == 0 else {}
-    sampling = read_sampling(body | least, limits=("n_predict", "max_tokens"))
+    least = {"n_predict": 1} if fields.given(body, "n_predict", int) == 0 else {}
+    sampling = fields.read_sampling(body | least, limits=("n_predict", "max_tokens"))
     return ModelRequest(
         prompt=Infill(
             prefix=field(body, "input_prefix", str, ""),
@@ -80,12 +72,12 @@ def infill_request(body: dict[str, Any]) -> ModelRequest:
             files=_files(field(body, "input_extra", list[Any], [])),
             begun=field(body, "prompt", str, ""),
         ),
-        response_format=read_format(body),
+        response_format=fields.read_format(body),
         sampling=sampling,
         model=field(body, "model", str, ""),
         inject=False,
         is_plain=True,
-        metadata=read_metadata(body),
+        metadata=fields.read_metadata(body),
     )
 
 

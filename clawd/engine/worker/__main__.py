@@ -5,16 +5,7 @@ import importlib
 import socket
 import sys
 
-from clawd.engine.protocol import (
-    HEADER,
-    MAX_FRAME_BYTES,
-    Load,
-    LoadFailed,
-    Quit,
-    ToWorker,
-    decode_to_worker,
-    encode,
-)
+from clawd.engine import protocol
 from clawd.engine.worker.lockdown import harden, raise_fence
 
 
@@ -29,7 +20,7 @@ def main() -> int:
         first = _next_frame(connection)
         if first is None:
             return 0
-        fence = raise_fence(first.config) if isinstance(first, Load) else ""
+        fence = raise_fence(first.config) if isinstance(first, protocol.Load) else ""
         # Only now: llama.cpp reads the environment when it is loaded, which harden() has changed,
         # and both it and numpy start threads, which no fence could hold any more.
         try:
@@ -51,21 +42,21 @@ def _refuse(connection: socket.socket, error: Exception) -> int:
     """Say that there is no engine, and wait to be let go: an end by itself would be a crash."""
     is_missing = isinstance(error, ModuleNotFoundError) and error.name == "llama_cpp"
     told = "is not installed" if is_missing else f"cannot be loaded: {error}"
-    failed = LoadFailed(code="engine_missing", message=f"llama-cpp-python {told}")
-    connection.sendall(encode(failed))
-    while not isinstance(_next_frame(connection), Quit | None):
+    failed = protocol.LoadFailed(code="engine_missing", message=f"llama-cpp-python {told}")
+    connection.sendall(protocol.encode(failed))
+    while not isinstance(_next_frame(connection), protocol.Quit | None):
         pass
     return 0
 
 
-def _next_frame(connection: socket.socket) -> ToWorker | None:
+def _next_frame(connection: socket.socket) -> protocol.ToWorker | None:
     """Wait for a frame, and read not a byte more; None at the end."""
-    header = connection.recv(HEADER.size, socket.MSG_WAITALL)
-    if len(header) < HEADER.size:
+    header = connection.recv(protocol.HEADER.size, socket.MSG_WAITALL)
+    if len(header) < protocol.HEADER.size:
         return None
-    (size,) = HEADER.unpack(header)
-    body = connection.recv(min(size, MAX_FRAME_BYTES), socket.MSG_WAITALL)
-    return decode_to_worker(body) if len(body) == size else None
+    (size,) = protocol.HEADER.unpack(header)
+    body = connection.recv(min(size, protocol.MAX_FRAME_BYTES), socket.MSG_WAITALL)
+    return protocol.decode_to_worker(body) if len(body) == size else None
 
 
 if __name__ == "__main__":

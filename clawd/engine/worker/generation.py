@@ -5,17 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from clawd.engine.protocol import (
-    LOOP_TOKENS,
-    MAX_ANSWER_TOKENS,
-    DoneReason,
-    GenerationDone,
-    GenerationStarted,
-    PromptStep,
-    Sampling,
-    TokenLogprob,
-    Tokens,
-)
+from clawd.engine import protocol
 from clawd.engine.worker.backend import Sampler
 from clawd.engine.worker.pictures import Encoding, PictureSpan, spans_of
 from clawd.engine.worker.prompt import Part, tokens_of
@@ -157,7 +147,7 @@ class GenerationState:
     had to give its cells to an older one goes on where it was.
     """
 
-    def __init__(self, number: int, parts: tuple[Part, ...], sampling: Sampling) -> None:
+    def __init__(self, number: int, parts: tuple[Part, ...], sampling: protocol.Sampling) -> None:
         self.number = number
         self.parts = parts
         self.sampling = sampling
@@ -175,9 +165,9 @@ class GenerationState:
         self._text: list[str] = []
         self._new_text: list[str] = []
         self._new_tokens = 0
-        self._new_logprobs: list[TokenLogprob] = []
-        self._limit = sampling.max_tokens or MAX_ANSWER_TOKENS
-        loop_tokens = sampling.loop_tokens or LOOP_TOKENS
+        self._new_logprobs: list[protocol.TokenLogprob] = []
+        self._limit = sampling.max_tokens or protocol.MAX_ANSWER_TOKENS
+        loop_tokens = sampling.loop_tokens or protocol.LOOP_TOKENS
         self._loops = None if sampling.stop_loops is False else LoopWatch(loop_tokens)
         self._is_loop = False
         self.quarantined: dict[str, str] = {}
@@ -239,19 +229,19 @@ class GenerationState:
         """Return whether the whole prompt was evaluated once."""
         return self._is_evaluated
 
-    def progress(self) -> PromptStep:
+    def progress(self) -> protocol.PromptStep:
         """Return how far the prompt is."""
         processed = len(self.slot.tokens) if self.slot else 0
         progress = PromptProgress(
             processed=processed, cached=self.cached_tokens, total=self.prompt_tokens
         )
-        return PromptStep(id=self.number, progress=progress)
+        return protocol.PromptStep(id=self.number, progress=progress)
 
-    def mark_evaluated(self, now: float, n_ctx: int) -> GenerationStarted:
+    def mark_evaluated(self, now: float, n_ctx: int) -> protocol.GenerationStarted:
         """Note that the prompt is evaluated and return the event."""
         self._is_evaluated = True
         self._evaluated_at = now
-        return GenerationStarted(
+        return protocol.GenerationStarted(
             id=self.number,
             tokens=self.prompt_tokens,
             cached=self.cached_tokens,
@@ -266,7 +256,7 @@ class GenerationState:
         """Guess from now on what comes next."""
         self.drafter = Drafter(self.tokens)
 
-    def push(self, token: int, piece: bytes) -> DoneReason | None:
+    def push(self, token: int, piece: bytes) -> protocol.DoneReason | None:
         """Take a sampled token; return why the generation ends with it, if it does."""
         self.tokens.append(token)
         if self.drafter is not None:
@@ -283,11 +273,11 @@ class GenerationState:
             return "stop"
         return "length" if self.generated == self._limit else None
 
-    def note_logprob(self, logprob: TokenLogprob) -> None:
+    def note_logprob(self, logprob: protocol.TokenLogprob) -> None:
         """Take the log probability of the token that is pushed next."""
         self._new_logprobs.append(logprob)
 
-    def take_tokens(self) -> Tokens | None:
+    def take_tokens(self) -> protocol.Tokens | None:
         """Return what was generated since the last call, or None if nothing was."""
         text = "".join(self._new_text)
         self._new_text.clear()
@@ -296,9 +286,11 @@ class GenerationState:
         count, self._new_tokens = self._new_tokens, 0
         logprobs = tuple(self._new_logprobs)
         self._new_logprobs.clear()
-        return Tokens(id=self.number, text=text, count=count, logprobs=logprobs)
+        return protocol.Tokens(id=self.number, text=text, count=count, logprobs=logprobs)
 
-    def finish(self, reason: DoneReason, now: float) -> tuple[Tokens | None, GenerationDone]:
+    def finish(
+        self, reason: protocol.DoneReason, now: float
+    ) -> tuple[protocol.Tokens | None, protocol.GenerationDone]:
         """Return the last text and the event that ends the generation; frees the sampler."""
         lifted = self.sampler.lifted if self.sampler is not None else ""
         self.close()
@@ -306,7 +298,7 @@ class GenerationState:
         self._text.append(rest)
         self._new_text.append(self._stops.push(rest))
         self._new_text.append(self._stops.flush())
-        done = GenerationDone(
+        done = protocol.GenerationDone(
             id=self.number,
             reason=reason,
             prompt_tokens=self.prompt_tokens,

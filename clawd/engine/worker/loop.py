@@ -17,33 +17,8 @@ from typing import assert_never
 
 import msgspec
 
-from clawd.engine.protocol import (
-    CancelGeneration,
-    CountTokens,
-    Detokenize,
-    Embed,
-    FrameBuffer,
-    FromWorker,
-    Generate,
-    GenerationFailed,
-    Load,
-    LoadFailed,
-    ModelConfig,
-    ModelInfo,
-    ModelReady,
-    Ping,
-    Pong,
-    Question,
-    QuestionFailed,
-    Quit,
-    RenderPrompt,
-    TemplateNotes,
-    Tokenize,
-    ToWorker,
-    Warm,
-    decode_to_worker,
-    encode,
-)
+from clawd.engine import protocol
+from clawd.engine.worker import prompt
 from clawd.engine.worker.backends import loaded_variant
 from clawd.engine.worker.embedding import EmbeddingQueue
 from clawd.engine.worker.files import fingerprint
@@ -55,12 +30,6 @@ from clawd.engine.worker.model import LlamaModel
 from clawd.engine.worker.pictures import PictureError
 from clawd.engine.worker.planner import Planner
 from clawd.engine.worker.prewarm import MAX_WANTED
-from clawd.engine.worker.prompt import (
-    NoInfillError,
-    PromptBuilder,
-    PromptTooLongError,
-    UnknownTokenError,
-)
 from clawd.engine.worker.queries import Answers
 from clawd.engine.worker.scheduler import Scheduler, context_full
 from clawd.engine.worker.schema import SchemaError
@@ -88,7 +57,7 @@ class LoadedEngine:
     def __init__(
         self,
         *,
-        info: ModelInfo,
+        info: protocol.ModelInfo,
         answers: Answers,
         grammars: GrammarPlanner,
         scheduler: Scheduler,
@@ -104,7 +73,7 @@ class LoadedEngine:
         self._keeps_met = keeps_met
         self._met: dict[bytes, int] = {}
         # With whether the daemon wants it, or it was met again.
-        self._to_warm: list[tuple[Generate, bool]] = []
+        self._to_warm: list[tuple[protocol.Generate, bool]] = []
         self._told_notes: tuple[str, ...] = ()
 
     @property
@@ -113,7 +82,7 @@ class LoadedEngine:
         makes_vectors = self._embeddings is not None and self._embeddings.has_work
         return makes_vectors or self.scheduler.has_work
 
-    def step(self) -> list[FromWorker]:
+    def step(self) -> list[protocol.FromWorker]:
         """Let every generation go on, and make one vector."""
         events = self.scheduler.step() if self.scheduler.has_work else []
         return events + self._embeddings.step() if self._embeddings is not None else events
@@ -128,28 +97,28 @@ class LoadedEngine:
             return True
         return self.scheduler.rest()
 
-    def warm(self, frame: Warm) -> list[FromWorker]:
+    def warm(self, frame: protocol.Warm) -> list[protocol.FromWorker]:
         """Evaluate the beginning of such prompts when there is time."""
         if self.info.generates:
             self._to_warm = [*self._to_warm, (frame.request, True)][-MAX_WANTED:]
         return []
 
-    def news(self) -> list[FromWorker]:
+    def news(self) -> list[protocol.FromWorker]:
         """Return what came of quiet moments."""
         return [*self.scheduler.warmer.news(), *self._new_notes()]
 
-    def _new_notes(self) -> list[FromWorker]:
+    def _new_notes(self) -> list[protocol.FromWorker]:
         """Return what is to be told of the chat template, if it is another thing than before."""
         notes = self._answers.template_notes
         if notes == self._told_notes:
             return []
         self._told_notes = notes
-        return [TemplateNotes(notes=notes)]
+        return [protocol.TemplateNotes(notes=notes)]
 
-    def _warm(self, request: Generate, *, is_wanted: bool) -> None:
+    def _warm(self, request: protocol.Generate, *, is_wanted: bool) -> None:
         try:
             beginning = self._answers.beginning_of(request)
-        except PromptTooLongError as error:
+        except prompt.PromptTooLongError as error:
             logger.warning("the beginning of prompts is not evaluated ahead: %s", error)
             return
         warmer = self.scheduler.warmer
@@ -158,7 +127,7 @@ class LoadedEngine:
         else:
             warmer.want_again(beginning.tokens)
 
-    def _meet(self, request: Generate) -> None:
+    def _meet(self, request: protocol.Generate) -> None:
         """Keep the beginning of prompts that come a second time."""
         if not self._keeps_met or request.prompt is not None or not request.messages:
             return
@@ -173,7 +142,7 @@ class LoadedEngine:
         if count == 2:
             self._to_warm = [*self._to_warm, (beginning, False)][-MAX_WANTED:]
 
-    def generate(self, request: Generate) -> list[FromWorker]:
+    def generate(self, request: protocol.Generate) -> list[protocol.FromWorker]:
         """Build the prompt and queue it; return why not when it cannot be."""
         if not self.info.generates:
             return [_generates_nothing(request.id)]
@@ -182,10 +151,10 @@ class LoadedEngine:
             return [refused]
         try:
             parts = self._answers.parts_of(request)
-        except PromptTooLongError as error:
+        except prompt.PromptTooLongError as error:
             size, n_ctx = f"{error.length} characters", self.info.n_ctx
             return [context_full(request.id, size, n_ctx, error.estimate)]
-        except (UnknownTokenError, NoInfillError, PictureError) as error:
+        except (prompt.UnknownTokenError, prompt.NoInfillError, PictureError) as error:
             return [_unusable_prompt(request.id, error)]
         try:
             grammar = self._grammars.plan(request.grammar)
@@ -209,26 +178,30 @@ class LoadedEngine:
         )
         return [*notes, *([failed] if failed is not None else [])]
 
-    def answer(self, question: Question) -> list[FromWorker]:
+    def answer(self, question: protocol.Question) -> list[protocol.FromWorker]:
         """Answer what is asked beside generations; vectors come with later steps."""
         match question:
-            case Embed():
+            case protocol.Embed():
                 if self._embeddings is None:
                     told = "this worker makes no embeddings"
-                    return [QuestionFailed(id=question.id, code="invalid_request", message=told)]
+                    return [
+                        protocol.QuestionFailed(
+                            id=question.id, code="invalid_request", message=told
+                        )
+                    ]
                 return self._embeddings.submit(question)
             case _:
                 return [self._answers.answer(question)]
 
-    def cancel(self, number: int) -> list[FromWorker]:
+    def cancel(self, number: int) -> list[protocol.FromWorker]:
         """End a generation, or a request for vectors; unknown ids do nothing."""
         if self._embeddings is not None:
             self._embeddings.cancel(number)
         return self.scheduler.cancel(number)
 
-    def pong(self, request: Ping) -> Pong:
+    def pong(self, request: protocol.Ping) -> protocol.Pong:
         """Return what the engine is doing."""
-        return Pong(
+        return protocol.Pong(
             id=request.id,
             running=self.scheduler.running,
             queued=self.scheduler.queued,
@@ -236,7 +209,7 @@ class LoadedEngine:
         )
 
 
-def load_model(load: Load) -> LoadedEngine:
+def load_model(load: protocol.Load) -> LoadedEngine:
     """Return an engine with the model in llama.cpp.
 
     Raises:
@@ -247,7 +220,7 @@ def load_model(load: Load) -> LoadedEngine:
     model = LlamaModel(config)
     template = ChatTemplate(model.chat_template, bos=model.bos_text, eos=model.eos_text)
     eye = model.eye
-    prompts = PromptBuilder(
+    prompts = prompt.PromptBuilder(
         model,
         template,
         max_characters=model.n_ctx * _MAX_CHARACTERS_PER_TOKEN,
@@ -281,7 +254,7 @@ def load_model(load: Load) -> LoadedEngine:
     )
 
 
-def state_store(model: LlamaModel, config: ModelConfig) -> StateStore:
+def state_store(model: LlamaModel, config: protocol.ModelConfig) -> StateStore:
     """Return the store of sequences for a model, as its config wants it."""
     folder = None
     if config.prefix_cache_folder and config.prefix_cache_disk_mb > 0:
@@ -320,10 +293,10 @@ class Worker:
     def __init__(
         self,
         connection: socket.socket,
-        load_engine: Callable[[Load], LoadedEngine] = load_model,
+        load_engine: Callable[[protocol.Load], LoadedEngine] = load_model,
         *,
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
-        first: ToWorker | None = None,
+        first: protocol.ToWorker | None = None,
         fence: str = "",
     ) -> None:
         self._load_engine = load_engine
@@ -332,11 +305,11 @@ class Worker:
         self._max_unsent_bytes = max_unsent_bytes
         self._socket = connection
         self._socket.settimeout(0)
-        self._incoming = FrameBuffer()
+        self._incoming = protocol.FrameBuffer()
         self._unsent = bytearray()
         self._engine: LoadedEngine | None = None
         self._is_over = False
-        self._save_limit_s = Quit().save_limit_s
+        self._save_limit_s = protocol.Quit().save_limit_s
         self._has_chores = False
         self._is_resting = False
 
@@ -394,8 +367,8 @@ class Worker:
             return 0 if self._is_resting else QUIET_MS
         return None
 
-    def _receive(self) -> list[FromWorker]:
-        events: list[FromWorker] = []
+    def _receive(self) -> list[protocol.FromWorker]:
+        events: list[protocol.FromWorker] = []
         while not self._is_over:
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
@@ -407,50 +380,60 @@ class Worker:
                 self._is_over = True
                 break
             for body in self._incoming.feed(data):
-                events += self._handle(decode_to_worker(body))
+                events += self._handle(protocol.decode_to_worker(body))
                 if self._is_over:
                     break
             if len(data) < _RECEIVE_BYTES:
                 break
         return events
 
-    def _handle(self, frame: ToWorker) -> list[FromWorker]:
+    def _handle(self, frame: protocol.ToWorker) -> list[protocol.FromWorker]:
         engine = self._engine
         match frame:
-            case Quit():
+            case protocol.Quit():
                 self._is_over, self._save_limit_s = True, frame.save_limit_s
                 return []
-            case Load():
+            case protocol.Load():
                 return [self._load(frame)]
             case _ if engine is None:
                 raise ProtocolError(f"{type(frame).__name__} before Load")
-            case Generate():
+            case protocol.Generate():
                 return engine.generate(frame)
-            case CancelGeneration() | Warm():
+            case protocol.CancelGeneration() | protocol.Warm():
                 self._has_chores = True
-                return engine.warm(frame) if isinstance(frame, Warm) else engine.cancel(frame.id)
-            case CountTokens() | Tokenize() | Detokenize() | RenderPrompt() | Embed():
+                return (
+                    engine.warm(frame)
+                    if isinstance(frame, protocol.Warm)
+                    else engine.cancel(frame.id)
+                )
+            case (
+                protocol.CountTokens()
+                | protocol.Tokenize()
+                | protocol.Detokenize()
+                | protocol.RenderPrompt()
+                | protocol.Embed()
+            ):
                 return engine.answer(frame)
-            case Ping():
+            case protocol.Ping():
                 return [engine.pong(frame)]
             case _:
                 assert_never(frame)
 
-    def _load(self, load: Load) -> ModelReady | LoadFailed:
+    def _load(self, load: protocol.Load) -> protocol.ModelReady | protocol.LoadFailed:
         if self._engine is not None:
             raise ProtocolError("a second Load; a worker holds one model")
         try:
             self._engine = self._load_engine(load)
         except LoadError as error:
             self._is_over = True
-            return LoadFailed(code=error.code, message=error.message)
-        return ModelReady(
+            return protocol.LoadFailed(code=error.code, message=error.message)
+        return protocol.ModelReady(
             info=msgspec.structs.replace(
                 self._engine.info, fence=self._fence, processor=loaded_variant()
             )
         )
 
-    def _send(self, events: list[FromWorker]) -> None:
+    def _send(self, events: list[protocol.FromWorker]) -> None:
         for event in events:
             self._unsent += _encoded(event)
         if not self._unsent:
@@ -476,8 +459,8 @@ class Worker:
             logger.warning("could not send the last events: %s", error)
 
 
-def _generates_nothing(number: int) -> GenerationFailed:
-    return GenerationFailed(
+def _generates_nothing(number: int) -> protocol.GenerationFailed:
+    return protocol.GenerationFailed(
         id=number,
         code="invalid_request",
         message="this model makes embeddings only, it answers nothing",
@@ -486,22 +469,22 @@ def _generates_nothing(number: int) -> GenerationFailed:
 
 
 def _unusable_prompt(
-    number: int, error: UnknownTokenError | NoInfillError | PictureError
-) -> GenerationFailed:
-    hint = "" if isinstance(error, UnknownTokenError) else error.hint
+    number: int, error: prompt.UnknownTokenError | prompt.NoInfillError | PictureError
+) -> protocol.GenerationFailed:
+    hint = "" if isinstance(error, prompt.UnknownTokenError) else error.hint
     told = str(error) if isinstance(error, PictureError) else f"prompt: {error}"
-    return GenerationFailed(id=number, code="invalid_request", message=told, hint=hint)
+    return protocol.GenerationFailed(id=number, code="invalid_request", message=told, hint=hint)
 
 
-def _unusable_schema(number: int, error: SchemaError) -> GenerationFailed:
+def _unusable_schema(number: int, error: SchemaError) -> protocol.GenerationFailed:
     if isinstance(error, MissingError):
-        return GenerationFailed(
+        return protocol.GenerationFailed(
             id=number,
             code="invalid_request",
             message=f"an answer cannot be held to a schema or to a call: {error}",
             hint="or ask without response_format, and with tool_choice auto",
         )
-    return GenerationFailed(
+    return protocol.GenerationFailed(
         id=number,
         code="invalid_request",
         message=f"the answer cannot be held to its schema: {error}",
@@ -509,10 +492,12 @@ def _unusable_schema(number: int, error: SchemaError) -> GenerationFailed:
     )
 
 
-def _encoded(event: FromWorker) -> bytes:
+def _encoded(event: protocol.FromWorker) -> bytes:
     try:
-        return encode(event)
+        return protocol.encode(event)
     except ProtocolError as error:
         # Only text of one step can be that long; the daemon learns it by the request's end.
         number = getattr(event, "id", 0)
-        return encode(GenerationFailed(id=number, code="engine", message=error.message))
+        return protocol.encode(
+            protocol.GenerationFailed(id=number, code="engine", message=error.message)
+        )

@@ -17,16 +17,9 @@ import numpy.typing as npt
 
 from clawd.engine.gguf import read_head
 from clawd.engine.protocol import ModelConfig
+from clawd.engine.worker import llama
 from clawd.engine.worker.backend import DecodeResult
 from clawd.engine.worker.files import LoadError
-from clawd.engine.worker.llama import (
-    find_mtmd,
-    flash_attention,
-    lib,
-    log_callback,
-    log_reasons,
-    pointer,
-)
 from clawd.engine.worker.pictures import Album, Encoding, PictureError, PicturePiece
 from clawd.errors import ModelLoadError
 from clawd.wire.pictures import Picture
@@ -91,21 +84,23 @@ class Projector:
         Raises:
             LoadError: the file is missing, is no projector, or none of this model.
         """
-        self._mtmd = find_mtmd()
+        self._mtmd = llama.find_mtmd()
         self._context = context
-        self._width = int(lib.llama_model_n_embd_inp(model))
-        self._most = min(int(lib.llama_n_batch(context)), int(lib.llama_n_ubatch(context)))
+        self._width = int(llama.lib.llama_model_n_embd_inp(model))
+        self._most = min(
+            int(llama.lib.llama_n_batch(context)), int(llama.lib.llama_n_ubatch(context))
+        )
         self._encoding: Encoding | None = None
         self._operations = itertools.count(1)
-        self._watch = lib.ggml_backend_sched_eval_callback(self._operation)
+        self._watch = llama.lib.ggml_backend_sched_eval_callback(self._operation)
         path = Path(config.mmproj)
         _check(path)
-        self._mtmd.mtmd_helper_log_set(log_callback(), None)
+        self._mtmd.mtmd_helper_log_set(llama.log_callback(), None)
         params = self._mtmd.mtmd_context_params_default()
         params.use_gpu = config.n_gpu_layers != 0
         params.print_timings = False
-        params.n_threads = int(lib.llama_n_threads_batch(context))
-        params.flash_attn_type = flash_attention(config)
+        params.n_threads = int(llama.lib.llama_n_threads_batch(context))
+        params.flash_attn_type = llama.flash_attention(config)
         params.cb_eval = self._watch
         if config.image_max_tokens:
             params.image_max_tokens = config.image_max_tokens
@@ -114,8 +109,9 @@ class Projector:
             bound = config.image_max_tokens
             way = f", raise image_max_tokens (it is {bound})" if bound else ""
             raise LoadError(
-                f"llama.cpp could not load {path} as the projector of {config.path}{log_reasons()}."
-                f' Put the right one there{way}, or set mmproj = "off" for this model'
+                f"llama.cpp could not load {path} as the projector of {config.path}"
+                f"{llama.log_reasons()}. Put the right one there{way}, "
+                'or set mmproj = "off" for this model'
             )
         if not self._mtmd.mtmd_support_vision(self._handle):
             self.close()
@@ -150,20 +146,20 @@ class Projector:
         counts, outputs = np.ones(count, np.int32), np.zeros(count, np.int8)
         number = np.array([sequence], np.int32)
         numbers = np.full(count, number.ctypes.data, np.uintp)
-        batch = lib.llama_batch(
+        batch = llama.lib.llama_batch(
             n_tokens=count,
             token=None,
-            embd=pointer(values, ctypes.c_float),
-            pos=pointer(places, ctypes.c_int32),
-            n_seq_id=pointer(counts, ctypes.c_int32),
-            seq_id=pointer(numbers, ctypes.POINTER(ctypes.c_int32)),
-            logits=pointer(outputs, ctypes.c_int8),
+            embd=llama.pointer(values, ctypes.c_float),
+            pos=llama.pointer(places, ctypes.c_int32),
+            n_seq_id=llama.pointer(counts, ctypes.c_int32),
+            seq_id=llama.pointer(numbers, ctypes.POINTER(ctypes.c_int32)),
+            logits=llama.pointer(outputs, ctypes.c_int8),
         )
         if self.at_once:
-            lib.llama_set_causal_attn(self._context, False)  # noqa: FBT003 - a C function
-        result = lib.llama_decode(self._context, batch)
+            llama.lib.llama_set_causal_attn(self._context, False)  # noqa: FBT003 - a C function
+        result = llama.lib.llama_decode(self._context, batch)
         if self.at_once:
-            lib.llama_set_causal_attn(self._context, True)  # noqa: FBT003
+            llama.lib.llama_set_causal_attn(self._context, True)  # noqa: FBT003
         if result == 0:
             return DecodeResult.OK
         return DecodeResult.NO_CELLS if result == 1 else DecodeResult.FAILED
@@ -218,7 +214,7 @@ class Projector:
             part = mtmd.mtmd_input_part(None, bitmap)
             parts = (ctypes.POINTER(mtmd.mtmd_input_part) * 1)(ctypes.pointer(part))
             if mtmd.mtmd_tokenize_from_parts(self._handle, chunks, parts, 1, False) != 0:  # noqa: FBT003
-                raise PictureError(f"{_UNREADABLE}{log_reasons()}")
+                raise PictureError(f"{_UNREADABLE}{llama.log_reasons()}")
             size = int(mtmd.mtmd_input_chunks_size(chunks))
             yield [mtmd.mtmd_input_chunks_get(chunks, index) for index in range(size)]
         finally:
@@ -227,7 +223,7 @@ class Projector:
 
     def _encoded(self, chunk: Any) -> Embeddings:
         if self._mtmd.mtmd_encode_chunk(self._handle, chunk) != 0:
-            raise PictureError(f"llama.cpp could not encode the picture{log_reasons()}")
+            raise PictureError(f"llama.cpp could not encode the picture{llama.log_reasons()}")
         cells = int(self._mtmd.mtmd_input_chunk_get_n_tokens(chunk))
         address = self._mtmd.mtmd_get_output_embd(self._handle)
         values = np.ctypeslib.as_array(address, (cells, self._width)).copy()

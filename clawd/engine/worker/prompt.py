@@ -18,15 +18,8 @@ from typing import Any
 import msgspec
 
 from clawd.engine.protocol import CallFrame, ChatMessage, Infill, RawPrompt
+from clawd.engine.worker import pictures
 from clawd.engine.worker.backend import InfillTokens, SpecialToken, Vocabulary
-from clawd.engine.worker.pictures import (
-    SIGN,
-    Album,
-    PictureError,
-    sign_of,
-    split_at_signs,
-    without_signs,
-)
 from clawd.engine.worker.template import ChatTemplate, RenderInput
 from clawd.wire.pictures import Picture
 
@@ -109,7 +102,7 @@ def _with_marker(match: re.Match[str]) -> str:
 
 def _plain_text(text: str) -> str:
     """Return text without the characters that have a meaning of their own here."""
-    return text.replace(MARKER, _REPLACEMENT).replace(SIGN, _REPLACEMENT)
+    return text.replace(MARKER, _REPLACEMENT).replace(pictures.SIGN, _REPLACEMENT)
 
 
 _REPLACEMENT = "\ufffd"
@@ -138,7 +131,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 def text_of(parts: Iterable[Part]) -> str:
     """Return the text of all parts, as a tokeniser reads it."""
-    return without_signs("".join(part.text for part in parts).replace(MARKER, ""))
+    return pictures.without_signs("".join(part.text for part in parts).replace(MARKER, ""))
 
 
 def tokens_of(parts: Iterable[Part]) -> list[int]:
@@ -203,7 +196,7 @@ class PromptBuilder:
         template: ChatTemplate,
         *,
         max_characters: int,
-        album: Album | None = None,
+        album: pictures.Album | None = None,
         blindness: str = "",
     ) -> None:
         self._album = album
@@ -251,7 +244,7 @@ class PromptBuilder:
             picture.sha256: picture for message in messages for picture in message.pictures
         }
         if self._pictures and self._album is None:
-            raise PictureError(f"the model sees no pictures: {self._blindness}", _SEEING)
+            raise pictures.PictureError(f"the model sees no pictures: {self._blindness}", _SEEING)
         *before, last = messages or (ChatMessage(role="user"),)
         is_begun = bool(messages) and last.role == "assistant" and not last.tool_calls
         rendered = self._template.render(
@@ -264,8 +257,10 @@ class PromptBuilder:
         )
         if is_begun:
             rendered += self._guard.mark_own(last.content) + appended
-        if not self._pictures.keys() <= set(split_at_signs(rendered)[1::2]):
-            raise PictureError("the chat template of the model leaves pictures out", _SEEING)
+        if not self._pictures.keys() <= set(pictures.split_at_signs(rendered)[1::2]):
+            raise pictures.PictureError(
+                "the chat template of the model leaves pictures out", _SEEING
+            )
         return self._parts(rendered, histories)
 
     def build_raw(
@@ -361,7 +356,7 @@ class PromptBuilder:
         )
         return msgspec.structs.replace(
             message,
-            content="".join(map(sign_of, message.pictures)) + mark(message.content),
+            content="".join(map(pictures.sign_of, message.pictures)) + mark(message.content),
             reasoning=self._guard.mark_own(message.reasoning),
             tool_calls=calls,
             name=self._guard.mark(message.name),
@@ -387,7 +382,7 @@ class PromptBuilder:
 
     def _tokenize(self, text: str) -> list[int]:
         tokens: list[int] = []
-        for place, text_or_digest in enumerate(split_at_signs(text)):
+        for place, text_or_digest in enumerate(pictures.split_at_signs(text)):
             if place % 2 and self._album is not None:
                 tokens += self._album.tokens(self._pictures[text_or_digest])
                 continue

@@ -5,21 +5,7 @@ from typing import assert_never
 
 import msgspec
 
-from clawd.engine.protocol import (
-    ChatMessage,
-    CountTokens,
-    Detokenize,
-    Generate,
-    Infill,
-    QuestionFailed,
-    Rendered,
-    RenderPrompt,
-    Reply,
-    TokenCounts,
-    Tokenize,
-    TokenPieces,
-    TokenText,
-)
+from clawd.engine import protocol
 from clawd.engine.worker.backend import Vocabulary
 from clawd.engine.worker.pictures import PictureError
 from clawd.engine.worker.prompt import (
@@ -62,7 +48,7 @@ class Answers:
         self._prompts = prompts
         self._histories = histories
 
-    def parts_of(self, request: Generate | RenderPrompt) -> tuple[Part, ...]:
+    def parts_of(self, request: protocol.Generate | protocol.RenderPrompt) -> tuple[Part, ...]:
         """Return the prompt of a request.
 
         Raises:
@@ -71,7 +57,7 @@ class Answers:
             NoInfillError: a gap is to be filled in, and the model cannot.
             PictureError: the model sees no pictures, or not these.
         """
-        if isinstance(request.prompt, Infill):
+        if isinstance(request.prompt, protocol.Infill):
             return self._prompts.build_infill(request.prompt)
         if request.prompt is not None:
             return self._prompts.build_raw(request.prompt, self._histories())
@@ -80,11 +66,11 @@ class Answers:
             request.tools,
             request.template_kwargs,
             self._histories(),
-            request.grammar.frames if isinstance(request, Generate) else request.frames,
-            request.appended if isinstance(request, Generate) else "",
+            request.grammar.frames if isinstance(request, protocol.Generate) else request.frames,
+            request.appended if isinstance(request, protocol.Generate) else "",
         )
 
-    def beginning_of(self, request: Generate) -> PromptBeginning:
+    def beginning_of(self, request: protocol.Generate) -> PromptBeginning:
         """Return what every prompt begins with that has these messages, and what stays of it.
 
         The user's message, if there is one, is gone on with by whatever the user says.
@@ -98,10 +84,12 @@ class Answers:
         stable = self._common(request, lead, "") if said else tokens
         return PromptBeginning(tokens=tokens, stable=min(len(stable), len(tokens)))
 
-    def _common(self, request: Generate, lead: tuple[ChatMessage, ...], said: str) -> list[int]:
+    def _common(
+        self, request: protocol.Generate, lead: tuple[protocol.ChatMessage, ...], said: str
+    ) -> list[int]:
         prompts = []
         for text in _ANYTHING:
-            messages = (*lead, ChatMessage(role="user", content=said + text))
+            messages = (*lead, protocol.ChatMessage(role="user", content=said + text))
             asked = msgspec.structs.replace(request, messages=messages)
             prompts.append(tokens_of(self.parts_of(asked)))
         return prompts[0][: min(shared_length(prompts[0], other) for other in prompts[1:])]
@@ -116,38 +104,46 @@ class Answers:
         """What had to be done otherwise with the chat template so far."""
         return self._prompts.template_notes
 
-    def answer(self, question: CountTokens | Tokenize | Detokenize | RenderPrompt) -> Reply:
+    def answer(
+        self,
+        question: protocol.CountTokens
+        | protocol.Tokenize
+        | protocol.Detokenize
+        | protocol.RenderPrompt,
+    ) -> protocol.Reply:
         """Return the answer, or why there is none."""
         try:
             match question:
-                case CountTokens():
+                case protocol.CountTokens():
                     return self._count(question)
-                case Tokenize():
+                case protocol.Tokenize():
                     return self._tokenize(question)
-                case Detokenize():
+                case protocol.Detokenize():
                     check_tokens(question.tokens, self._vocabulary)
                     data = b"".join(map(self._vocabulary.piece, question.tokens))
-                    return TokenText(id=question.id, data=data)
-                case RenderPrompt():
+                    return protocol.TokenText(id=question.id, data=data)
+                case protocol.RenderPrompt():
                     parts = self.parts_of(question)
                     tokens = len(tokens_of(parts))
-                    return Rendered(id=question.id, text=text_of(parts), tokens=tokens)
+                    return protocol.Rendered(id=question.id, text=text_of(parts), tokens=tokens)
                 case _:
                     assert_never(question)
         except (UnknownTokenError, PromptTooLongError, NoInfillError, PictureError) as error:
             hint = error.hint if isinstance(error, PictureError) else ""
             told = str(error)
-            return QuestionFailed(id=question.id, code="invalid_request", message=told, hint=hint)
+            return protocol.QuestionFailed(
+                id=question.id, code="invalid_request", message=told, hint=hint
+            )
 
-    def _count(self, question: CountTokens) -> TokenCounts:
+    def _count(self, question: protocol.CountTokens) -> protocol.TokenCounts:
         tokenize = self._vocabulary.tokenize
         counts = tuple(len(tokenize(text, parse_special=False)) for text in question.texts)
-        return TokenCounts(id=question.id, counts=counts)
+        return protocol.TokenCounts(id=question.id, counts=counts)
 
-    def _tokenize(self, question: Tokenize) -> Reply:
+    def _tokenize(self, question: protocol.Tokenize) -> protocol.Reply:
         size = len(question.text)
         if size > MAX_TOKENIZED_CHARACTERS:
-            return QuestionFailed(
+            return protocol.QuestionFailed(
                 id=question.id,
                 code="invalid_request",
                 message=f"the text has {size} characters, at most {MAX_TOKENIZED_CHARACTERS} are "
@@ -158,4 +154,4 @@ class Answers:
             question.text, parse_special=question.parse_special, add_special=question.add_special
         )
         pieces = tuple(map(self._vocabulary.piece, tokens))
-        return TokenPieces(id=question.id, tokens=tuple(tokens), pieces=pieces)
+        return protocol.TokenPieces(id=question.id, tokens=tuple(tokens), pieces=pieces)

@@ -34,17 +34,7 @@ from jinja2.exceptions import SecurityError
 from typing_extensions import override
 
 from clawd.engine.protocol import CallFrame, ChatCall, ChatMessage
-from clawd.engine.worker.chat_fallback import (
-    CHATML,
-    calls_as_text,
-    merge_neighbours,
-    merge_system,
-    name_ids,
-    part_calls,
-    part_remarks,
-    shorten_ids,
-    tools_as_text,
-)
+from clawd.engine.worker import chat_fallback
 from clawd.engine.worker.lockdown import memory_bound, processor_bound
 
 MAX_OUTPUT_CHARACTERS = 8 * 1024 * 1024
@@ -179,10 +169,10 @@ class ChatTemplate:
     """A compiled chat template with its fallbacks."""
 
     def __init__(self, source: str, *, bos: str = "", eos: str = "") -> None:
-        self.source = source or CHATML
+        self.source = source or chat_fallback.CHATML
         self._special = {"bos_token": bos, "eos_token": eos}
         self._environment = _environment()
-        self._chatml = self._environment.from_string(CHATML)
+        self._chatml = self._environment.from_string(chat_fallback.CHATML)
         self._template = self._chatml
         self._ways: dict[tuple[CallFrame, ...], _Way] = {}
         self._shape = _SHAPES[0]
@@ -429,7 +419,7 @@ class ChatTemplate:
 def tools_as_plain_text(asked: RenderInput) -> RenderInput:
     """Return the input with tools, calls and results written out as text."""
     return RenderInput(
-        messages=tools_as_text(asked.messages, asked.tools), variables=asked.variables
+        messages=chat_fallback.tools_as_text(asked.messages, asked.tools), variables=asked.variables
     )
 
 
@@ -459,35 +449,37 @@ def _reason(error: BaseException) -> str:
 
 def _with_short_ids(asked: RenderInput) -> RenderInput:
     """Give calls the ids that Mistral's templates insist on."""
-    return msgspec.structs.replace(asked, messages=shorten_ids(asked.messages))
+    return msgspec.structs.replace(asked, messages=chat_fallback.shorten_ids(asked.messages))
 
 
 def _with_named_ids(asked: RenderInput) -> RenderInput:
     """Give calls the ids by which Kimi's templates name the tool."""
-    return msgspec.structs.replace(asked, messages=name_ids(asked.messages))
+    return msgspec.structs.replace(asked, messages=chat_fallback.name_ids(asked.messages))
 
 
 def _with_single_calls(asked: RenderInput) -> RenderInput:
     """Give each message one call at most, as Llama's templates want it."""
-    return msgspec.structs.replace(asked, messages=part_calls(asked.messages))
+    return msgspec.structs.replace(asked, messages=chat_fallback.part_calls(asked.messages))
 
 
 def _with_remarks_apart(asked: RenderInput) -> RenderInput:
     """Give the text beside calls a message of its own, for Gemma 4 writes it behind the results."""
-    return msgspec.structs.replace(asked, messages=part_remarks(asked.messages))
+    return msgspec.structs.replace(asked, messages=chat_fallback.part_remarks(asked.messages))
 
 
 def _without_system(asked: RenderInput) -> RenderInput:
-    return msgspec.structs.replace(asked, messages=merge_system(asked.messages))
+    return msgspec.structs.replace(asked, messages=chat_fallback.merge_system(asked.messages))
 
 
 def _with_calls_as_text(asked: RenderInput) -> RenderInput:
     """Write calls out as the model does, for templates that show no `tool_calls`."""
-    return msgspec.structs.replace(asked, messages=calls_as_text(asked.messages, asked.frames))
+    return msgspec.structs.replace(
+        asked, messages=chat_fallback.calls_as_text(asked.messages, asked.frames)
+    )
 
 
 def _with_neighbours_joined(asked: RenderInput) -> RenderInput:
-    return msgspec.structs.replace(asked, messages=merge_neighbours(asked.messages))
+    return msgspec.structs.replace(asked, messages=chat_fallback.merge_neighbours(asked.messages))
 
 
 Rewrite = Callable[[RenderInput], RenderInput]

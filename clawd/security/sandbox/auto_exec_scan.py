@@ -23,19 +23,7 @@ from typing import Literal
 
 import msgspec
 
-from clawd.security.auto_exec_files import (
-    BELOW,
-    FOLDERS,
-    GIT_FILES,
-    GIT_FOLDERS,
-    VENV_FILE,
-    VENV_NAMES,
-    VENV_PARTS,
-    hooks_path,
-    is_below,
-    is_named_auto_exec,
-    own_programs,
-)
+from clawd.security import auto_exec_files
 
 _MAX_CONFIG_BYTES = 64 << 10
 _MAX_INDEX_BYTES = 64 << 20
@@ -49,7 +37,11 @@ _NOT_ENTERED = frozenset(
 _REPOSITORY_MARKS = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})
 
 # As links: what they lead to is found under its own name only.
-_LINKED = FOLDERS | VENV_NAMES | {path.split("/")[0] for path in BELOW}
+_LINKED = (
+    auto_exec_files.FOLDERS
+    | auto_exec_files.VENV_NAMES
+    | {path.split("/")[0] for path in auto_exec_files.BELOW}
+)
 # Longer names are refused by the kernel, but a program may start from a folder that has the longest
 # name and go on by a relative one.
 PATH_MAX = 4096
@@ -107,7 +99,7 @@ class WorkspaceScan:
     def __init__(self, workspace: Path, *, left_out: frozenset[str] = frozenset()) -> None:
         self._root = str(workspace)
         self._left_out = left_out
-        self._programs = own_programs(workspace)
+        self._programs = auto_exec_files.own_programs(workspace)
         self._listings: dict[str, _Listing] = {}
         self._configs: dict[Identity, str] = {}
         self._gitlinks: dict[Identity, tuple[str, ...]] = {}
@@ -179,7 +171,7 @@ class WorkspaceScan:
         spots[key] = spot
         if kind == "link" and key[2].casefold() != ".git":
             self._add_target(spots, path)
-        elif kind == "folder" and key[2].casefold() in GIT_FOLDERS:
+        elif kind == "folder" and key[2].casefold() in auto_exec_files.GIT_FOLDERS:
             for name in _links_in(path):
                 self._add_target(spots, f"{path}/{name}")
         elif kind == "file" and key[2] == "config":
@@ -240,7 +232,7 @@ class WorkspaceScan:
     def _hooks_path(self, config: Spot) -> str:
         if config.identity not in self._configs:
             self._configs = {
-                config.identity: hooks_path(read_small(config.path) or ""),
+                config.identity: auto_exec_files.hooks_path(read_small(config.path) or ""),
                 **self._configs,
             }
             self._configs = dict(list(self._configs.items())[:64])
@@ -348,10 +340,10 @@ def _sorted_out(
     else:  # a module can have any name
         entered = names if "/.git/" in path else names - _NOT_ENTERED
     # By its name as well: another could stand in its place, without the mark.
-    is_venv = VENV_FILE in names or own_name in VENV_NAMES
-    parts = (GIT_FILES | GIT_FOLDERS if is_repository else frozenset()) | (
-        VENV_PARTS if is_venv else frozenset()
-    )
+    is_venv = auto_exec_files.VENV_FILE in names or own_name in auto_exec_files.VENV_NAMES
+    parts = (
+        auto_exec_files.GIT_FILES | auto_exec_files.GIT_FOLDERS if is_repository else frozenset()
+    ) | (auto_exec_files.VENV_PARTS if is_venv else frozenset())
     spots: list[tuple[str, Kind]] = []
     folders: list[str] = []
     for name, kind in types.items():
@@ -367,11 +359,15 @@ def _sorted_out(
 
 
 def _runs_later(folded: str, kind: Kind, folder: str) -> bool:
-    if is_below(folder, folded):
+    if auto_exec_files.is_below(folder, folded):
         return True
     if kind == "folder":
-        return folded in FOLDERS
-    return is_named_auto_exec(folded) or folded == ".git" or (kind == "link" and folded in _LINKED)
+        return folded in auto_exec_files.FOLDERS
+    return (
+        auto_exec_files.is_named_auto_exec(folded)
+        or folded == ".git"
+        or (kind == "link" and folded in _LINKED)
+    )
 
 
 def _type(entry: os.DirEntry[str]) -> Kind:

@@ -24,25 +24,9 @@ from clawd.errors import SandboxUnavailableError
 from clawd.kernel import landlock, seccomp
 from clawd.kernel.landlock import EXECUTE, LIST, READ, WRITE
 from clawd.kernel.syscalls import NUMBERS
-from clawd.security.sandbox import confine_program
+from clawd.security.sandbox import confine_program, plan
 from clawd.security.sandbox.confine_broker import ASKED
 from clawd.security.sandbox.home import KEPT, home_links, make_home
-from clawd.security.sandbox.plan import (
-    ETC_PARTS,
-    MACHINE_FACTS,
-    SYSTEM_TREES,
-    USR_LINKS,
-    ChildCommand,
-    DescriptorSlot,
-    HostFacts,
-    SandboxPlan,
-    checked_workspace,
-    environment,
-    hidden_paths,
-    limited_argv,
-    shown_secrets,
-    shown_toolchains,
-)
 
 MIN_ABI = 6
 """Linux 6.12: below it a command could signal every process of the user, the daemon too."""
@@ -88,8 +72,13 @@ def landlock_problem(machine: str) -> str:
 
 
 def landlock_plan(
-    command: ChildCommand, host: HostFacts, *, machine: str, interpreter: str, folder: Path
-) -> SandboxPlan:
+    command: plan.ChildCommand,
+    host: plan.HostFacts,
+    *,
+    machine: str,
+    interpreter: str,
+    folder: Path,
+) -> plan.SandboxPlan:
     """Plan a run that shares the host's namespaces and can open nothing but what it may.
 
     Args:
@@ -104,40 +93,36 @@ def landlock_plan(
         SandboxUnavailableError: the workspace cannot be had, or holds what no command may see:
             rules only add, so nothing in a visible folder can be hidden.
     """
-    workspace = checked_workspace(command, host)
+    workspace = plan.checked_workspace(command, host)
     shown = [workspace, *(path.resolve() for path in command.readonly_paths)]
-    for path in hidden_paths(host):
+    for path in plan.hidden_paths(host):
         if path.exists() and any(path == root or root in path.parents for root in shown):
             raise SandboxUnavailableError(
                 f"{path} is forbidden, and the Landlock sandbox cannot hide it within a folder "
                 "that the command sees",
                 hint="Install bubblewrap, or take it out of the workspace.",
             )
-    options: list[str | DescriptorSlot] = [
-        "--status",
-        DescriptorSlot(name="status"),
-        "--gate",
-        DescriptorSlot(name="gate"),
-    ]
-    options += ["--chdir", str(command.cwd or workspace)]
+    options: list[str | plan.DescriptorSlot] = ["--chdir", str(command.cwd or workspace)]
+    for name in ("status", "gate"):
+        options += [f"--{name}", plan.DescriptorSlot(name=name)]
     # git ends when it may not read a file that is there.
     own = {"HOME": str(folder), "TMPDIR": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     if command.toolchains:
         own["HOME"] = str(_made_home(folder, workspace, host))
-    for name, value in (environment(command, host) | own | command.env).items():
+    for name, value in (plan.environment(command, host) | own | command.env).items():
         options += ["--setenv", name, value]
     for path_, rights in _rules(command, workspace, folder, host):
         options += ["--rule", path_, str(rights)]
     files = {"seccomp": host.seccomp, "seccomp-more": _filter(machine)}
     for name in files:
-        options += ["--seccomp", DescriptorSlot(name=name)]
+        options += ["--seccomp", plan.DescriptorSlot(name=name)]
     files["seccomp-asking"] = _asking(machine)
-    options += ["--asking", DescriptorSlot(name="seccomp-asking"), "--changed", str(folder)]
+    options += ["--asking", plan.DescriptorSlot(name="seccomp-asking"), "--changed", str(folder)]
     options += ["--changed", str(workspace)] if command.workspace_writable else []
     options += ["--changed", str(host.kept)] if command.toolchains and host.kept else []
     limits = msgspec.structs.replace(host.limits, processes=host.limits.processes + _tasks())
-    return SandboxPlan(
-        argv=limited_argv(command, msgspec.structs.replace(host, limits=limits)),
+    return plan.SandboxPlan(
+        argv=plan.limited_argv(command, msgspec.structs.replace(host, limits=limits)),
         bwrap=confine_program.__file__,
         interpreter=(interpreter, "-I", "-S", "-E"),
         options=tuple(options),
@@ -165,7 +150,7 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _made_home(folder: Path, workspace: Path, host: HostFacts) -> Path:
+def _made_home(folder: Path, workspace: Path, host: plan.HostFacts) -> Path:
     """Make the home of a command in its folder, and return it."""
     home = folder / "home"
     home.mkdir(mode=0o700)
@@ -196,21 +181,21 @@ def _beside(path: Path, secrets: set[Path]) -> Iterator[landlock.Rule]:
 
 
 def _rules(
-    command: ChildCommand, workspace: Path, folder: Path, host: HostFacts
+    command: plan.ChildCommand, workspace: Path, folder: Path, host: plan.HostFacts
 ) -> Iterator[landlock.Rule]:
-    for name in (*SYSTEM_TREES, *USR_LINKS):
+    for name in (*plan.SYSTEM_TREES, *plan.USR_LINKS):
         yield name, READ | EXECUTE
-    for name in ETC_PARTS:
+    for name in plan.ETC_PARTS:
         yield name, READ
     for name in _DEVICES:
         yield name, READ | WRITE
-    for name in MACHINE_FACTS:
+    for name in plan.MACHINE_FACTS:
         yield name, READ
     for path in command.readonly_paths:
         yield str(path), READ | EXECUTE
     if command.toolchains:
-        secrets = shown_secrets(workspace, host) | set(hidden_paths(host))
-        for path in shown_toolchains(workspace, host):
+        secrets = plan.shown_secrets(workspace, host) | set(plan.hidden_paths(host))
+        for path in plan.shown_toolchains(workspace, host):
             yield from _beside(path, secrets)
         if host.kept is not None:
             yield str(host.kept), READ | WRITE | EXECUTE

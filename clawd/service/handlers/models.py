@@ -23,22 +23,9 @@ from clawd.engine.slot import ModelStatus
 from clawd.errors import NotFoundError
 from clawd.providers.toolcalls.detect import family_of
 from clawd.service.build import Daemon
+from clawd.wire import models
 from clawd.wire.events import ModelLoading
 from clawd.wire.method import Done
-from clawd.wire.models import (
-    CheckProvider,
-    ListLoadedModels,
-    ListModels,
-    ListProviders,
-    LoadedModel,
-    LoadedModelList,
-    LoadModel,
-    ModelDetail,
-    ModelList,
-    ProviderList,
-    ShowModel,
-    UnloadModel,
-)
 
 # What the templates of the package's models leave out.
 _READS = {
@@ -51,7 +38,7 @@ MAX_COUNT = 2**63 - 1
 _THINKING = ("<think>", "enable_thinking", "reasoning_content", "reasoning_effort", "[THINK]")
 
 
-async def list_models(daemon: Daemon, _params: ListModels, _call: Call) -> ModelList:
+async def list_models(daemon: Daemon, _params: models.ListModels, _call: Call) -> models.ModelList:
     """List the models of this machine, loaded or not."""
     there = await asyncio.to_thread(daemon.models.listed)
     known = {each.path: each for each in daemon.engine.status()}
@@ -64,7 +51,7 @@ async def list_models(daemon: Daemon, _params: ListModels, _call: Call) -> Model
     return msgspec.structs.replace(there, items=items)
 
 
-async def show_model(daemon: Daemon, params: ShowModel, _call: Call) -> ModelDetail:
+async def show_model(daemon: Daemon, params: models.ShowModel, _call: Call) -> models.ModelDetail:
     """Tell what a model's file says of it; nothing is loaded for that."""
     model = await asyncio.to_thread(daemon.models.find, params.name)
     there = await asyncio.to_thread(daemon.models.listed)
@@ -77,7 +64,7 @@ async def show_model(daemon: Daemon, params: ShowModel, _call: Call) -> ModelDet
     )
 
 
-async def load_model(daemon: Daemon, params: LoadModel, call: Call) -> LoadedModel:
+async def load_model(daemon: Daemon, params: models.LoadModel, call: Call) -> models.LoadedModel:
     """Load a model if it is not loaded, and tell how far that is."""
     model = await asyncio.to_thread(daemon.models.find, params.name)
     async with aclosing(daemon.engine.loading(model.config)) as steps:
@@ -96,7 +83,7 @@ async def load_model(daemon: Daemon, params: LoadModel, call: Call) -> LoadedMod
     raise NotFoundError(f"model {info.alias} was loaded and is gone again")
 
 
-async def unload_model(daemon: Daemon, params: UnloadModel, _call: Call) -> Done:
+async def unload_model(daemon: Daemon, params: models.UnloadModel, _call: Call) -> Done:
     """Unload a model, by the name it was loaded under or any other of its names."""
     name = await _loaded_name(daemon, params.name.strip())
     if not await daemon.engine.unload(name):
@@ -109,19 +96,21 @@ async def unload_model(daemon: Daemon, params: UnloadModel, _call: Call) -> Done
 
 
 async def list_loaded_models(
-    daemon: Daemon, _params: ListLoadedModels, _call: Call
-) -> LoadedModelList:
+    daemon: Daemon, _params: models.ListLoadedModels, _call: Call
+) -> models.LoadedModelList:
     """List the models that are loaded, are being loaded, or whose worker died."""
     known = sorted(daemon.engine.status(), key=lambda each: each.last_used_at)
-    return LoadedModelList(items=tuple(_line(status) for status in reversed(known)))
+    return models.LoadedModelList(items=tuple(_line(status) for status in reversed(known)))
 
 
-async def list_providers(daemon: Daemon, _params: ListProviders, _call: Call) -> ProviderList:
+async def list_providers(
+    daemon: Daemon, _params: models.ListProviders, _call: Call
+) -> models.ProviderList:
     """List the configured providers."""
-    return ProviderList(items=daemon.state.provider_lines())
+    return models.ProviderList(items=daemon.state.provider_lines())
 
 
-async def check_provider(daemon: Daemon, params: CheckProvider, _call: Call) -> Done:
+async def check_provider(daemon: Daemon, params: models.CheckProvider, _call: Call) -> Done:
     """Reach a provider with the smallest request."""
     lines = daemon.state.provider_lines()
     name = params.name or next((line.name for line in lines if line.is_default), "")
@@ -140,7 +129,7 @@ async def _loaded_name(daemon: Daemon, name: str) -> str:
     return model.config.alias
 
 
-def _detail(config: ModelConfig) -> ModelDetail:
+def _detail(config: ModelConfig) -> models.ModelDetail:
     """Read what there is to know of a model; blocks."""
     path = Path(config.path)
     heads = [read_head(part) for part in files_of(path)]
@@ -154,7 +143,7 @@ def _detail(config: ModelConfig) -> ModelDetail:
     if config.alias == ASSISTANT:
         card = packaged_assistant().read_card()
         state = "right" if state == "none" else state  # it was compared with the card
-    return ModelDetail(
+    return models.ModelDetail(
         name=config.alias,
         path=config.path,
         size_bytes=size_bytes(path),
@@ -181,9 +170,9 @@ def _detail(config: ModelConfig) -> ModelDetail:
     )
 
 
-def _line(status: ModelStatus) -> LoadedModel:
+def _line(status: ModelStatus) -> models.LoadedModel:
     info = status.info
-    line = LoadedModel(
+    line = models.LoadedModel(
         name=status.alias,
         path=status.path,
         pid=status.pid,

@@ -1,19 +1,10 @@
 """The built-in tools that touch the operating system, as a list."""
 
 from clawd.tools.base import Tool
+from clawd.tools.builtin import files
 from clawd.tools.builtin.calculator import CalculatorTool, TimeTool
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.evaluate import EvaluateTool
-from clawd.tools.builtin.files import (
-    CheckPathTool,
-    CwdTool,
-    FileAppendTool,
-    FileEditTool,
-    FileListTool,
-    FileReadTool,
-    FileWriteTool,
-    WorkspaceTool,
-)
 from clawd.tools.builtin.fs_ops import FsOpsTool
 from clawd.tools.builtin.http import HttpTool
 from clawd.tools.builtin.pdf_extract import PdfExtractTool
@@ -34,18 +25,18 @@ def builtin_tools(deps: BuiltinDeps) -> list[Tool]:
         CalculatorTool(),
         AskUserTool(),
         OpenUrlTool(),
-        FileListTool(deps),
-        FileReadTool(deps),
-        FileWriteTool(deps),
-        FileEditTool(deps),
-        FileAppendTool(deps),
+        files.FileListTool(deps),
+        files.FileReadTool(deps),
+        files.FileWriteTool(deps),
+        files.FileEditTool(deps),
+        files.FileAppendTool(deps),
         FsOpsTool(deps),
         UndoTool(deps),
         GlobTool(deps),
         GrepTool(deps),
-        CheckPathTool(deps),
-        CwdTool(),
-        WorkspaceTool(deps),
+        files.CheckPathTool(deps),
+        files.CwdTool(),
+        files.WorkspaceTool(deps),
         ShellTool(deps),
         JobTool(deps),
         EvaluateTool(deps),

@@ -35,15 +35,8 @@ from clawd.tools.base import (
     in_thread,
     succeeded,
 )
+from clawd.tools.builtin import file_text
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.builtin.file_text import (
-    BYTES_DEFAULT,
-    BYTES_LIMIT,
-    LINES_DEFAULT,
-    EditError,
-    is_text,
-    read_lines,
-)
 from clawd.tools.changes import ChangeKeeper, call_facts
 from clawd.tools.preview import Preview, RehearsedWorkspace
 from clawd.tools.session_files import SessionFile, SessionFolder, line_of
@@ -249,7 +242,7 @@ class WritingTool(ChangingTool, ActingTool):
 
         def rehearse() -> Preview:
             with self._rehearsal(context) as workspace:
-                with contextlib.suppress(EditError):
+                with contextlib.suppress(file_text.EditError):
                     self.act(arguments, workspace, Watch())
                 return workspace.preview()
 
@@ -312,7 +305,7 @@ def pictured(path: str, data: bytes) -> ToolResult:
 
 def has_text(file: SessionFile, data: bytes) -> bool:
     """Return whether the text of a session file can be displayed: what was kept is text."""
-    return file.is_kept or is_text(data[:_SNIFFED_BYTES])
+    return file.is_kept or file_text.is_text(data[:_SNIFFED_BYTES])
 
 
 def _read(arguments: Arguments, file: SessionFile, data: bytes, room: int) -> ToolResult:
@@ -339,7 +332,9 @@ def _read(arguments: Arguments, file: SessionFile, data: bytes, room: int) -> To
 
 def _lines(data: bytes, start_line: int, max_lines: int | None, room: int) -> _Shown:
     """Return lines from one on, as many as were asked for and as there is room for."""
-    excerpt = read_lines(io.BytesIO(data), start_line, max_lines or LINES_DEFAULT)
+    excerpt = file_text.read_lines(
+        io.BytesIO(data), start_line, max_lines or file_text.LINES_DEFAULT
+    )
     first = excerpt.first_line
     lines: list[str] = []
     for number, line in enumerate(excerpt.lines, first):
@@ -369,7 +364,7 @@ def _lines(data: bytes, start_line: int, max_lines: int | None, room: int) -> _S
 def _bytes(data: bytes, offset: int, max_bytes: int | None, room: int) -> _Shown:
     """Return bytes from one on, as numbered lines; no character is cut."""
     start, size = max(0, offset), len(data)
-    count = min(max(1, max_bytes or BYTES_DEFAULT), BYTES_LIMIT, room)
+    count = min(max(1, max_bytes or file_text.BYTES_DEFAULT), file_text.BYTES_LIMIT, room)
     before = data.count(b"\n", 0, start)
     while True:
         end = _end_of_character(data, start, start + count)

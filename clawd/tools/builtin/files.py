@@ -15,23 +15,8 @@ from clawd.security.file_content import FileState
 from clawd.security.risk import Assessment
 from clawd.security.workspace import FolderEntry, Workspace
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed, succeeded
+from clawd.tools.builtin import file_text
 from clawd.tools.builtin.deps import PATH, object_schema
-from clawd.tools.builtin.file_text import (
-    BYTES_DEFAULT,
-    BYTES_LIMIT,
-    LINES_DEFAULT,
-    LINES_LIMIT,
-    BinaryFileError,
-    Edit,
-    EditError,
-    Excerpt,
-    edit_of,
-    edited,
-    is_text,
-    nearest_names,
-    read_bytes,
-    read_lines,
-)
 from clawd.tools.builtin.file_tools import (
     FileTool,
     LookingTool,
@@ -98,8 +83,9 @@ class FileReadTool(LookingTool):
     short: ClassVar[str] = "Read a text file; each line is prefixed with its number."
     description: ClassVar[str] = (
         "Answers lines as `number|text`. With `start_line` it reads lines from there "
-        f"(`max_lines`, by default {LINES_DEFAULT}, at most {LINES_LIMIT}); without, it reads "
-        f"bytes from `offset` on (`max_bytes`, by default {BYTES_DEFAULT}, at most {BYTES_LIMIT}). "
+        f"(`max_lines`, by default {file_text.LINES_DEFAULT}, at most {file_text.LINES_LIMIT}); "
+        "without, it reads bytes from `offset` on (`max_bytes`, by default "
+        f"{file_text.BYTES_DEFAULT}, at most {file_text.BYTES_LIMIT}). "
         "A last line says what was left out. A picture is shown as one; of any other binary "
         "file its type and size are told. "
         "It reads files of the conversation as well: file+session://notes.txt."
@@ -210,18 +196,18 @@ def _read(arguments: Arguments, workspace: Workspace) -> ToolResult:
     try:
         file = workspace.open_read(path)
     except NotFoundError as error:
-        near = nearest_names(workspace, path)
+        near = file_text.nearest_names(workspace, path)
         return failed(f"{error.message}{near or '; file_list shows what is there'}")
     with file:
         size = workspace.stat(path).size
         try:
             if "start_line" in arguments:
-                lines = arguments.get("max_lines", LINES_DEFAULT)
-                excerpt = read_lines(file, arguments["start_line"], lines)
+                lines = arguments.get("max_lines", file_text.LINES_DEFAULT)
+                excerpt = file_text.read_lines(file, arguments["start_line"], lines)
             else:
-                count = arguments.get("max_bytes", BYTES_DEFAULT)
-                excerpt = read_bytes(file, arguments.get("offset", 0), count)
-        except BinaryFileError:
+                count = arguments.get("max_bytes", file_text.BYTES_DEFAULT)
+                excerpt = file_text.read_bytes(file, arguments.get("offset", 0), count)
+        except file_text.BinaryFileError:
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
             file.seek(0)
             data = file.read(MAX_PICTURE_BYTES + 1)
@@ -232,7 +218,7 @@ def _read(arguments: Arguments, workspace: Workspace) -> ToolResult:
     return _shown(path, excerpt, size)
 
 
-def _shown(path: str, excerpt: Excerpt, size: int) -> ToolResult:
+def _shown(path: str, excerpt: file_text.Excerpt, size: int) -> ToolResult:
     facts: dict[str, Any] = {
         "size": size,
         "total_lines": excerpt.total_lines,
@@ -256,7 +242,7 @@ def _described(path: str, workspace: Workspace) -> str:
     try:
         entry = workspace.stat(path)
     except NotFoundError:
-        return f"{shown}: there is nothing{nearest_names(workspace, path)}"
+        return f"{shown}: there is nothing{file_text.nearest_names(workspace, path)}"
     changed = datetime.fromtimestamp(entry.modified_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if entry.kind == "folder":
         return f"{shown}: a folder, changed {changed}"
@@ -382,13 +368,13 @@ class FileEditTool(WritingTool):
     @override
     def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:
         try:
-            return edit_file(arguments["path"], [edit_of(arguments)], workspace)
-        except EditError as error:
+            return edit_file(arguments["path"], [file_text.edit_of(arguments)], workspace)
+        except file_text.EditError as error:
             facts: dict[str, Any] = {} if error.matches is None else {"matches": error.matches}
             return failed(error.message, **facts)
 
 
-def edit_file(path: str, edits: Sequence[Edit], workspace: Workspace) -> ToolResult:
+def edit_file(path: str, edits: Sequence[file_text.Edit], workspace: Workspace) -> ToolResult:
     """Make all of the edits in a file, at once.
 
     Raises:
@@ -398,7 +384,7 @@ def edit_file(path: str, edits: Sequence[Edit], workspace: Workspace) -> ToolRes
     text = _content(workspace, path)
     if isinstance(text, ToolResult):
         return text
-    changed = edited(text, edits, path)
+    changed = file_text.edited(text, edits, path)
     if changed == text:
         return failed(f"{path} would stay as it is: new_text is what stands there")
     data = changed.encode("utf-8", "replace")
@@ -410,7 +396,9 @@ def edit_file(path: str, edits: Sequence[Edit], workspace: Workspace) -> ToolRes
     return succeeded(f"updated {path} ({len(data)} B)", bytes=len(data))
 
 
-def overlap_in(path: str, edits: Sequence[Edit], workspace: Workspace) -> EditError | None:
+def overlap_in(
+    path: str, edits: Sequence[file_text.Edit], workspace: Workspace
+) -> file_text.EditError | None:
     """Return why edits of a file overlap; None when they do not, or fail for another reason.
 
     Raises:
@@ -419,8 +407,8 @@ def overlap_in(path: str, edits: Sequence[Edit], workspace: Workspace) -> EditEr
     text = _content(workspace, path)
     try:
         if isinstance(text, str):
-            edited(text, edits, path)
-    except EditError as error:
+            file_text.edited(text, edits, path)
+    except file_text.EditError as error:
         return error if error.overlaps >= 0 else None
     return None
 
@@ -432,7 +420,7 @@ def _content(workspace: Workspace, path: str) -> str | ToolResult:
         data = file.read(_MAX_WRITE_BYTES + 1)
     if len(data) > _MAX_WRITE_BYTES:
         return failed(f"{path} is larger than {_MAX_WRITE_BYTES} bytes and cannot be edited")
-    if not is_text(data):
+    if not file_text.is_text(data):
         return failed(f"{path} is a binary file, not text")
     try:
         return data.decode("utf-8")
@@ -443,5 +431,5 @@ def _content(workspace: Workspace, path: str) -> str | ToolResult:
 def _missing(workspace: Workspace, path: str) -> str:
     if workspace.exists(path):
         return ""
-    near = nearest_names(workspace, path)
+    near = file_text.nearest_names(workspace, path)
     return f"{path} does not exist{near or '; file_write creates a file'}"

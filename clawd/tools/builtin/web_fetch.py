@@ -16,20 +16,8 @@ from clawd.tools.base import (
     in_thread,
     succeeded,
 )
+from clawd.tools.builtin import transfer
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.transfer import (
-    Response,
-    TransferFailure,
-    assess_address,
-    cleaned,
-    decoded,
-    get,
-    is_page,
-    is_readable,
-    kind_of,
-    one_line,
-    size_of,
-)
 from clawd.tools.reader import MAX_CHARS, Reader, Reading
 
 MAX_LINKS = 50
@@ -70,7 +58,7 @@ class WebFetchTool(Tool):
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
-        return assess_address(arguments["url"], self._deps.network, "fetches a page")
+        return transfer.assess_address(arguments["url"], self._deps.network, "fetches a page")
 
     @override
     def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
@@ -80,38 +68,38 @@ class WebFetchTool(Tool):
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         most = self._deps.web.max_page_bytes
         limit = min(max(_MIN_BYTES, arguments.get("max_bytes", most)), most)
-        answer = await get(arguments["url"], self._deps, max_bytes=limit)
-        if isinstance(answer, TransferFailure):
+        answer = await transfer.get(arguments["url"], self._deps, max_bytes=limit)
+        if isinstance(answer, transfer.TransferFailure):
             return answer.result()
-        kind = kind_of(answer.body, answer.kind)
+        kind = transfer.kind_of(answer.body, answer.kind)
         if kind == "application/pdf":
             url = answer.target.url
             told = f'{url} is a PDF: call pdf_extract with {{"source": "{url}"}}'
             return failed(told, mime=kind, untrusted_source=answer.target.host)
         text = None
-        if is_readable(kind):
-            text = await in_thread(lambda: decoded(answer.body, answer.charset))
+        if transfer.is_readable(kind):
+            text = await in_thread(lambda: transfer.decoded(answer.body, answer.charset))
         if text is None:
             return _no_text(answer, kind)
-        if not is_page(kind):
+        if not transfer.is_page(kind):
             return await in_thread(functools.partial(_plain, answer, kind, text))
         job = {"kind": "page", "url": answer.target.url, "max_links": MAX_LINKS}
         reading = await self._reader.read(job, text.encode("utf-8", "replace"))
         return _page(answer, kind, reading)
 
 
-def _no_text(answer: Response, kind: str) -> ToolResult:
-    size = size_of(answer)
-    if is_readable(kind):
+def _no_text(answer: transfer.Response, kind: str) -> ToolResult:
+    size = transfer.size_of(answer)
+    if transfer.is_readable(kind):
         kind = f"it says {kind}, but holds binary data"
     return failed(
-        f"{answer.target.url} is no text: {one_line(kind, 100)}, {size}",
-        mime=one_line(kind, 100),
+        f"{answer.target.url} is no text: {transfer.one_line(kind, 100)}, {size}",
+        mime=transfer.one_line(kind, 100),
         untrusted_source=answer.target.host,
     )
 
 
-def _page(answer: Response, kind: str, reading: Reading) -> ToolResult:
+def _page(answer: transfer.Response, kind: str, reading: Reading) -> ToolResult:
     """Tell what was read; a reading that a limit ended may have got that far."""
     texts = [each for each in reading.answers if isinstance(each.get("text"), str)]
     if not texts:
@@ -122,10 +110,10 @@ def _page(answer: Response, kind: str, reading: Reading) -> ToolResult:
         )
     best = texts[-1]
     lines = []
-    if title := one_line(str(reading.first("title") or ""), 200):
+    if title := transfer.one_line(str(reading.first("title") or ""), 200):
         lines.append(f"title: {title}")
     lines += [f"url: {answer.target.url}", ""]
-    text = cleaned(best["text"]).strip()
+    text = transfer.cleaned(best["text"]).strip()
     lines.append(text or "(no readable text; the page may be made by scripts, which are not run)")
     if best.get("length") != len(best["text"]):
         lines.append(f"[cut: the text has {best.get('length')} characters]")
@@ -140,20 +128,23 @@ def _links(found: object) -> list[str]:
     for each in found if isinstance(found, list) else []:
         if not (isinstance(each, list) and len(each) == 2):
             continue
-        url, label = one_line(str(each[0]), 2_048), one_line(str(each[1]), _LINK_CHARS)
+        url, label = (
+            transfer.one_line(str(each[0]), 2_048),
+            transfer.one_line(str(each[1]), _LINK_CHARS),
+        )
         lines.append(f"- {label}: {url}" if label else f"- {url}")
     return lines[:MAX_LINKS]
 
 
-def _plain(answer: Response, kind: str, raw: str) -> ToolResult:
-    text = cleaned(raw)
+def _plain(answer: transfer.Response, kind: str, raw: str) -> ToolResult:
+    text = transfer.cleaned(raw)
     shown = text[:MAX_CHARS] or "(empty)"
     if len(text) > MAX_CHARS:
         shown += f"\n[cut: the text has {len(text)} characters]"
     return _told(answer, kind, shown)
 
 
-def _told(answer: Response, kind: str, text: str, **facts: Any) -> ToolResult:
+def _told(answer: transfer.Response, kind: str, text: str, **facts: Any) -> ToolResult:
     if answer.is_cut:
         text += f"\n[cut: only the first {len(answer.body)} bytes of the page were read]"
     return succeeded(

@@ -210,7 +210,7 @@ async def test_a_disk_that_fails_is_told_of_its_operation(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     bench.put("a.txt", LINES)
-    monkeypatch.setattr("clawd.tools.builtin.files.read_bytes", fails)
+    monkeypatch.setattr("clawd.tools.builtin.file_text.read_bytes", fails)
     result = await batch(bench, op("write", path="b", content="x"), op("read", path="a.txt"))
     assert "2. read a.txt: FAILED: the system refused: Input/output error" in result.error
     assert result.output == "1. write b: created b (1 B)"

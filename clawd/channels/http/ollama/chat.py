@@ -24,6 +24,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from clawd.channels.http import model_api
 from clawd.channels.http.answering import answer
 from clawd.channels.http.app import GATEWAY, Gateway, caller_of
 from clawd.channels.http.body import (
@@ -40,15 +41,6 @@ from clawd.channels.http.catalogue import ModelChoice, find
 from clawd.channels.http.embeddings import embed, embed_cut, inputs_of
 from clawd.channels.http.errors import body_of, status_of
 from clawd.channels.http.header_options import with_header_options
-from clawd.channels.http.model_api import (
-    Answered,
-    Caller,
-    GatewayEvent,
-    Generation,
-    ModelRequest,
-    object_of,
-    on_one_line,
-)
 from clawd.channels.http.pictures import SentPicture, picture_of
 from clawd.engine.models import AUTO
 from clawd.errors import NotFoundError
@@ -89,12 +81,12 @@ class OllamaAnswer:
         self._calls = CallAssembler()
         self._evaluated: PromptEvaluated | None = None
 
-    def begin(self, generation: Generation) -> Iterable[bytes]:
+    def begin(self, generation: model_api.Generation) -> Iterable[bytes]:
         """Return nothing: a stream begins with its first piece."""
         self._model = generation.model
         return ()
 
-    def take(self, event: GatewayEvent) -> Iterable[bytes]:
+    def take(self, event: model_api.GatewayEvent) -> Iterable[bytes]:
         """Return what an event becomes."""
         match event:
             case TextDelta():
@@ -119,7 +111,7 @@ class OllamaAnswer:
         """Return the line of an error; nothing follows it."""
         return [_line(body_of("ollama", error, status_of(error)))]
 
-    def whole(self, generation: Generation, answered: Answered) -> Any:
+    def whole(self, generation: model_api.Generation, answered: model_api.Answered) -> Any:
         """Return the value of a whole answer."""
         self._model = generation.model
         self._evaluated = answered.evaluated
@@ -177,7 +169,7 @@ def _told(calls: tuple[ToolCall, ...]) -> list[dict[str, Any]]:
             "function": {
                 "index": number,
                 "name": call.name,
-                "arguments": object_of(call.arguments),
+                "arguments": model_api.object_of(call.arguments),
             },
         }
         for number, call in enumerate(calls)
@@ -185,7 +177,7 @@ def _told(calls: tuple[ToolCall, ...]) -> list[dict[str, Any]]:
 
 
 def _line(value: dict[str, Any]) -> bytes:
-    return on_one_line(value) + b"\n"
+    return model_api.on_one_line(value) + b"\n"
 
 
 def _now() -> str:
@@ -215,7 +207,7 @@ _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
-def chat_request(body: dict[str, Any]) -> ModelRequest:
+def chat_request(body: dict[str, Any]) -> model_api.ModelRequest:
     """Return the request of a body of /api/chat.
 
     Raises:
@@ -226,7 +218,7 @@ def chat_request(body: dict[str, Any]) -> ModelRequest:
         history.add(f"messages[{number}]", message)
     # A system message alone is answered, too: as if nothing had been said.
     silent = (Message(role="user", content=""),) if history.system else ()
-    return ModelRequest(
+    return model_api.ModelRequest(
         messages=tuple(history.messages) or silent,
         system="\n\n".join(history.system) or None,
         tools=_tools(field(body, "tools", list[Any], [])),
@@ -237,7 +229,7 @@ def chat_request(body: dict[str, Any]) -> ModelRequest:
     )
 
 
-def generate_request(body: dict[str, Any]) -> ModelRequest:
+def generate_request(body: dict[str, Any]) -> model_api.ModelRequest:
     """Return the request of a body of /api/generate.
 
     Raises:
@@ -247,7 +239,7 @@ def generate_request(body: dict[str, Any]) -> ModelRequest:
         raise invalid("template", "is not supported here; leave it out")
     seen = _pictures("images", body)
     prompt = field(body, "prompt", str, "")
-    asked = ModelRequest(
+    asked = model_api.ModelRequest(
         response_format=_format(body.get("format")),
         sampling=_with_thinking(body, _sampling(field(body, "options", dict[str, Any], {}))),
         model=model_of(body),
@@ -505,7 +497,7 @@ async def _post_embeddings(request: web.Request) -> web.Response:
 
 
 async def _answered(
-    request: web.Request, body: dict[str, Any], asked: ModelRequest | None, form: Form
+    request: web.Request, body: dict[str, Any], asked: model_api.ModelRequest | None, form: Form
 ) -> web.StreamResponse:
     """Answer a request, or load or unload a model where there is nothing to answer."""
     dialect = OllamaAnswer(form, shows_thoughts=shows_thoughts(body))
@@ -526,7 +518,7 @@ async def _answered(
 
 
 async def _load_or_unload(
-    gateway: Gateway, caller: Caller, model: str, keep_alive_s: float | None
+    gateway: Gateway, caller: model_api.Caller, model: str, keep_alive_s: float | None
 ) -> Literal["load", "unload"]:
     """Load a model, or unload it where it is to stay for no time; say which it was.
 

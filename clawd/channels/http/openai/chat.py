@@ -23,6 +23,7 @@ from clawd.channels.http.app import GATEWAY, caller_of
 from clawd.channels.http.body import field, invalid, read_object
 from clawd.channels.http.header_options import shown, wants_events, with_header_options
 from clawd.channels.http.model_api import Answered, GatewayEvent, Generation, ModelRequest
+from clawd.channels.http.openai import wording
 from clawd.channels.http.openai.fields import (
     MAX_TOP_LOGPROBS,
     flag,
@@ -37,22 +38,6 @@ from clawd.channels.http.openai.fields import (
     with_token_ids,
 )
 from clawd.channels.http.openai.messages import read_messages
-from clawd.channels.http.openai.wording import (
-    DONE,
-    FINGERPRINT,
-    PING,
-    STREAM_TYPE,
-    ProgressTold,
-    beside,
-    error_value,
-    logprob_value,
-    logprobs_of,
-    new_id,
-    of_content,
-    sse,
-    timings_value,
-    usage_value,
-)
 from clawd.engine.protocol import TokenLogprob
 from clawd.providers.base import CallDelta, Failed, Finished, Sampling, StopReason
 from clawd.wire.events import HopUsage, PromptEvaluated, PromptProgress, ReasoningDelta, TextDelta
@@ -223,17 +208,17 @@ class _Choice:
 class ChatAnswer:
     """One answer of /v1/chat/completions."""
 
-    content_type = STREAM_TYPE
-    ping = PING
+    content_type = wording.STREAM_TYPE
+    ping = wording.PING
 
     def __init__(self, telling: AnswerOptions, *, choices: int = 1) -> None:
         self._telling = telling
-        self._id = new_id("chatcmpl-")
+        self._id = wording.new_id("chatcmpl-")
         self._created = int(time.time())
         self._model = ""
         self._choices = [_Choice() for _ in range(choices)]
         self._usages = [HopUsage()] * choices
-        self._progress = ProgressTold()
+        self._progress = wording.ProgressTold()
 
     def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
         """Return the first chunk of every choice: its role."""
@@ -251,13 +236,13 @@ class ChatAnswer:
     def end(self) -> Iterable[bytes]:
         """Return what closes the stream."""
         if self._telling.usage:
-            usage = usage_value(self._usages, choices=len(self._choices))
-            yield sse(self._frame([]) | {"usage": usage})
-        yield DONE
+            usage = wording.usage_value(self._usages, choices=len(self._choices))
+            yield wording.sse(self._frame([]) | {"usage": usage})
+        yield wording.DONE
 
     def broken(self, error: Exception) -> Iterable[bytes]:
         """Return what every client raises as an error."""
-        return (sse(error_value(error)),)
+        return (wording.sse(wording.error_value(error)),)
 
     def whole(self, generations: Sequence[Generation], answers: Sequence[Answered]) -> Any:
         """Return a whole completion."""
@@ -267,12 +252,12 @@ class ChatAnswer:
             "object": "chat.completion",
             "created": self._created,
             "model": first.model,
-            "system_fingerprint": FINGERPRINT,
+            "system_fingerprint": wording.FINGERPRINT,
             "choices": [_choice(index, each) for index, each in enumerate(answers)],
-            "usage": usage_value([each.usage for each in answers], choices=len(answers)),
+            "usage": wording.usage_value([each.usage for each in answers], choices=len(answers)),
         }
-        timings = timings_value(answers[0].evaluated, answers[0].finished)
-        extras = {"timings": timings, "clawd": beside(first.conversation_id, answers[0])}
+        timings = wording.timings_value(answers[0].evaluated, answers[0].finished)
+        extras = {"timings": timings, "clawd": wording.beside(first.conversation_id, answers[0])}
         return told | {name: value for name, value in extras.items() if value is not None}
 
     def _told(self, index: int, event: GatewayEvent) -> Iterable[bytes]:
@@ -280,7 +265,7 @@ class ChatAnswer:
         match event:
             case TextDelta():
                 choice.text.append(event.text)
-                tokens = logprobs_of(event)
+                tokens = wording.logprobs_of(event)
                 choice.told_logprobs += len(tokens)
                 yield self._chunk(index, {"content": event.text}, logprobs=tokens)
             case ReasoningDelta():
@@ -303,7 +288,7 @@ class ChatAnswer:
         steps = told.finish(event) if isinstance(event, PromptEvaluated) else told.take(event)
         for step in steps:
             if self._telling.llama_progress:
-                yield sse(self._frame([]) | {"prompt_progress": told.value(step)})
+                yield wording.sse(self._frame([]) | {"prompt_progress": told.value(step)})
             if self._telling.progress:
                 yield self._beside(step)
         if isinstance(event, PromptEvaluated) and self._telling.progress:
@@ -313,7 +298,7 @@ class ChatAnswer:
         choice = self._choices[index]
         chunks = [self._chunk(index, {"tool_calls": [piece]}) for piece in choice.close_calls()]
         if finished.logprobs and not choice.told_logprobs:
-            tokens = of_content(finished.logprobs, "".join(choice.text))
+            tokens = wording.of_content(finished.logprobs, "".join(choice.text))
             if tokens:
                 chunks.append(self._chunk(index, {"content": ""}, logprobs=tokens))
         reason = _stop_word(finished.reason, has_calls=bool(choice.calls))
@@ -324,19 +309,21 @@ class ChatAnswer:
         frame = self._frame(
             [{"index": index, "delta": {}, "logprobs": None, "finish_reason": reason}]
         )
-        timings = timings_value(self._choices[index].evaluated, finished)
-        return sse(frame | ({"timings": timings} if timings is not None else {}))
+        timings = wording.timings_value(self._choices[index].evaluated, finished)
+        return wording.sse(frame | ({"timings": timings} if timings is not None else {}))
 
     def _chunk(
         self, index: int, delta: dict[str, Any], *, logprobs: tuple[TokenLogprob, ...] = ()
     ) -> bytes:
-        told = {"content": [logprob_value(token) for token in logprobs]} if logprobs else None
+        told = (
+            {"content": [wording.logprob_value(token) for token in logprobs]} if logprobs else None
+        )
         choice = {"index": index, "delta": delta, "logprobs": told, "finish_reason": None}
-        return sse(self._frame([choice]))
+        return wording.sse(self._frame([choice]))
 
     def _beside(self, event: GatewayEvent) -> bytes:
         name, fields = shown(event) or ("clawd.event", {})
-        return sse(self._frame([]) | {"clawd": {"event": name, **fields}})
+        return wording.sse(self._frame([]) | {"clawd": {"event": name, **fields}})
 
     def _frame(self, choices: list[Any]) -> dict[str, Any]:
         return {
@@ -344,7 +331,7 @@ class ChatAnswer:
             "object": "chat.completion.chunk",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": FINGERPRINT,
+            "system_fingerprint": wording.FINGERPRINT,
             "choices": choices,
         }
 
@@ -370,8 +357,8 @@ def _choice(index: int, answered: Answered) -> dict[str, Any]:
             }
             for call in answered.calls
         ]
-    tokens = of_content(answered.logprobs, answered.text)
-    told = {"content": [logprob_value(token) for token in tokens]} if tokens else None
+    tokens = wording.of_content(answered.logprobs, answered.text)
+    told = {"content": [wording.logprob_value(token) for token in tokens]} if tokens else None
     reason = _stop_word(answered.finished.reason, has_calls=bool(answered.calls))
     return {"index": index, "message": message, "logprobs": told, "finish_reason": reason}
 

@@ -20,32 +20,8 @@ from clawd.channels.http.body import field, invalid, read_object
 from clawd.channels.http.catalogue import find
 from clawd.channels.http.embeddings import inputs_of
 from clawd.channels.http.model_api import Answered, GatewayEvent, Generation, ModelRequest
+from clawd.channels.http.openai import fields, wording
 from clawd.channels.http.openai.chat import LIMITS, AnswerOptions, read_telling, repeated
-from clawd.channels.http.openai.fields import (
-    MAX_TOP_LOGPROBS,
-    flag,
-    given,
-    read_choices,
-    read_format,
-    read_metadata,
-    read_sampling,
-    refuse,
-    with_token_ids,
-)
-from clawd.channels.http.openai.wording import (
-    DONE,
-    FINGERPRINT,
-    PING,
-    STREAM_TYPE,
-    ProgressTold,
-    error_value,
-    logprobs_of,
-    new_id,
-    of_content,
-    sse,
-    timings_value,
-    usage_value,
-)
 from clawd.engine.protocol import TokenLogprob
 from clawd.providers.base import Finished, Infill, RawPrompt, Sampling, Tokenizing, able
 from clawd.wire.events import HopUsage, PromptEvaluated, PromptProgress, TextDelta
@@ -78,9 +54,9 @@ def read_completion(body: dict[str, Any], request: web.Request) -> _CompletionAs
     Raises:
         InvalidRequestError: a field cannot be meant; the error names it.
     """
-    refuse(body, "grammar", "is not supported", "Use json_schema.")
+    fields.refuse(body, "grammar", "is not supported", "Use json_schema.")
     prompts = _with_suffix(body, inputs_of(body.get("prompt"), "prompt"))
-    choices = read_choices(body)
+    choices = fields.read_choices(body)
     if len(prompts) * choices > _MAX_ANSWERS:
         raise invalid(
             "prompt",
@@ -89,19 +65,19 @@ def read_completion(body: dict[str, Any], request: web.Request) -> _CompletionAs
     best_of = field(body, "best_of", int, choices)
     if best_of != choices:
         raise invalid("best_of", "is not supported; it may be what n is")
-    sampling = _with_logprobs(body, read_sampling(body, limits=LIMITS))
-    echo = flag(body, "echo")
+    sampling = _with_logprobs(body, fields.read_sampling(body, limits=LIMITS))
+    echo = fields.flag(body, "echo")
     if echo and sampling.logprobs:
         raise invalid("echo", "is not supported with logprobs: those of the prompt are not known")
     telling = msgspec.structs.replace(read_telling(body, request), echo=echo)
     asked = ModelRequest(
-        response_format=read_format(body),
+        response_format=fields.read_format(body),
         sampling=sampling,
         model=field(body, "model", str, ""),
         inject=False,
         is_plain=True,
         wants_progress=telling.progress or telling.llama_progress,
-        metadata=read_metadata(body),
+        metadata=fields.read_metadata(body),
     )
     requests = [
         each
@@ -125,11 +101,11 @@ def _with_suffix(body: dict[str, Any], prompts: list[RawPrompt]) -> list[RawProm
 
 
 def _with_logprobs(body: dict[str, Any], sampling: Sampling) -> Sampling:
-    top = given(body, "logprobs", int)
+    top = fields.given(body, "logprobs", int)
     if top is None:
         return sampling
-    if not 0 <= top <= MAX_TOP_LOGPROBS:
-        raise invalid("logprobs", f"is {top}, expected 0 to {MAX_TOP_LOGPROBS}")
+    if not 0 <= top <= fields.MAX_TOP_LOGPROBS:
+        raise invalid("logprobs", f"is {top}, expected 0 to {fields.MAX_TOP_LOGPROBS}")
     return msgspec.structs.replace(sampling, logprobs=True, top_logprobs=top)
 
 
@@ -142,21 +118,21 @@ class CompletionAnswer:
         choices: how many answer each prompt.
     """
 
-    content_type = STREAM_TYPE
-    ping = PING
+    content_type = wording.STREAM_TYPE
+    ping = wording.PING
 
     def __init__(self, telling: AnswerOptions, *, before: Sequence[str], choices: int = 1) -> None:
         self._telling = telling
         self._per_prompt = choices
         self._before = tuple(before)
-        self._id = new_id("cmpl-")
+        self._id = wording.new_id("cmpl-")
         self._created = int(time.time())
         self._model = ""
         self._texts = [""] * len(self._before)
         self._told_logprobs = [0] * len(self._before)
         self._evaluated: dict[int, PromptEvaluated] = {}
         self._usages = [HopUsage()] * len(self._before)
-        self._progress = ProgressTold()
+        self._progress = wording.ProgressTold()
 
     def begin(self, generations: Sequence[Generation]) -> Iterable[bytes]:
         """Return the prompts, where they are to be echoed."""
@@ -184,28 +160,30 @@ class CompletionAnswer:
     def end(self) -> Iterable[bytes]:
         """Return what closes the stream."""
         if self._telling.usage:
-            usage = usage_value(self._usages, choices=self._per_prompt)
-            yield sse(self._frame([]) | {"usage": usage})
-        yield DONE
+            usage = wording.usage_value(self._usages, choices=self._per_prompt)
+            yield wording.sse(self._frame([]) | {"usage": usage})
+        yield wording.DONE
 
     def broken(self, error: Exception) -> Iterable[bytes]:
         """Return what every client raises as an error."""
-        return (sse(error_value(error)),)
+        return (wording.sse(wording.error_value(error)),)
 
     def whole(self, generations: Sequence[Generation], answers: Sequence[Answered]) -> Any:
         """Return a whole completion."""
         told: dict[str, Any] = self._frame([]) | {
             "model": generations[0].model,
             "choices": [self._choice(index, each) for index, each in enumerate(answers)],
-            "usage": usage_value([each.usage for each in answers], choices=self._per_prompt),
+            "usage": wording.usage_value(
+                [each.usage for each in answers], choices=self._per_prompt
+            ),
         }
-        timings = timings_value(answers[0].evaluated, answers[0].finished)
+        timings = wording.timings_value(answers[0].evaluated, answers[0].finished)
         return told | ({"timings": timings} if timings is not None else {})
 
     def _said(self, index: int, event: TextDelta) -> list[bytes]:
         offset = len(self._before[index]) + len(self._texts[index])
         self._texts[index] += event.text
-        tokens = logprobs_of(event)
+        tokens = wording.logprobs_of(event)
         self._told_logprobs[index] += len(tokens)
         if not event.text and not tokens:
             return []
@@ -215,27 +193,27 @@ class CompletionAnswer:
         if not self._telling.llama_progress:
             return []
         return [
-            sse(self._frame([]) | {"prompt_progress": self._progress.value(event)})
+            wording.sse(self._frame([]) | {"prompt_progress": self._progress.value(event)})
             for event in events
         ]
 
     def _finish(self, index: int, finished: Finished) -> list[bytes]:
         chunks: list[bytes] = []
         if finished.logprobs and not self._told_logprobs[index]:
-            tokens = of_content(finished.logprobs, self._texts[index])
+            tokens = wording.of_content(finished.logprobs, self._texts[index])
             chunks.append(self._chunk(index, "", _logprobs(tokens, len(self._before[index]))))
         frame = self._frame([_piece(index, "", None, _reason(finished))])
-        timings = timings_value(self._evaluated.get(index), finished)
-        return [*chunks, sse(frame | ({"timings": timings} if timings is not None else {}))]
+        timings = wording.timings_value(self._evaluated.get(index), finished)
+        return [*chunks, wording.sse(frame | ({"timings": timings} if timings is not None else {}))]
 
     def _choice(self, index: int, answered: Answered) -> dict[str, Any]:
         before = self._before[index]
-        tokens = of_content(answered.logprobs, answered.text)
+        tokens = wording.of_content(answered.logprobs, answered.text)
         told = _logprobs(tokens, len(before))
         return _piece(index, before + answered.text, told, _reason(answered.finished))
 
     def _chunk(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
-        return sse(self._frame([_piece(index, text, logprobs, None)]))
+        return wording.sse(self._frame([_piece(index, text, logprobs, None)]))
 
     def _frame(self, choices: list[Any]) -> dict[str, Any]:
         return {
@@ -243,7 +221,7 @@ class CompletionAnswer:
             "object": "text_completion",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": FINGERPRINT,
+            "system_fingerprint": wording.FINGERPRINT,
             "choices": choices,
         }
 
@@ -284,7 +262,9 @@ def _bounded(logprob: float) -> float:
 async def _post_completions(request: web.Request) -> web.StreamResponse:
     """Answer POST /v1/completions."""
     gateway = request.app[GATEWAY]
-    asked = read_completion(await with_token_ids(gateway, await read_object(request)), request)
+    asked = read_completion(
+        await fields.with_token_ids(gateway, await read_object(request)), request
+    )
     before = await _echoed(gateway, asked)
     opened = await open_many(gateway.generations, asked.requests, caller_of(request))
     dialect = CompletionAnswer(asked.telling, before=before, choices=asked.choices)

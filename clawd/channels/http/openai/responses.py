@@ -25,6 +25,7 @@ from clawd.channels.http.body import check_items, field, invalid, read_object
 from clawd.channels.http.errors import message_of
 from clawd.channels.http.header_options import shown, wants_events, with_header_options
 from clawd.channels.http.model_api import Answered, GatewayEvent, Generation, ModelRequest
+from clawd.channels.http.openai import messages, wording
 from clawd.channels.http.openai.fields import (
     MAX_TOP_LOGPROBS,
     flag,
@@ -37,24 +38,6 @@ from clawd.channels.http.openai.fields import (
     read_text_format,
     read_tools,
     refuse,
-)
-from clawd.channels.http.openai.messages import (
-    History,
-    read_arguments,
-    read_content,
-    reasoning_parts,
-)
-from clawd.channels.http.openai.wording import (
-    PING,
-    STREAM_TYPE,
-    ProgressTold,
-    beside,
-    error_value,
-    logprob_value,
-    logprobs_of,
-    new_id,
-    of_content,
-    sse,
 )
 from clawd.channels.http.pictures import SentPicture
 from clawd.engine.protocol import TokenLogprob
@@ -125,13 +108,13 @@ def read_response(body: dict[str, Any], request: web.Request) -> ResponseAsked:
     )
 
 
-def _read_input(body: dict[str, Any]) -> History:
+def _read_input(body: dict[str, Any]) -> messages.History:
     """Return the conversation of a body: its instructions, then its input.
 
     Raises:
         InvalidRequestError: it is no conversation; the error names the place.
     """
-    history = History()
+    history = messages.History()
     history.add_system(field(body, "instructions", str, ""))
     items = body.get("input")
     check_items("input", items)
@@ -148,7 +131,7 @@ def _read_input(body: dict[str, Any]) -> History:
     return history
 
 
-def _read_item(item: dict[str, Any], place: str, history: History) -> None:
+def _read_item(item: dict[str, Any], place: str, history: messages.History) -> None:
     kind = item.get("type", "message")
     match kind:
         case "message":
@@ -160,16 +143,16 @@ def _read_item(item: dict[str, Any], place: str, history: History) -> None:
             namespace = item.get("namespace")
             if isinstance(namespace, str) and namespace:
                 name = flat_name(namespace, name)
-            arguments = read_arguments(item.get("arguments"), f"{place}.arguments")
+            arguments = messages.read_arguments(item.get("arguments"), f"{place}.arguments")
             call_id = _call_id(item, place)
             history.add_call(ToolCall(id=call_id, name=name, arguments=arguments))
         case "function_call_output":
             seen: list[SentPicture] = []
-            output = read_content(item.get("output"), f"{place}.output", seen=seen)
+            output = messages.read_content(item.get("output"), f"{place}.output", seen=seen)
             history.add_result(_call_id(item, place), output, seen)
         case "reasoning":
             held = [item.get("content"), item.get("summary")]
-            texts = [reasoning_parts(parts) for parts in held if isinstance(parts, list)]
+            texts = [messages.reasoning_parts(parts) for parts in held if isinstance(parts, list)]
             history.think(next(filter(None, texts), ""))
         case "item_reference":
             raise InvalidRequestError(
@@ -182,11 +165,11 @@ def _read_item(item: dict[str, Any], place: str, history: History) -> None:
                 raise invalid(f"{place}.type", "expected a name")
 
 
-def _read_message(item: dict[str, Any], place: str, history: History) -> None:
+def _read_message(item: dict[str, Any], place: str, history: messages.History) -> None:
     role, content = item.get("role"), item.get("content")
     between = "" if role == "assistant" else "\n"
     seen: list[SentPicture] | None = [] if role == "user" else None
-    text = read_content(content, f"{place}.content", between=between, seen=seen)
+    text = messages.read_content(content, f"{place}.content", between=between, seen=seen)
     match role:
         case "system" | "developer":
             history.add_system(text)
@@ -280,7 +263,7 @@ class _Base:
 
     def __init__(self, index: int, prefix: str) -> None:
         self.index = index
-        self.id = new_id(prefix)
+        self.id = wording.new_id(prefix)
         self.status = "in_progress"
 
     def at(self, **fields: Any) -> dict[str, Any]:
@@ -307,7 +290,7 @@ class _MessageItem(_Base):
 
     def add(self, text: str, logprobs: tuple[TokenLogprob, ...] = ()) -> list[_Told]:
         """Take a piece of text and return its event."""
-        told = [logprob_value(token) for token in logprobs]
+        told = [wording.logprob_value(token) for token in logprobs]
         self._text.append(text)
         self._logprobs += told
         fields = self.at(content_index=0, delta=text, logprobs=told)
@@ -459,12 +442,12 @@ class _Waiting(msgspec.Struct):
 class ResponseAnswer:
     """One answer of /v1/responses."""
 
-    content_type = STREAM_TYPE
-    ping = PING
+    content_type = wording.STREAM_TYPE
+    ping = wording.PING
 
     def __init__(self, asked: ResponseAsked) -> None:
         self._asked = asked
-        self._id = new_id("resp_")
+        self._id = wording.new_id("resp_")
         self._created = int(time.time())
         self._model = ""
         self._number = 0
@@ -473,7 +456,7 @@ class ResponseAnswer:
         self._thought: _ReasoningItem | None = None
         self._calls: dict[int, _CallItem] = {}
         self._waiting: dict[int, _Waiting] = {}
-        self._progress = ProgressTold()
+        self._progress = wording.ProgressTold()
 
     def begin(self, generation: Generation) -> Iterable[bytes]:
         """Return the events that say that it has begun."""
@@ -498,7 +481,7 @@ class ResponseAnswer:
 
     def broken(self, error: Exception) -> Iterable[bytes]:
         """Return what clients raise as an error, and the response that failed."""
-        told = error_value(error)
+        told = wording.error_value(error)
         inner = told["error"]
         flat = {name: inner[name] for name in ("code", "message", "param")}
         failed = self._response("failed") | {
@@ -513,20 +496,20 @@ class ResponseAnswer:
         if answered.reasoning:
             self._content(ReasoningDelta(text=answered.reasoning))
         if answered.text:
-            tokens = of_content(answered.logprobs, answered.text)
+            tokens = wording.of_content(answered.logprobs, answered.text)
             self._say(answered.text, tokens)
         for index, call in enumerate(answered.calls):
             delta = CallDelta(index=index, id=call.id, name=call.name, arguments=call.arguments)
             self._content(delta)
         self._close_all(answered.finished)
-        told = beside(generation.conversation_id, answered)
+        told = wording.beside(generation.conversation_id, answered)
         response = self._ended(answered.finished)
         return response | ({"clawd": told} if told is not None else {})
 
     def _content(self, event: TextDelta | ReasoningDelta | CallDelta) -> list[_Told]:
         match event:
             case TextDelta():
-                return self._say(event.text, logprobs_of(event))
+                return self._say(event.text, wording.logprobs_of(event))
             case ReasoningDelta():
                 return self._think(event.text)
             case CallDelta():
@@ -600,7 +583,7 @@ class ResponseAnswer:
     def _finish(self, finished: Finished) -> Iterable[bytes]:
         said = self._said
         if said is not None and finished.logprobs and not said.has_logprobs():
-            tokens = of_content(finished.logprobs, said.text)
+            tokens = wording.of_content(finished.logprobs, said.text)
             yield from self._written(said.add("", tokens) if tokens else [])
         yield from self._written(self._close_all(finished))
         response = self._ended(finished)
@@ -624,7 +607,7 @@ class ResponseAnswer:
     def _event(self, name: str, fields: dict[str, Any]) -> bytes:
         value = {"type": name, "sequence_number": self._number} | fields
         self._number += 1
-        return sse(value, name)
+        return wording.sse(value, name)
 
     def _ended(self, finished: Finished) -> dict[str, Any]:
         ended = self._response(_status(finished))
