@@ -11,6 +11,8 @@ hour follows the hours that there are. Fractions of seconds are refused.
 """
 
 import re
+from bisect import bisect_left, bisect_right
+from calendar import monthrange
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -210,15 +212,18 @@ def _next_of_day(calendar: Calendar, begin: tuple[int, int, int]) -> tuple[int, 
 
 def _dates(calendar: Calendar, begin: date) -> Iterator[date]:
     """Yield the days that are named, from one on."""
-    for year in (each for each in calendar.years if each >= begin.year):
+    for year in calendar.years[bisect_left(calendar.years, begin.year) :]:
         for month in calendar.months:
             if (year, month) < (begin.year, begin.month):
                 continue
-            last = (date(year + month // 12, month % 12 + 1, 1) - timedelta(days=1)).day
-            named = (last + 1 - day if calendar.from_end else day for day in calendar.days)
-            for day in sorted(day for day in named if 1 <= day <= last):
+            first = begin.day if (year, month) == (begin.year, begin.month) else 1
+            last = monthrange(year, month)[1]
+            days = calendar.days
+            if calendar.from_end:
+                days = tuple(last + 1 - day for day in reversed(days))
+            for day in days[bisect_left(days, first) : bisect_right(days, last)]:
                 found = date(year, month, day)
-                if found >= begin and found.weekday() in calendar.weekdays:
+                if found.weekday() in calendar.weekdays:
                     yield found
 
 
