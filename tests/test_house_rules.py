@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 406,
     "files of clawctl": 116,
-    "code lines of clawd": 82_707,
+    "code lines of clawd": 82_722,
     "code lines of clawctl": 20_872,
     "modules with one importer": 119,
     "modules with one importer, under 60 code lines": 3,

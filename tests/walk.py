@@ -9,6 +9,8 @@ The message is that of `clawctl agent -m`, answered by a script of the mock prov
 
 import asyncio
 import json
+import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -39,26 +41,28 @@ Walk = dict[str, dict[str, int]]
 
 def walked() -> Walk:
     """Run a daemon, send it the message twice, and return where the second one went."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        script = folder / "script.json"
-        script.write_text(json.dumps({"replies": REPLIES * 2}))
-        found: Walk = {}
-        is_counting = threading.Event()
-        threading.setprofile(_counter(found, is_counting))
-        aside = Aside(folder, f'script = "{script}"')
-        try:
-            (folder / "project" / "hello.txt").write_text("hello")
-            for _ in range(2):
-                found.clear()
-                is_counting.set()
-                _say(aside.inside.path)
-                is_counting.clear()
-                aside.run(_at_rest(aside.inside.daemon))
-        finally:
-            threading.setprofile(None)
-            aside.close()
-        return {path: dict(functions) for path, functions in found.items()}
+    # Not a random name: its letters could be those that some secret begins with.
+    folder = Path(tempfile.gettempdir()).resolve() / f"walk-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    script = folder / "script.json"
+    script.write_text(json.dumps({"replies": REPLIES * 2}))
+    found: Walk = {}
+    is_counting = threading.Event()
+    threading.setprofile(_counter(found, is_counting))
+    aside = Aside(folder, f'script = "{script}"')
+    try:
+        (folder / "project" / "hello.txt").write_text("hello")
+        for _ in range(2):
+            found.clear()
+            is_counting.set()
+            _say(aside.inside.path)
+            is_counting.clear()
+            aside.run(_at_rest(aside.inside.daemon))
+    finally:
+        threading.setprofile(None)
+        aside.close()
+        shutil.rmtree(folder)
+    return {path: dict(functions) for path, functions in found.items()}
 
 
 def _counter(found: Walk, is_counting: threading.Event) -> Callable[[FrameType, str, Any], None]:

@@ -36,7 +36,7 @@ from clawd.providers.base import (
     ToolCall,
 )
 from clawd.providers.ledger import PartTokens, TokenCounter, estimated, tokens_by_kind
-from clawd.providers.toolcalls.detect import looks_like_call
+from clawd.providers.toolcalls.families import CALL_MARKERS
 from clawd.runtime.context import UNSAID
 from clawd.wire import events
 
@@ -159,7 +159,16 @@ class _Collected:
             case Failed():
                 return self.result(failure=delta.error)
             case Finished():
-                self._emit(events.HopFinished(usage=hop_usage(delta.usage, self._known_tokens)))
+                usage = delta.usage
+                cached = min(usage.cached_tokens, usage.prompt_tokens)
+                new = new_tokens(usage.prompt_tokens, cached, self._known_tokens)
+                usage = msgspec.structs.replace(
+                    usage,
+                    cached_tokens=cached,
+                    new_tokens=new,
+                    reevaluated_tokens=usage.prompt_tokens - cached - new,
+                )
+                self._emit(events.HopFinished(usage=usage))
                 return self.result(finished=delta)
             case _:
                 assert_never(delta)
@@ -210,18 +219,6 @@ def with_last_broken_off(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     if not calls or calls[-1].arguments.strip() != "{}":
         return calls
     return (*calls[:-1], msgspec.structs.replace(calls[-1], arguments="{"))
-
-
-def hop_usage(usage: events.HopUsage, known_tokens: int) -> events.HopUsage:
-    """Return what a hop cost, given how many tokens the one before had left."""
-    cached = min(usage.cached_tokens, usage.prompt_tokens)
-    new = new_tokens(usage.prompt_tokens, cached, known_tokens)
-    return msgspec.structs.replace(
-        usage,
-        cached_tokens=cached,
-        new_tokens=new,
-        reevaluated_tokens=usage.prompt_tokens - cached - new,
-    )
 
 
 def new_tokens(prompt: int, cached: int, known: int) -> int:
@@ -405,7 +402,8 @@ def was_to_be_a_call(text: str, request: ChatRequest) -> bool:
     bare = _BARE.match(text[:_HEAD_CHARS])
     if bare and bare[1] in {tool.name for tool in request.tools} and _ARGUMENTS.search(text):
         return True
-    return looks_like_call(_QUOTED.sub("", text))
+    plain = _QUOTED.sub("", text)
+    return any(marker in plain for marker in CALL_MARKERS)
 
 
 def posing(text: str) -> str:
@@ -498,8 +496,9 @@ class Attempts:
                 self.meter.forget_answer()
         if asked is not request:
             self.meter.known_tokens = known
-        settled = self._settled(result, flaw, request)
-        return msgspec.structs.replace(settled, repaired=self._repaired)
+        if flaw is not None or result.failure is not None:
+            result = self._settled(result, flaw, request)
+        return msgspec.structs.replace(result, repaired=self._repaired)
 
     def _may_retry(self, flaw: Flaw, result: HopResult) -> bool:
         if result.is_cut and (flaw == "only thoughts" or result.overlong):

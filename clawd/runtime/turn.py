@@ -17,13 +17,12 @@ import msgspec
 from clawd.errors import ClawError, ContextFullError, StoppedError
 from clawd.kernel.concurrency import settled
 from clawd.providers.base import ChatRequest, Message, ToolCall, strip_context_block
-from clawd.runtime.claims import Act, Deeds, act_of, checked, earlier_acts
+from clawd.runtime.claims import Deeds, act_of, checked, earlier_acts, may_claim
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
 from clawd.runtime.context import (
     UNSAID,
     Context,
     Transaction,
-    result_message,
     told_text,
     with_block,
     with_unique_ids,
@@ -123,7 +122,7 @@ class Turn:
         self._late_call = plan.late  # until it is made
         self._deadline: float | None = None
         self._is_late = False
-        self._acts: list[Act] = []
+        self._outcomes: list[CallOutcome] = []
         self._overheard: list[str] = []
         self._earlier = context.messages
         self._claims: tuple[wire.Claim, ...] = ()
@@ -223,7 +222,7 @@ class Turn:
             return False
         told = Message(role="user", content=with_block("", decision.text))
         self._transaction.pending += [_said(result), told]
-        await self._commit("")
+        await self._store()
         self._guard = LoopGuard()
         self._plan = msgspec.structs.replace(self._plan, tool_choice="auto")
         if decision.is_approved:
@@ -241,7 +240,7 @@ class Turn:
         # What follows is another way to go on: neither a loop nor the forced first answer.
         self._guard = LoopGuard()
         self._plan = msgspec.structs.replace(self._plan, tool_choice="auto")
-        await self._commit("")
+        await self._store()
 
     @property
     def _cap(self) -> str:
@@ -285,7 +284,7 @@ class Turn:
             raise as_claw_error(result.failure)
         if result.overlong:
             self._emit(wire.Notice(level="warning", text=self._cut(result)))
-        return self._with_commands(result)
+        return result if self._plan.calls_tools else self._with_commands(result)
 
     async def _make_room(self) -> bool:
         """Let older messages give way where the next request would not fit; tell if any did."""
@@ -366,7 +365,7 @@ class Turn:
         plan = self._plan
         is_whole = result.finished is not None and result.finished.reason in _WHOLE
         is_said = is_whole and not result.is_promoted  # neither half a line nor a thought
-        if plan.calls_tools or not is_said or all(tool.name != SHELL for tool in plan.told.tools):
+        if not is_said or all(tool.name != SHELL for tool in plan.told.tools):
             return result
         commands = commands_in(result.text)
         if len(commands) > MAX_COMMANDS:
@@ -380,7 +379,7 @@ class Turn:
             self._transaction.rollback()
             return
         self._transaction.pending.append(_said(result))
-        await self._commit(f"incomplete: {result.failure}")
+        await self._store(f"incomplete: {result.failure}")
 
     # --- rounds
 
@@ -391,9 +390,9 @@ class Turn:
         try:
             # What was asked is on disk before anything is done about it: a crash in a call must
             # not leave a receipt that no conversation explains.
-            await self._store_ahead()
+            await self._store(is_whole=False)
             texts, lapsed = await self._make(calls)
-            await self._commit("")
+            await self._store()
             if lapsed is not None and self._plan.parking is not None:
                 await self._plan.parking.keep(*lapsed)
                 self._parked = lapsed[1]
@@ -505,9 +504,15 @@ class Turn:
     def _note(self, call: ToolCall, outcome: CallOutcome) -> CallOutcome:
         self._denied += outcome.status == "denied"
         self._unanswered += outcome.kind == "unanswered"
-        said = result_message(call, outcome.text)
-        self._transaction.pending.append(msgspec.structs.replace(said, pictures=outcome.pictures))
-        self._acts.append(act_of(outcome, self._dispatcher.registry.find(outcome.tool)))
+        said = Message(
+            role="tool",
+            content=outcome.text,
+            tool_call_id=call.id,
+            name=call.name,
+            pictures=outcome.pictures,
+        )
+        self._transaction.pending.append(said)
+        self._outcomes.append(outcome)
         if outcome.tool == SKILL_READ and (narrowing := narrowing_of(outcome.metadata)):
             narrowed = (*self._plan.scope.narrowed, narrowing)
             scope = msgspec.structs.replace(self._plan.scope, narrowed=narrowed)
@@ -523,7 +528,7 @@ class Turn:
         )
         try:
             with contextlib.suppress(asyncio.CancelledError):
-                await self._commit("")
+                await self._store()
         except ClawError:
             # Memory holds no more than the beginning; a load would mend it in the same way.
             self._transaction.keep(self._stored)
@@ -580,9 +585,10 @@ class Turn:
         return msgspec.structs.replace(finished, waits_for=pending.id)
 
     async def _answer(self, said: Message, stop: StopWord) -> wire.TurnFinished:
-        self._check_claims(said.content or "")
+        if may_claim(said.content or ""):
+            self._check_claims(said.content or "")
         self._transaction.pending.append(said)
-        await self._commit("")
+        await self._store()
         return await self._finished(told_text(said), stop)
 
     def _check_claims(self, text: str) -> None:
@@ -599,7 +605,7 @@ class Turn:
         said = [strip_context_block(each.content or "") for each in asked]
         deeds = Deeds(
             asked="\n".join((*said, *self._overheard)),
-            acts=tuple(self._acts),
+            acts=tuple(act_of(each, find(each.tool)) for each in self._outcomes),
             earlier=earlier_acts(self._earlier, find),
             is_earlier_whole=not any(
                 (each.content or "").startswith(OPENING) for each in self._earlier[:2]
@@ -629,34 +635,28 @@ class Turn:
             claims=self._claims,
         )
 
-    async def _commit(self, mark: str) -> None:
-        """Store and commit, both or neither, even when the turn is cancelled meanwhile."""
-        _, cancelled = await settled(self._persist(self._batch(mark)))
-        self._transaction.commit()
-        self._stored = 0
-        if cancelled:
-            raise asyncio.CancelledError
+    async def _store(self, mark: str = "", *, is_whole: bool = True) -> None:
+        """Store what is pending, even when the turn is cancelled meanwhile.
 
-    async def _store_ahead(self) -> None:
-        """Store what is pending, without committing: calls in it have no results yet."""
-        pending = len(self._transaction.pending)
-        _, cancelled = await settled(self._persist(self._batch("")))
-        self._stored = pending
-        if cancelled:
-            raise asyncio.CancelledError
-
-    def _batch(self, mark: str) -> MessageBatch:
-        """Return what is pending and not on disk yet."""
-        unreadable = tuple(self._unreadable[self._unreadable_stored :])
-        self._unreadable_stored = len(self._unreadable)
-        return MessageBatch(
-            messages=tuple(self._transaction.pending[self._stored :]),
+        What is whole is committed, too, both or neither; calls that have no results yet are not.
+        """
+        pending = self._transaction.pending
+        batch = MessageBatch(
+            messages=tuple(pending[self._stored :]),
             mark=mark,
             known_tokens=self._meter.known_tokens,
-            unreadable=unreadable,
+            unreadable=tuple(self._unreadable[self._unreadable_stored :]),
             claims=self._claims,
             usage=self._meter.usage,
         )
+        self._unreadable_stored = len(self._unreadable)
+        count = len(pending)
+        _, cancelled = await settled(self._persist(batch))
+        if is_whole:
+            self._transaction.commit()
+        self._stored = 0 if is_whole else count
+        if cancelled:
+            raise asyncio.CancelledError
 
 
 class InOrder:

@@ -299,10 +299,10 @@ class EmergencyStop:
             poll = select.poll()
             poll.register(self._inotify_fd, select.POLLIN)
             poll.register(self._wake_fd, select.POLLIN)
-            watched = _identity(self._home)
+            watched = self._home.stat()
             while True:
                 self._check()
-                if _identity(self._home) != watched:
+                if not os.path.samestat(self._home.stat(), watched):
                     self._fail(f"{self._home} is another directory now")
                     return
                 ready = dict(poll.poll(_RECHECK_MS))
@@ -328,7 +328,8 @@ class EmergencyStop:
                 if self._engaged:
                     self._engaged = False
                     self._notify(is_set=False)
-        _call(callbacks)
+        if callbacks:
+            _call(callbacks)
 
     def _engage(self) -> None:
         with self._lock:
@@ -395,8 +396,3 @@ def _kill(pidfd: int) -> None:
         pass  # it ended by itself
     except OSError as error:
         _log.error("emergency stop: a process could not be killed: %s", error)
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    facts = path.stat()
-    return facts.st_dev, facts.st_ino

@@ -8,6 +8,7 @@ and no program can set. Marks are kept, so that they hold for later conversation
 
 import asyncio
 import bisect
+import functools
 import os
 import re
 import time
@@ -315,6 +316,9 @@ class OriginStore(Protocol):
         ...
 
 
+_patterns_of = functools.lru_cache(maxsize=8)(PathPatterns)
+
+
 class FileOrigins:
     """The untrusted files.
 
@@ -363,7 +367,7 @@ class FileOrigins:
         A file is named for what it brings: not where all its sources are known, or were named with
         another file. It stops at `MAX_TOLD` marks for each path.
         """
-        patterns = PathPatterns(self._patterns())
+        patterns = _patterns_of(self._patterns())
         if not paths or not (len(self._marks) or patterns):
             return ()
         if len(self._marks) >= MAX_MARKS:

@@ -97,6 +97,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
             separators, and nothing is left out: for tools whose words clawd does not know.
         shown_as: how the session calls the tool; what the example is for.
         shows_schema: whether a refusal shows the schema, which the model was not offered.
+        properties: the rules of the arguments, by name; of the schema, as what follows.
+        required: the arguments that must be there.
+        actions: what its `action` can be; empty where it has none.
     """
 
     schema: Mapping[str, Any]
@@ -108,17 +111,20 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     is_exact: bool = False
     shown_as: str = ""
     shows_schema: bool = False
+    properties: Mapping[str, Any] = {}
+    required: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
 
-    @property
-    def properties(self) -> Mapping[str, Any]:
-        """The rules of the arguments, by name."""
+    def __post_init__(self) -> None:
+        """Read the schema, once for all calls."""
         rules = self.schema.get("properties")
-        return rules if isinstance(rules, Mapping) else {}
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """The arguments that must be there."""
-        return tuple(self.schema.get("required", ()))
+        rules = rules if isinstance(rules, Mapping) else {}
+        action = rules.get("action")
+        choices = action.get("enum") if isinstance(action, Mapping) else None
+        choices = choices if isinstance(choices, list) else ()
+        msgspec.structs.force_setattr(self, "properties", rules)
+        msgspec.structs.force_setattr(self, "required", tuple(self.schema.get("required", ())))
+        msgspec.structs.force_setattr(self, "actions", tuple(map(str, choices)))
 
     def refusal(self, message: str) -> InvalidRequestError:
         """Return an error with an example to copy."""
@@ -158,7 +164,7 @@ def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
     extra = form.schema.get("additionalProperties")
     if not properties and extra is not False:
         return given
-    found = renamed(given, form)
+    found = given if given.keys() <= properties.keys() else renamed(given, form)
     decoded: dict[str, Any] = {}
     for name, rule in properties.items():
         if name not in found or (_means_nothing(found[name], rule)):
@@ -166,7 +172,7 @@ def fit_arguments(given: dict[str, Any], form: Form) -> dict[str, Any]:
         is_document = name in form.documents
         given_value = found[name] if is_document else _trimmed(name, found[name])
         try:
-            value = fit(given_value, rule, name=name, is_exact=form.is_exact)
+            value = _fit(given_value, rule, _Place(name, 0, form.is_exact))
         except UnfitError as error:
             shown = json.dumps(found[name], ensure_ascii=False, default=str)[:80]
             raise form.refusal(f"argument `{name}` is {shown}, expected {error}") from error
@@ -206,7 +212,7 @@ def read_object(raw: str | Mapping[str, Any], form: Form) -> dict[str, Any]:
         raise form.refusal(f"the arguments are a JSON {kind}, expected an object")
     given: dict[str, Any] = {}
     for written, item in value.items():
-        name = _clean(str(written)).strip()
+        name = (written if written.isascii() else _clean(written)).strip()
         try:
             cleaned = _cleaned(item, 0)
         except UnfitError as error:
@@ -214,7 +220,7 @@ def read_object(raw: str | Mapping[str, Any], form: Form) -> dict[str, Any]:
         if name in given and given[name] != cleaned:
             raise form.refusal(f"two values were given for `{name[:64]}`")
         given[name] = cleaned
-    return _unwrapped(given, form)
+    return given if given.keys() <= form.properties.keys() else _unwrapped(given, form)
 
 
 def example_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -353,7 +359,7 @@ def _cleaned(value: Any, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise UnfitError(f"the arguments are nested more than {_MAX_DEPTH} deep")
     if isinstance(value, str):
-        return _clean(value)
+        return value if value.isascii() else _clean(value)
     if isinstance(value, Mapping):
         return {_clean(str(name)): _cleaned(item, depth + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -405,22 +411,12 @@ class _Place(NamedTuple):
         return _Place(name, self.depth + 1, self.is_exact)
 
 
-def fit(value: Any, rule: Any, *, name: str = "", is_exact: bool = False) -> Any:
-    """Return the value in the form that a rule asks for.
-
-    Args:
-        value: what was given.
-        rule: its JSON Schema.
-        name: that of the argument.
-        is_exact: whether a choice must be one of the rule's, but for case and separators.
+def _fit(value: Any, rule: Any, place: _Place) -> Any:
+    """Return the value in the form that a rule, a JSON Schema, asks for.
 
     Raises:
         UnfitError: it cannot be meant.
     """
-    return _fit(value, rule, _Place(name, 0, is_exact))
-
-
-def _fit(value: Any, rule: Any, place: _Place) -> Any:
     if not isinstance(rule, Mapping) or place.depth > _MAX_DEPTH:
         return value
     if isinstance(choices := rule.get("enum"), list):

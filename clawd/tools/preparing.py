@@ -5,6 +5,7 @@ Everything after this (risk, policy, approvals, receipts, taint, undo) sees the 
 arguments only, so another spelling of a call can never be judged in another way.
 """
 
+import functools
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -44,20 +45,20 @@ _SHOWN_NAMES = 40
 
 
 class PreparedCall(msgspec.Struct, kw_only=True):
-    """A call that can be judged and run; `ask_because` is why a hook wants a person asked."""
+    """A call that can be judged and run.
+
+    Attributes:
+        held: the paths that it was judged by.
+        ask_because: why a hook wants a person asked.
+    """
 
     tool: Tool
     arguments: dict[str, Any]
     action: Action
     context: ToolContext
     offer: Offer
+    held: HeldPaths
     ask_because: str = ""
-
-    @property
-    def held(self) -> HeldPaths:
-        """The paths that it was judged by."""
-        assert self.context.held is not None
-        return self.context.held
 
 
 class CallPreparer:
@@ -96,7 +97,11 @@ class CallPreparer:
         except InvalidRequestError as error:
             return Refused(kind="bad_arguments", reason="bad arguments", text=_told(error))
         held = HeldPaths()
-        action = self._judged(tool, arguments, request, scope, held)
+        try:
+            action = self._action(tool, arguments, request, scope, held)
+        except BaseException:
+            held.close()
+            raise
         entry.arguments = action.arguments
         entry.risk = action.assessment.risk
         if tool.starts_process:
@@ -115,7 +120,7 @@ class CallPreparer:
             held=held,
         )
         return PreparedCall(
-            tool=tool, arguments=arguments, action=action, context=context, offer=offer
+            tool=tool, arguments=arguments, action=action, context=context, offer=offer, held=held
         )
 
     def action(self, request: CallRequest, scope: CallScope) -> Action:
@@ -191,26 +196,16 @@ class CallPreparer:
         tool = self._registry.get(prepared.tool.name)
         decoded = decode_arguments(values, tool.parameters)
         held = HeldPaths()
-        action = self._judged(tool, decoded, request, scope, held)
-        prepared.held.close()
-        prepared.tool, prepared.arguments, prepared.action = tool, decoded, action
-        prepared.context = msgspec.structs.replace(prepared.context, held=held, preview=None)
-        entry.arguments, entry.risk = action.arguments, action.assessment.risk
-
-    def _judged(
-        self,
-        tool: Tool,
-        arguments: dict[str, Any],
-        request: CallRequest,
-        scope: CallScope,
-        held: HeldPaths,
-    ) -> Action:
-        """Return the action of a call that is to run; what it holds is let go if that fails."""
         try:
-            return self._action(tool, arguments, request, scope, held)
+            action = self._action(tool, decoded, request, scope, held)
         except BaseException:
             held.close()
             raise
+        prepared.held.close()
+        prepared.held = held
+        prepared.tool, prepared.arguments, prepared.action = tool, decoded, action
+        prepared.context = msgspec.structs.replace(prepared.context, held=held, preview=None)
+        entry.arguments, entry.risk = action.arguments, action.assessment.risk
 
     def _action(
         self,
@@ -258,6 +253,23 @@ class CallPreparer:
         )
 
 
+@functools.lru_cache(maxsize=512)
+def _form(tool: Tool, *, is_strict: bool = False) -> Form:
+    # By another name, arguments that the tool does not take may be what made the difference.
+    traits = traits_of(tool)
+    only_looks = traits.effect == "looks" and not tool.starts_process
+    return Form(
+        schema=tool.parameters,
+        tool=tool.name,
+        example=example_of(tool),
+        other_names=traits.other_names,
+        documents=traits.documents,
+        is_strict=is_strict or not only_looks,
+        is_exact=not is_builtin(tool),
+        shows_schema=tool.offered_parameters is not None,
+    )
+
+
 def _told(error: ClawError) -> str:
     return f"error: {error.message}" + (f"\n{error.hint}" if error.hint else "")
 
@@ -281,7 +293,7 @@ class Meant(msgspec.Struct, frozen=True, kw_only=True):
             InvalidRequestError: they cannot be meant; the hint shows a call that could be.
         """
         given = read_object(self.raw, self.form)
-        if is_builtin(self.tool):
+        if self.form.actions and not self.form.is_exact:
             given = _with_action(given, self.tool, self.form)
         return fit_arguments(given, self.form)
 
@@ -306,7 +318,7 @@ class Resolver:
         name = request.tool.strip()
         meant: Meant | None = None
         if (tool := self._registry.find(name)) is not None:
-            form = self._form(tool, is_strict=name != tool.name)
+            form = _form(tool, is_strict=name != tool.name)
             meant = Meant(tool=tool, raw=request.arguments, form=form)
         elif why := self._registry.elsewhere.why_missing(name):
             raise NotFoundError(why)
@@ -325,7 +337,7 @@ class Resolver:
         name = cleaned(written)
         tool = self._registry.find(name)
         if tool is not None and tool.name == name:
-            return Meant(tool=tool, raw=raw, form=self._form(tool))
+            return Meant(tool=tool, raw=raw, form=_form(tool))
         words = words_of(name)
         servers = {alias_of(each) for each in offer.flat} - {""}
         if is_of_a_server(written, servers) or any(words == _bare(each) for each in offer.flat):
@@ -342,12 +354,12 @@ class Resolver:
         if tool is None and (alias := ALIASES.get("_".join(words))) is not None:
             tool = self._registry.find(alias)
         if tool is not None:
-            return Meant(tool=tool, raw=raw, form=self._form(tool, is_strict=True))
+            return Meant(tool=tool, raw=raw, form=_form(tool, is_strict=True))
         if (either := EITHER.get("_".join(words))) is not None:
             return self._either(either, raw, offer)
         if (tool := _with_verb(words, offer)) is not None:
             verb = "_".join(words[len(words_of(tool.name)) :])
-            form = self._form(tool, is_strict=True)
+            form = _form(tool, is_strict=True)
             given = read_object(raw, form)
             plain = {name: value for name, value in form.example.items() if name != "action"}
             shown = msgspec.structs.replace(form, example=plain)
@@ -357,22 +369,7 @@ class Resolver:
         found = self._registry.find(near_name(name, known, ranks) or "")
         if found is None:
             return None
-        return Meant(tool=found, raw=raw, form=self._form(found, is_strict=True))
-
-    def _form(self, tool: Tool, *, is_strict: bool = False) -> Form:
-        # By another name, arguments that the tool does not take may be what made the difference.
-        traits = traits_of(tool)
-        only_looks = traits.effect == "looks" and not tool.starts_process
-        return Form(
-            schema=tool.parameters,
-            tool=tool.name,
-            example=example_of(tool),
-            other_names=traits.other_names,
-            documents=traits.documents,
-            is_strict=is_strict or not only_looks,
-            is_exact=not is_builtin(tool),
-            shows_schema=tool.offered_parameters is not None,
-        )
+        return Meant(tool=found, raw=raw, form=_form(found, is_strict=True))
 
     def _either(self, names: tuple[str, ...], raw: str, offer: Offer) -> Meant | None:
         """Return the one tool of several that takes these very arguments."""
@@ -381,7 +378,7 @@ class Resolver:
             tool = self._registry.find(name)
             if tool is None or tool.name not in offer.names:
                 continue
-            meant = Meant(tool=tool, raw=raw, form=self._form(tool, is_strict=True))
+            meant = Meant(tool=tool, raw=raw, form=_form(tool, is_strict=True))
             try:
                 meant.arguments()
             except InvalidRequestError:
@@ -413,9 +410,7 @@ class Resolver:
         given = _named_action(given, tuple(FACADES[name]), facade.parameters)
         action = given.pop("action", None)
         if action is None:
-            forms = {
-                action: self._form(tool, is_strict=True) for action, tool in facade.members.items()
-            }
+            forms = {action: _form(tool, is_strict=True) for action, tool in facade.members.items()}
             fits = _fitting(given, _takes(facade), forms)
             if len(fits) != 1:
                 raise _no_action(fits, _form_of_action(facade, fits[0], form) if fits else form)
@@ -427,7 +422,7 @@ class Resolver:
             raise form.refusal(
                 f"argument `action` is {str(action)[:64]!r}, expected one of {expected}"
             )
-        plain = self._form(tool, is_strict=True)
+        plain = _form(tool, is_strict=True)
         example = {"action": chosen, **plain.example}
         shown_as = f'{name}(action="{chosen}")'
         form = msgspec.structs.replace(plain, example=example, shown_as=shown_as)
@@ -500,26 +495,16 @@ def _with_verb(words: tuple[str, ...], offer: Offer) -> Tool | None:
     for tool in filter(is_builtin, offer.flat):
         own = words_of(tool.name)
         verb = "_".join(words[len(own) :])
-        choices = _actions(tool)
+        choices = _form(tool).actions
         is_begin = bool(verb) and words[: len(own)] == own
         if choices and is_begin and choice_of(verb, choices) is not NO_CHOICE:
             return tool
     return None
 
 
-def _actions(tool: Tool) -> tuple[str, ...]:
-    properties = tool.parameters.get("properties")
-    rule = properties.get("action") if isinstance(properties, Mapping) else None
-    choices = rule.get("enum") if isinstance(rule, Mapping) else None
-    return tuple(map(str, choices)) if isinstance(choices, list) else ()
-
-
 def _with_action(given: dict[str, Any], tool: Tool, form: Form) -> dict[str, Any]:
     """Return the arguments of a tool with an `action`, which may have been left out."""
-    choices = _actions(tool)
-    if not choices:
-        return given
-    traits = traits_of(tool)
+    choices, traits = form.actions, traits_of(tool)
     given = _stood_for(_named_action(given, choices, tool.parameters), choices, traits.stand_ins)
     if given.get("action") is None and "action" in form.required:
         takes = traits.actions

@@ -49,6 +49,14 @@ def find_secrets(text: str, *, is_eager: bool = False) -> list[Secret]:
         text: without control sequences, which would part a secret.
         is_eager: take every value after a telling name, and what looks random, too.
     """
+    lower = text.replace("\u0130", "i").lower()  # as in `_found`
+    if (
+        not is_eager
+        and text.count(":") < _COLONS_OF_PGPASS
+        and not any(each in text for each in _WRITTEN)
+        and not any(each in lower for each in _IN_LOWER_CASE)
+    ):
+        return []  # as nearly every text
     # What was taken out before is neither a secret nor a part of one.
     text = _TAGS.sub(_blanked, text) if "[secret" in text else text
     found = _found(text, is_eager=is_eager)
@@ -154,27 +162,28 @@ _WEBHOOK = re.compile(
     r"|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/webhookb2/)"
     r"(?P<secret>[\w/@.-]{20,}+)"
 )
+_WEBHOOK_AT = ("hooks.slack", "discord", "webhook.office")
 _WEB_TOKEN = re.compile(r"(?<![A-Za-z0-9])eyJ")
 _RUN = re.compile(r"[A-Za-z0-9_.-]*+")
 _CRYPTED = re.compile(
     r"\$(?:1|2[abxy]|5|6|7|y|gy|apr1|argon2i?d?)\$[./A-Za-z0-9$=,]{8,}+"
     r"|\{S?SHA(?:256|512)?\}[A-Za-z0-9+/]{20,}+={0,2}"
 )
+_CRYPTED_AT = ("$", "{SHA", "{SSHA")
 _SIGNED = re.compile(
     r"[?&;](?:sig|x-(?:amz|goog)-signature)=(?P<secret>[A-Za-z0-9%+/=_-]{20,}+)", re.IGNORECASE
 )
+_SIGNED_AT = ("sig=", "signature=")
 
 
 def _by_shape(text: str, lower: str) -> Iterator[Secret]:
     for match in _near(_SHAPES, text, text, _PREFIXES.split(), before=16):
         yield Secret(start=match.start(), end=match.end(), kind=TOKEN)
-    for match in _near(_CRYPTED, text, text, ("$", "{SHA", "{SSHA"), before=1):
+    for match in _near(_CRYPTED, text, text, _CRYPTED_AT, before=1):
         yield Secret(start=match.start(), end=match.end(), kind=TOKEN)
-    for match in _near(
-        _WEBHOOK, text, text, ("hooks.slack", "discord", "webhook.office"), before=1
-    ):
+    for match in _near(_WEBHOOK, text, text, _WEBHOOK_AT, before=1):
         yield _group(match, TOKEN)
-    for match in _near(_SIGNED, text, lower, ("sig=", "signature="), before=20):
+    for match in _near(_SIGNED, text, lower, _SIGNED_AT, before=20):
         yield _group(match, TOKEN)
     at = 0
     while (begin := _WEB_TOKEN.search(text, at) if "eyJ" in text else None) is not None:
@@ -758,6 +767,8 @@ _BEARER = re.compile(
     r"(?<![A-Za-z0-9])(?P<scheme>bearer|basic)[ \t]{1,4}+(?P<secret>[A-Za-z0-9._~+/=-]{8,}+)",
     re.IGNORECASE,
 )
+_SCHEMES = ("bearer", "basic")
+_USER_AT = ("-u", "--user", "--proxy-user")
 _USER = re.compile(
     r"(?<!\S)(?:-u|--user|--proxy-user)[ \t=]{0,4}+[\"']?(?P<user>[^\s:\"']{1,200}+):"
     r"(?P<secret>[^\s\"']++)"
@@ -779,6 +790,7 @@ _PGPASS = re.compile(
     r"(?P<secret>\S{4,}+)$",
     re.MULTILINE,
 )
+_COLONS_OF_PGPASS = 4
 _SQL = re.compile(
     r"\b(?:IDENTIFIED[ \t]++(?:WITH[ \t]++\S{1,60}+[ \t]++)?BY|ConvertTo-SecureString"
     r"(?:[ \t]++-String)?)[ \t]++[\"'](?P<secret>[^\"'\n]++)",
@@ -788,10 +800,10 @@ _GO_DSN = re.compile(r"(?<![\w/@])[\w.-]{1,60}:(?P<secret>[^\s:@\"'/]{4,200}+)@(
 
 
 def _led_to(text: str, lower: str, *, is_eager: bool) -> Iterator[Secret]:
-    for match in _near(_BEARER, text, lower, ("bearer", "basic"), before=0):
+    for match in _near(_BEARER, text, lower, _SCHEMES, before=0):
         if _is_presented(match, is_eager=is_eager):
             yield _group(match, TOKEN)
-    for match in _near(_USER, text, text, ("-u", "--user", "--proxy-user"), before=0):
+    for match in _near(_USER, text, text, _USER_AT, before=0):
         if is_eager or _is_of_client(text, match):
             yield _group(match, NAMED)
     for pattern, where, needles in _COMMANDS:
@@ -809,6 +821,15 @@ _COMMANDS: tuple[tuple[re.Pattern[str], int, tuple[str, ...]], ...] = (
     (_NETRC, 300, ("password", "requirepass", "masterauth")),
     (_SQL, 0, ("identified", "convertto-securestring")),
     (_GO_DSN, 300, ("@tcp(", "@unix(")),
+)
+# A text that holds none of these, as it is written or in lower case, holds no secret.
+_WRITTEN = (
+    *("://", "eyJ", "-----BEGIN ", "-----END "),
+    *(*_CRYPTED_AT, *_USER_AT, *_WEBHOOK_AT, *_PREFIXES.split()),
+)
+_IN_LOWER_CASE = (
+    *(*_TELLING.split(), *_SIGNED_AT, *_SCHEMES),
+    *(word for _, _, words in _COMMANDS for word in words),
 )
 
 

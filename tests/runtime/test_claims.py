@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clawd.runtime.claims import Act, Deeds, checked, find_claims
+from clawd.runtime.claims import Act, Deeds, checked, find_claims, may_claim
 from tests.support.rows import Rows
 
 ACT = "write hi to notes.txt"
@@ -268,6 +268,14 @@ VERDICTS: list[tuple[str, str, list[Act], list[Act], list[str]]] = [
     ("translate: I wrote notes.txt", "I wrote notes.txt.", [], [], []),
     ("can you write hi to notes.txt?", "notes.txt has been created.", [], [], ["contradicted"]),
 ]  # fmt: skip
+
+
+def test_only_what_holds_a_word_of_doing_is_compared() -> None:
+    missed = [text for text, found in CLAIMS if found and not may_claim(text)]
+    assert missed == []
+    assert may_claim("**Done.**")
+    assert may_claim("I wr**ote** notes.txt")
+    assert not may_claim("There is hello.txt.")
 
 
 def test_claims_are_found_where_they_are_plain_and_nowhere_else() -> None:
