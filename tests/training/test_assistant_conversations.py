@@ -124,6 +124,32 @@ def test_a_line_is_read_before_it_is_changed() -> None:
     assert found > 5
 
 
+def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
+    kinds, found = {"read_value", "read_cell", "read_item"}, Counter[str]()
+    for conversation in islice(Conversations(8), 4000):
+        calls = calls_of(conversation)
+        if conversation.kind not in kinds or conversation.language != "en" or len(calls) != 1:
+            continue
+        results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
+        if not results or results[0].startswith(("error: ", "denied: ")):
+            continue
+        found[conversation.kind] += 1
+        _, _, value = conversation.messages[3]["content"].partition(" is ")
+        assert value.rstrip(".") in results[0]
+    assert set(found) == kinds
+
+
+def test_a_range_of_lines_has_as_many_lines_as_are_asked_for() -> None:
+    found = 0
+    for conversation in islice(Conversations(8), 3000):
+        if conversation.kind == "file_read_span":
+            found += 1
+            given = calls_of(conversation)[0]["arguments"]
+            last = given["start_line"] + given["max_lines"] - 1
+            assert re.search(rf"\b{last}\b", conversation.messages[0]["content"])
+    assert found > 5
+
+
 def test_what_belongs_together_is_drawn_together() -> None:
     values = Values(Random(4), held_out=False)
     for _ in range(400):

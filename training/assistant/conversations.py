@@ -174,7 +174,8 @@ class Kind:
     phrasings: dict[str, list[str]]
     share: float
     derived: bool = False  # what the call carries does not stand in the request as it is
-    reads: str = ""  # a line that stands in the file that the first call reads
+    reads: str = ""  # what stands in the file that the first call reads
+    says: dict[str, str] = field(default_factory=dict)  # what is told of it in the end
 
     @property
     def tools(self) -> list[str]:
@@ -194,6 +195,7 @@ def request_kinds() -> dict[str, Kind]:
             share=table["share"],
             derived=table.get("derived", False),
             reads=table.get("reads", ""),
+            says=table.get("says", {}),
         )
         for name, table in tables.items()
     }
@@ -331,7 +333,7 @@ class Conversations:
     def _request(self, kind: Kind, language: str) -> tuple[dict[str, Value], str]:
         rng = self._rng
         phrasing = expand(rng, rng.choice(kind.phrasings[language]))
-        calls = str(kind.calls) + kind.reads
+        calls = str(kind.calls) + kind.reads + str(kind.says)
         wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
         slots = self._values.all(wanted, language)
         return slots, self.sentence(phrasing, slots, language)
@@ -540,13 +542,18 @@ class _Turn:
             if outcome.failed or lacks or outcome.answer == "":
                 break
         ended = [] if outcome.failed else said
+        if kind.says and not outcome.failed:
+            ended, answer = [], filled(kind.says[self._language], slots, outcome)
+            outcome = outcome._replace(answer=answer)
         self.messages.append(_said("\n".join(dict.fromkeys([*ended, outcome.answer]))))
         if rng.random() < NEXT_TURN_SHARE:
             self._next(tool, arguments, outcome)
 
     def _found(self, path: str, line: str) -> Outcome:
-        """Return what reading a short file with this line gives."""
+        """Return what reading a short file with this line, or of these lines, gives."""
         source = self._source
+        if "\n" in line:
+            return source.outcomes.reading(path, line.split("\n"), self._language)
         lines = [
             source.values.short(self._language) for _ in range(source.rng.choice([0, 1, 1, 2]))
         ]

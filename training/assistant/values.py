@@ -40,6 +40,18 @@ _NUMBER_WORDS = {
     "en": "one two three four five six seven eight nine ten eleven twelve",
     "de": "eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf",
 }
+_LINE_COUNTS = {
+    "en": {
+        "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "eight": 8, "ten": 10, "twelve": 12,
+        "fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "hundred": 100,
+    },
+    "de": {
+        "zwei": 2, "drei": 3, "vier": 4, "fünf": 5, "sechs": 6, "acht": 8, "zehn": 10, "zwölf": 12,
+        "fünfzehn": 15, "zwanzig": 20, "dreißig": 30, "vierzig": 40, "fünfzig": 50, "hundert": 100,
+    },
+}  # fmt: skip
+_PERCENTS = [5, 7, 10, 12, 15, 19, 20, 21, 25, 30, 40, 50, 60, 75, 80, 90]
+_ORDINALS = {"en": "first second third fourth fifth", "de": "erste zweite dritte vierte fünfte"}
 _SETTINGS = [
     "port", "timeout", "retries", "version", "max_size", "workers", "threads", "level", "limit",
     "batch_size", "interval", "depth", "width", "height", "margin", "max_users", "ttl", "seed",
@@ -99,6 +111,13 @@ class Values:
         if "TZ" in filled:
             wrong, right = rng.choice(self._real["typos"])
             filled |= {"TY": self._edited(wrong), "TZ": Value(right, right)}
+        if {"LB", "LC"} <= set(filled):
+            count = filled["LB"].sent - filled["LA"].sent + 1
+            filled["LC"] = Value(str(count), count)
+        if "TB" in filled:
+            filled |= self._table(language)
+        if "OL" in filled:
+            filled |= self._items(language)
         for name, other in (("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2")):
             while {name, other} <= set(filled) and filled[name].sent == filled[other].sent:
                 filled[other] = self.of(other, language)
@@ -619,8 +638,103 @@ class Values:
         sent = rng.choice([str(rng.randint(1, 300)), f"{rng.randint(0, 90)}.{rng.randint(1, 9)}"])
         return Value(sent.replace(".", ",") if language == "de" else sent, sent)
 
-    def _la(self, language: str) -> Value:
+    def _nl(self, language: str) -> Value:
+        """A number of lines, in digits or in words."""
+        rng = self._rng
+        if rng.random() < 0.35:
+            words = _LINE_COUNTS[language]
+            text = rng.choice(list(words))
+            return Value(text, words[text])
+        number = rng.choice([rng.randint(2, 12), 10, 20, 50, 100, rng.randint(2, 60)])
+        return Value(str(number), number)
+
+    def _nc(self, language: str) -> Value:
+        """A small number, in digits or in words."""
+        number = self._rng.randint(2, 9)
+        word = _NUMBER_WORDS[language].split()[number - 1]
+        return Value(word if self._rng.random() < 0.4 else str(number), number)
+
+    def _pc(self, language: str) -> Value:
+        """How many percent: mostly a common share, seldom with a fraction."""
+        rng = self._rng
+        sent = str(rng.choice([rng.choice(_PERCENTS), rng.randint(1, 99), rng.randint(1, 130)]))
+        if rng.random() < 0.12:
+            sent = f"{rng.randint(0, 19)}.{rng.choice(['5', '25', '75'])}"
+        return Value(sent.replace(".", ",") if language == "de" else sent, sent)
+
+    def _la(self, _language: str) -> Value:
+        number = self._rng.choice(
+            [self._rng.randint(1, 9), self._rng.randint(2, 90), self._rng.randint(10, 900)]
+        )
+        return Value(str(number), number)
+
+    def _lc(self, language: str) -> Value:
         return self._n(language)
+
+    # what a file holds, and what is asked of it
+
+    def _tb(self, language: str) -> Value:
+        return self._x(language)
+
+    def _ol(self, language: str) -> Value:
+        return self._x(language)
+
+    def _table(self, language: str) -> dict[str, Value]:
+        """Return a table, the name of one of its rows, of a column, and what stands there."""
+        rng = self._rng
+        key = "tables_de" if language == "de" and rng.random() < 0.75 else "tables"
+        head, names, *columns = rng.choice(self._real[key])
+        rows = rng.sample(names, rng.choice([2, 3, 3, 4]))
+        cells = [rng.sample(column, len(rows)) for column in columns]
+        row, column = rng.randrange(len(rows)), rng.randrange(len(columns))
+        lines = [
+            head,
+            *([name, *(each[index] for each in cells)] for index, name in enumerate(rows)),
+        ]
+        mark = rng.choice([",", ",", ";", "\t", " | "])
+        texts = [mark.join(line) for line in lines]
+        if mark == " | ":
+            texts = [f"| {text} |" for text in texts]
+            texts.insert(1, "|---" * len(head) + "|")
+        return {
+            "TB": Value("", "\n".join(texts)),
+            "TR": Value(rows[row], rows[row]),
+            "TC": Value(head[column + 1], head[column + 1]),
+            "TV": Value(cells[column][row], cells[column][row]),
+        }
+
+    def _tr(self, language: str) -> Value:
+        return self._w(language)
+
+    def _tc(self, language: str) -> Value:
+        return self._w(language)
+
+    def _tv(self, language: str) -> Value:
+        return self._w(language)
+
+    def _items(self, language: str) -> dict[str, Value]:
+        """Return a list of lines, which of them is meant, and that one."""
+        rng = self._rng
+        items: list[str] = []
+        while len(items) < 3 or (rng.random() < 0.3 and len(items) < 5):
+            items = list(dict.fromkeys([*items, self.short(language)]))
+        mark = rng.choice(["- ", "* ", "", "- [ ] "])
+        at = rng.randrange(len(items))
+        ordinals = _ORDINALS[language].split()
+        last = rng.random() < 0.25
+        if last:
+            at = len(items) - 1
+        return {
+            "OL": Value("", "\n".join(mark + item for item in items)),
+            "OI": Value({"en": "last", "de": "letzte"}[language] if last else ordinals[at], at),
+            "OV": Value(items[at], items[at]),
+        }
+
+    def _oi(self, language: str) -> Value:
+        return self._w(language)
+
+    def _ov(self, language: str) -> Value:
+        return self._w(language)
 
     def _lb(self, language: str) -> Value:
         return self._n(language)
