@@ -234,7 +234,8 @@ def _model(facts: Checkup) -> Iterator[MendableFinding]:
             or "Answer from another: clawctl model use NAME, or get it: clawctl model pull REF.",
         )
     elif facts.model:
-        yield ok("model", f"{facts.model} is there for provider {facts.provider}")
+        form = f": {facts.model_form}" if facts.model_form else ""
+        yield ok("model", f"{facts.model} is there for provider {facts.provider}{form}")
     else:
         yield ok("model", f"provider {facts.provider} ({facts.provider_kind})")
 

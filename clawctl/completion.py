@@ -134,6 +134,7 @@ LIVE: dict[tuple[str, str], str] = {
     ("memory show", "conversation"): "conversations",
     ("model accept", "name"): "models",
     ("model load", "name"): "models",
+    ("model merge", "name"): "models",
     ("model rm", "name"): "models",
     ("model show", "name"): "models",
     ("model use", "name"): "models",

@@ -16,11 +16,12 @@ import msgspec
 
 from clawd.errors import ForbiddenError, InvalidRequestError, NotFoundError, StorageError
 from clawd.kernel.files import replace_file
-from clawd.wire.models import ModelPin, decode_pin, encode_pin, pin_of, seen
+from clawd.wire.models import MERGED_ASSISTANT, ModelPin, decode_pin, encode_pin, pin_of, seen
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 RESERVED = "embedded"
+ASSISTANT, SHARED = "assistant", Path("/usr/share/clawd/models")
 PROJECTOR = "mmproj"
 # Ollama's kinds of layers.
 MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -177,7 +178,7 @@ def files_here(folder: Path, name: str) -> list[Path]:
 
 
 def remove_model(folder: Path, name: str) -> list[Path]:
-    """Remove a model's files, what was noted of them, and what gave it eyes; of links the link.
+    """Remove a model's files, their pins, its eyes and what it was merged into; of links the link.
 
     Raises:
         NotFoundError: there is none of this name.
@@ -185,8 +186,10 @@ def remove_model(folder: Path, name: str) -> list[Path]:
     """
     files = files_here(folder, name)
     stem = _SHARD.sub("", files[0].stem)
-    eyes = folder / f"{PROJECTOR}-{stem}{SUFFIX}"
-    gone = [*files, *([eyes] if os.path.lexists(eyes) else [])]
+    beside = [folder / f"{PROJECTOR}-{stem}{SUFFIX}"]
+    if stem.lower() == ASSISTANT:
+        beside.append(folder / f"{MERGED_ASSISTANT}{SUFFIX}")
+    gone = [*files, *(path for path in beside if os.path.lexists(path))]
     try:
         for path in gone:
             path.unlink()

@@ -322,6 +322,7 @@ TYPES: dict[str, Any] = {
     "model import": list[ModelFound],
     "model list": ModelList | list[Available],
     "model load": LoadedModel,
+    "model merge": ModelAdded,
     "model ps": list[LoadedModel],
     "model pull": ModelAdded,
     "model recommend": Recommended,

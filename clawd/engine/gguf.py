@@ -15,6 +15,7 @@ from typing import IO, Any
 import msgspec
 
 from clawd.errors import ModelLoadError
+from clawd.wire.models import MERGED_FROM
 
 MAX_VALUES = 4_096
 MAX_TENSORS = 65_536
@@ -47,6 +48,7 @@ class GgufHead(msgspec.Struct, frozen=True, kw_only=True):
         parameters: of this file alone.
         is_embedding: made for vectors, not for texts.
         projector: of a projector its type.
+        merged_from: the SHA-256 of the base, and of the adapter over it, that it was made of.
     """
 
     architecture: str = ""
@@ -58,6 +60,7 @@ class GgufHead(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str = ""
     is_embedding: bool = False
     projector: str = ""
+    merged_from: tuple[str, ...] = ("", "")
 
 
 def read_head(path: Path) -> GgufHead:
@@ -109,6 +112,7 @@ class _Reader:
             projector=_text(
                 values.get("clip.projector_type") or values.get("clip.vision.projector_type")
             ),
+            merged_from=tuple(_text(values.get(key)) for key in MERGED_FROM),
         )
 
     def _values(self, count: int) -> dict[str, Any]:

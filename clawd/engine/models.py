@@ -12,6 +12,8 @@ The packaged assistant: a small real model, and clawd's own LoRA adapter over it
 Adapter, chat template and card are package data. The base, a file of 98 MB, is not: it stands as
 `assistant.gguf` in a folder of models. What is used is what the adapter was made for, by digest;
 where anything of it is missing or damaged, the embedded model answers who asked for neither.
+Where both were merged into one file, `assistant-merged.gguf`, that is what is loaded: if it is what
+was noted of it, and says that it was made of the base and the adapter of the card.
 
 The card begins so, and figures follow:
 
@@ -38,13 +40,23 @@ import msgspec
 
 from clawd.engine import embedded
 from clawd.engine.embedded import embedded_model_path
-from clawd.engine.gguf import SHARD, files_of
+from clawd.engine.gguf import SHARD, files_of, read_head
 from clawd.errors import CancelledByUserError, ModelLoadError, ModelNotFoundError
-from clawd.wire.models import MAX_BYTES, ModelPin, Seen, decode_pin, encode_pin, pin_of, seen
+from clawd.wire.models import (
+    MAX_BYTES,
+    MERGED_ASSISTANT,
+    ModelPin,
+    Seen,
+    decode_pin,
+    encode_pin,
+    pin_of,
+    seen,
+)
 
 ASSISTANT = "assistant"
 BASE_FILE = f"{ASSISTANT}.gguf"
-PULL = "clawctl model pull assistant"
+MERGED_FILE = f"{MERGED_ASSISTANT}.gguf"
+PULL, MERGE = "clawctl model pull assistant", "clawctl model merge"
 SHARED_MODELS = Path("/usr/share/clawd/models")
 """Where the package `clawd-model-small` puts the base."""
 
@@ -101,6 +113,21 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
             hint = f"Get its base anew: {PULL} --force" if self.is_there else "Install clawd anew."
             raise ModelLoadError(f"the assistant cannot be used: {problem}", hint=hint)
 
+    def merge_problem(self, path: Path) -> str:
+        """Return why a file is not base and adapter in one, "" where it is; blocks as `problem`."""
+        try:
+            looks, pin = seen(path.stat()), read_pin(path)
+            if pin is None or looks.size > _MAX_BASE_BYTES:
+                return "its digest was not noted" if pin is None else "it is too large"
+            if (found := _digest_of_file(path)) != pin.sha256:
+                return f"it is damaged: it has SHA-256 {found}, pinned is {pin.sha256}"
+            card = self.read_card()
+            wanted = tuple(fact(card, part, "sha256") for part in ("base", "adapter"))
+            made = _read_merged_from(path, looks)
+        except (OSError, ValueError, ModelLoadError) as error:
+            return f"it cannot be read: {error}"
+        return "" if made == wanted else "it was made of another base, or of another adapter"
+
     def read_card(self) -> dict[str, Any]:
         """Return what is told of how it was made and how good it is.
 
@@ -146,6 +173,11 @@ def _digest_of_file(path: Path) -> str:
 def _read_digest(path: Path, _looks: Seen) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _read_merged_from(path: Path, _looks: Seen) -> tuple[str, ...]:
+    return read_head(path).merged_from
 
 
 _PIECE_BYTES = 4 << 20
@@ -289,6 +321,23 @@ class ModelFolder:
         places = (self._folder / BASE_FILE, self._shared / BASE_FILE)
         return next((path for path in places if path.is_file()), None)
 
+    def merged(self) -> tuple[Path | None, str]:
+        """Return the file that is the assistant's base and adapter in one, None without one.
+
+        And what to know of one that is there and not used, in a line; "" where that is none.
+        """
+        told = ""
+        for path in (self._folder / MERGED_FILE, self._shared / MERGED_FILE):
+            if not path.is_file():
+                continue
+            if not (problem := self.assistant.merge_problem(path)):
+                return path, ""
+            told = told or (
+                f"the assistant answers slower than it could, from base and adapter: {path} is "
+                f"not used, for {problem}; `{MERGE}` makes it anew"
+            )
+        return None, told
+
     def resolved(self, name: str) -> str:
         """Return which model a name means: of `auto` the one that answers now."""
         if name.strip().lower() != AUTO:
@@ -362,7 +411,7 @@ class ModelFolder:
         for path in paths:
             if path.suffix.lower() != ".gguf" or not path.is_file():
                 continue
-            if path.name.lower().startswith(PROJECTOR):
+            if path.name.lower().startswith(PROJECTOR) or path.name == MERGED_FILE:
                 continue
             shard = SHARD.search(path.stem)
             if shard is None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from clawd.config.load import Loaded, load
+from clawd.engine.models import ASSISTANT
 from clawd.errors import ClawError, ConfigError
 from clawd.paths import has_module, install_line, layout
 from clawd.security.sandbox.run import Sandbox
@@ -28,6 +29,7 @@ async def checkup(config: Path | None, environ: Mapping[str, str]) -> Checkup:
     sandbox = Sandbox(settings)
     found, toolchains = await sandbox.probe(), await sandbox.toolchains()
     model, model_problem, model_hint = _model(loaded)
+    form = LocalModels(loaded).form() if model == ASSISTANT and not model_problem else ""
     values = loaded.config
     section = values.providers.models.get(values.default_provider)
     http = values.channels.http
@@ -54,6 +56,7 @@ async def checkup(config: Path | None, environ: Mapping[str, str]) -> Checkup:
         model=model,
         model_problem=model_problem,
         model_hint=model_hint,
+        model_form=form,
         gateway=(str(http.host), http.port) if http.enabled else ("", 0),
     )
 

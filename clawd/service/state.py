@@ -19,7 +19,7 @@ from clawd.engine.models import (
     ASSISTANT,
     AUTO,
     EMBEDDED,
-    Assistant,
+    MERGE,
     ModelFolder,
     projector_of,
     size_bytes,
@@ -304,7 +304,7 @@ class LocalModels:
         config = msgspec.structs.replace(config, prefix_cache_conversations=is_asked)
         if alias == ASSISTANT:
             self._folder.assistant.check(path)
-            config = _adapted(config, self._folder.assistant)
+            config = _adapted(config, self._folder)
         return LocalModel(
             config=config, sampling=_sampling(shape), template_kwargs=settings.template_kwargs
         )
@@ -314,8 +314,20 @@ class LocalModels:
         return self._folder.resolved(name)
 
     def shortfall(self, name: str) -> str:
-        """Return why a name means the embedded model though it need not, "" where it does not."""
-        return self._folder.shortfall() if name.strip().lower() == AUTO else ""
+        """Return why a name means the embedded model, or a slower assistant, though it need not.
+
+        "" where it means neither.
+        """
+        wanted = name.strip().lower()
+        told = self._folder.shortfall() if wanted == AUTO else ""
+        return told or (self._folder.merged()[1] if wanted in {AUTO, ASSISTANT} else "")
+
+    def form(self) -> str:
+        """Return in which form the assistant is loaded, and what would make a slower one faster."""
+        path, told = self._folder.merged()
+        if path is not None:
+            return f"base and adapter in one file, {path.name}"
+        return told or f"base and adapter; `{MERGE}` makes one file of them, which answers faster"
 
     def listed(self) -> ModelList:
         """Return what is there, read anew."""
@@ -450,16 +462,18 @@ def _of_one_name(
     }
 
 
-def _adapted(config: ModelConfig, assistant: Assistant) -> ModelConfig:
-    """Return how the assistant is loaded: its base, its adapter, and what the user adds.
+def _adapted(config: ModelConfig, folder: ModelFolder) -> ModelConfig:
+    """Return how the assistant is loaded: base and adapter, or both in one, and what users add.
 
     One person talks to it: cells that sequences share take a quarter of the memory.
     """
-    own = LoraAdapter(path=str(assistant.adapter))
+    merged, assistant = folder.merged()[0], folder.assistant
+    own = () if merged else (LoraAdapter(path=str(assistant.adapter)),)
     unified = "on" if config.kv_unified == "auto" else config.kv_unified
     return msgspec.structs.replace(
         config,
-        lora=(own, *config.lora),
+        path=str(merged or config.path),
+        lora=(*own, *config.lora),
         template_file=str(assistant.template),
         kv_unified=unified,
     )

@@ -367,7 +367,7 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
         hooks: the owner's programs that are told of calls and turns, and which are not there.
         provider_url: where the default provider is asked, empty for a usual place.
         model: the local model that the default provider answers from, why it cannot be had, and
-            what to do about that.
+            what to do about that; of the assistant how it is loaded, in `model_form`.
         gateway: host and port where the HTTP gateway would listen; port 0 for off.
     """
 
@@ -395,4 +395,5 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     model_problem: str = ""
     model_hint: str = ""
+    model_form: str = ""
     gateway: tuple[str, int] = ("", 0)

@@ -95,6 +95,7 @@ class ModelDetail(msgspec.Struct, frozen=True, kw_only=True):
         adapter_sha256: of the packaged one, as its card tells it.
         card: what is told of how it was made and how good it is; by table and key.
         reads: what of a request it does not read, "" where its template takes all.
+        form: of the packaged assistant, whether base and adapter are one file, and if not, why.
     """
 
     name: str
@@ -122,6 +123,7 @@ class ModelDetail(msgspec.Struct, frozen=True, kw_only=True):
     adapter_sha256: str = ""
     card: dict[str, Any] = {}
     reads: str = ""
+    form: str = ""
 
 
 class ShowModel(Method[ModelDetail], frozen=True, kw_only=True):
@@ -197,6 +199,10 @@ class ListLoadedModels(Method[LoadedModelList], frozen=True, kw_only=True):
     """List the models that are loaded, are being loaded, or whose worker died."""
 
 
+MERGED_FROM = ("clawd.merge.base_sha256", "clawd.merge.adapter_sha256")
+"""The values of a GGUF file that say of which base, and of which adapter over it, it was made."""
+MERGED_ASSISTANT = "assistant-merged"
+"""Of the packaged assistant the name of that file, beside its base; no model by itself."""
 SUFFIX = ".pin"
 MAX_BYTES = 65_536
 

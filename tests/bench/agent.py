@@ -168,7 +168,9 @@ def _requests(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
     missed = []
     for name in [name for name in models if name in (options.models or models)]:
         _say(f"assistant_requests: {name}, {len(requests)} requests")
-        found = judged(folder / "requests" / name, models[name], requests, _say, base)
+        found = judged(
+            folder / "requests" / name, models[name], requests, _say, base, options.merged
+        )
         missed += [miss_of(name, each) for each in found if each.missed]
         yield from request_rows(name, found)
     if options.misses is not None:
@@ -434,6 +436,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows there")
     parser.add_argument("--real", type=Path, metavar="FILE", help="SmolLM2, the real model")
+    parser.add_argument(
+        "--merged", type=Path, metavar="FILE", help="the assistant in one file, with its pin"
+    )
     parser.add_argument(
         "--embedder", type=Path, metavar="FILE", help="all-MiniLM-L6-v2 for memory_search_hybrid"
     )

@@ -18,11 +18,12 @@ from typing import Any, Literal
 import msgspec
 
 from clawctl.client import Client, connect
-from clawd.engine.models import BASE_FILE
+from clawd.engine.models import BASE_FILE, MERGED_FILE
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.tools.base import builtin_traits
 from clawd.wire.events import ApprovalRequested, QuestionAsked, TurnFinished
+from clawd.wire.models import pin_of
 from clawd.wire.receipts import ShowReceipt
 from clawd.wire.turns import SendMessage
 from tests.bench import scripted
@@ -373,11 +374,22 @@ def _overwritten(request: Request, left: Left) -> list[str]:
 # --- playing
 
 
+def give_assistant(models: Path, base: Path, merged: Path | None) -> None:
+    """Put into a folder of models what the packaged assistant needs: base, and both in one."""
+    models.mkdir(parents=True)
+    (models / BASE_FILE).symlink_to(base)
+    if merged is not None:
+        (models / MERGED_FILE).symlink_to(merged)
+        pin_of(models / MERGED_FILE).symlink_to(pin_of(merged))
+
+
 @contextmanager
-def playing(folder: Path, model: str, base: Path | None = None) -> Iterator[tuple[Home, Client]]:
+def playing(
+    folder: Path, model: str, base: Path | None = None, merged: Path | None = None
+) -> Iterator[tuple[Home, Client]]:
     """Start a daemon whose provider is a local model, with a script in place of the world.
 
-    `base` is what the packaged assistant needs in the folder of models.
+    `base` is what the packaged assistant needs in the folder of models, `merged` makes it faster.
     """
     folder.mkdir(parents=True)
     home = Home(folder)
@@ -390,8 +402,7 @@ def playing(folder: Path, model: str, base: Path | None = None) -> Iterator[tupl
     )
     (home.path / scripted.FILE).write_text("{}")
     if base is not None:
-        (home.path / "models").mkdir()
-        (home.path / "models" / BASE_FILE).symlink_to(base)
+        give_assistant(home.path / "models", base, merged)
     try:
         home.start("-c", scripted.PROGRAM)
         with connect(layout(home.environ).socket) as client:
@@ -492,10 +503,11 @@ def judged(
     requests: Sequence[Request],
     say: Callable[[str], None],
     base: Path | None = None,
+    merged: Path | None = None,
 ) -> list[Judged]:
     """Play the requests on a model; `say` hears of each that missed something."""
     found = []
-    with playing(folder, model, base) as (home, client):
+    with playing(folder, model, base, merged) as (home, client):
         for request in requests:
             one = judge(request, play(home, client, request))
             found.append(one)

@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+import gguf
 import pytest
 from bootstrap import models as models_of_setup
 
@@ -10,6 +11,7 @@ from clawctl.model_catalogue import entry_of
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.models import (
     BASE_FILE,
+    MERGED_FILE,
     PULL,
     TOY_FIRST,
     Assistant,
@@ -17,6 +19,7 @@ from clawd.engine.models import (
     packaged_assistant,
 )
 from clawd.errors import ModelLoadError, ModelNotFoundError
+from clawd.wire.models import MERGED_FROM, ModelPin, encode_pin, pin_of
 
 BASE, ADAPTER = b"GGUF the base", b"GGUF the adapter"
 
@@ -150,3 +153,68 @@ def test_what_the_package_has_of_the_assistant_is_whole(tmp_path: Path) -> None:
         assert assistant.problem(base).startswith(f"{base} is damaged")
         sha256 = assistant.read_card()["adapter"]["sha256"]
         assert hashlib.sha256(assistant.adapter.read_bytes()).hexdigest() == sha256
+
+
+def write_merged(path: Path, *made_of: bytes, pinned: bytes | None = None) -> None:
+    """Write a file that says that it was made of these, and note what it is, or something else."""
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, data in zip(MERGED_FROM, made_of, strict=False):
+        writer.add_string(key, hashlib.sha256(data).hexdigest())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    data = path.read_bytes() if pinned is None else pinned
+    pin_of(path).write_bytes(encode_pin(ModelPin(sha256=hashlib.sha256(data).hexdigest())))
+
+
+def test_one_file_of_base_and_adapter_is_taken_where_it_was_made_of_those_that_are_there(
+    models: ModelFolder, tmp_path: Path
+) -> None:
+    assert models.merged() == (None, "")
+    shared = tmp_path / "shared" / MERGED_FILE
+    write_merged(shared, BASE, ADAPTER)
+    assert models.merged() == (shared, "")
+    own = tmp_path / "own" / MERGED_FILE
+    write_merged(own, BASE, b"GGUF the adapter before")
+    assert models.merged() == (shared, "")
+    write_merged(own, BASE, ADAPTER)
+    assert models.merged() == (own, "")
+    assert models.names() == ["embedded", "assistant"], "it is no model by itself"
+    assert models.find("assistant") == tmp_path / "own" / BASE_FILE
+
+
+def test_a_merged_file_that_is_stale_or_damaged_is_left_alone_and_one_line_says_what_to_do(
+    models: ModelFolder, tmp_path: Path
+) -> None:
+    path = tmp_path / "own" / MERGED_FILE
+    write_merged(path, BASE, ADAPTER)
+    right = path.read_bytes()
+    told = {}
+    for name, made_of, pinned in (
+        ("another base", (b"GGUF other", ADAPTER), None),
+        ("another adapter", (BASE, b"GGUF other"), None),
+        ("it says nothing", (), None),
+        ("only half of it", (BASE,), None),
+        ("changed since", (BASE, ADAPTER), b"GGUF as it was"),
+    ):
+        write_merged(path, *made_of, pinned=pinned)
+        told[name] = models.merged()
+    write_merged(path, BASE, ADAPTER)
+    path.write_bytes(right[:-7])
+    told["cut off"] = models.merged()
+    for name, data in (("no model", b"not a model"), ("cut off and noted so", right[:-7])):
+        path.write_bytes(data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        pin_of(path).write_bytes(encode_pin(ModelPin(sha256=sha256)))
+        told[name] = models.merged()
+    pin_of(path).write_bytes(b"{}")
+    told["a pin of nothing"] = models.merged()
+    pin_of(path).unlink()
+    told["no pin"] = models.merged()
+    for name, (found, line) in told.items():
+        assert found is None, name
+        assert str(path) in line, name
+        assert "`clawctl model merge`" in line, name
+        assert "\n" not in line, name
+    write_merged(path, BASE, ADAPTER)
+    assert models.merged() == (path, "")

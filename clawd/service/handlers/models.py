@@ -41,10 +41,10 @@ _THINKING = ("<think>", "enable_thinking", "reasoning_content", "reasoning_effor
 async def list_models(daemon: Daemon, _params: models.ListModels, _call: Call) -> models.ModelList:
     """List the models of this machine, loaded or not."""
     there = await asyncio.to_thread(daemon.models.listed)
-    known = {each.path: each for each in daemon.engine.status()}
+    known = {each.alias: each for each in daemon.engine.status()}
     items = tuple(
         msgspec.structs.replace(line, state=status.state, pid=status.pid)
-        if (status := known.get(line.path))
+        if (status := known.get(line.name))
         else line
         for line in there.items
     )
@@ -55,12 +55,15 @@ async def show_model(daemon: Daemon, params: models.ShowModel, _call: Call) -> m
     """Tell what a model's file says of it; nothing is loaded for that."""
     model = await asyncio.to_thread(daemon.models.find, params.name)
     there = await asyncio.to_thread(daemon.models.listed)
-    path = model.config.path
-    known = {each.path: each.state for each in daemon.engine.status()}
-    line = next((each for each in there.items if each.path == path), None)
+    name = model.config.alias
+    known = {each.alias: each.state for each in daemon.engine.status()}
+    line = next((each for each in there.items if each.name == name), None)
     detail = await asyncio.to_thread(_detail, model.config)
     return msgspec.structs.replace(
-        detail, profile=line.profile if line else "", state=known.get(path, "")
+        detail,
+        profile=line.profile if line else "",
+        state=known.get(name, ""),
+        form=await asyncio.to_thread(daemon.models.form) if name == ASSISTANT else "",
     )
 
 

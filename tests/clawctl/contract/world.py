@@ -25,6 +25,7 @@ from tests.sop.procedures import procedure, shell
 from tests.support.fake_systemd import FakeSystemd
 from tests.support.here import Ended, run_here
 from tests.support.home import Home
+from tests.support.lora_gguf import write_adapter, write_base
 from tests.support.terminal import code_of, end, spawn_clawctl
 
 LIMIT_S = 60.0
@@ -327,6 +328,14 @@ class World:
         name = f"model-{self._count}"
         assert self.run(["model", "add", str(self.gguf), "--name", name]).code == 0
         return name
+
+    @property
+    def a_base(self) -> Path:
+        return write_base(self.new.with_suffix(".gguf"))
+
+    @property
+    def an_adapter(self) -> Path:
+        return write_adapter(self.new.with_suffix(".gguf"))
 
     @property
     def a_loaded_model(self) -> str:
