@@ -48,8 +48,8 @@ def list_(app: App, *, as_json: bool) -> None:
         [
             (
                 each.name,
-                each.when or ("by files" if each.folder else "by hand"),
-                "paused" if each.is_paused else _local(each.wakes_at),
+                each.when or _other_trigger(each),
+                "paused" if each.is_paused else each.problem or _local(each.wakes_at),
                 f"{each.last.state} {_local(each.last.due_at)}" if each.last else "-",
                 each.mode,
                 each.workspace,
@@ -73,6 +73,15 @@ def list_(app: App, *, as_json: bool) -> None:
 )
 @click.option("--drop", "folder", default="", metavar="FOLDER", help="When a file comes in there.")
 @click.option("--pattern", default="*", metavar="GLOB", help="Only files of such names.")
+@click.option(
+    "--mcp", "server", default="", metavar="SERVER", help="When it tells what --on names."
+)
+@click.option(
+    "--on",
+    default="",
+    metavar="EVENT",
+    help="Of an MCP server: 'resource URI', 'resources', 'tools' or 'log LEVEL [LOGGER]'.",
+)
 @click.option("--hook", is_flag=True, help="When a request over HTTP shows a secret of its own.")
 @click.option("--zone", default="", help="Time zone of its clocks, as Europe/Berlin.")
 @click.option("--quiet", default="", metavar="HOURS", help="Begin nothing in 22:00-07:00.")
@@ -194,14 +203,22 @@ def _state(run: ScheduleRun) -> str:
     return run.state if run.times == 1 else f"{run.state} {run.times} times"
 
 
+def _other_trigger(line: ScheduleLine) -> str:
+    if line.server:
+        return f"by {line.server}"
+    return "by files" if line.folder else "by hand"
+
+
 def _show(line: ScheduleLine, *, as_json: bool) -> None:
     if as_json:
         emit_json(line)
         return
     fields = (
         ("schedule", line.name),
-        ("when", f"{line.when} ({line.zone})" if line.when else "" if line.folder else "by hand"),
+        ("when", f"{line.when} ({line.zone})" if line.when else _other_trigger(line)),
         ("files", f"{line.folder}/{line.pattern}" if line.folder else ""),
+        ("server", f"{line.server}: {line.on}" if line.server else ""),
+        ("problem", f"the MCP server {line.server} {line.problem}" if line.problem else ""),
         ("hook", "POST /hook" if line.has_hook else ""),
         ("secret", line.hook_secret and f"{line.hook_secret} (kept nowhere: note it now)"),
         ("next", "paused" if line.is_paused else _local(line.wakes_at)),

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from clawd import __version__
 from clawd.mcp.connection_end import TRANSPORT_ERROR, Trouble, shown
+from clawd.mcp.events import Ear
 from clawd.mcp.message_filter import FilteredRead, FilteredWrite, MessageFilter
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings
 from clawd.mcp.server_hosts import ConnectError, ConnectionContext
@@ -54,6 +55,7 @@ class Link:
         message_filter: MessageFilter,
         tasks: asyncio.TaskGroup,
         settings: ServerSettings,
+        ear: Ear,
     ) -> None:
         info = session.server_info
         self.revision = session.protocol_version or ""
@@ -65,6 +67,8 @@ class Link:
         self._settings = settings
         self._calls: set[asyncio.Task[RemoteResult]] = set()
         self._is_closing = False
+        self._ear = ear
+        self._subscribed = set[str]()
 
     def close(self) -> None:
         """Take no more calls, and end those that are under way."""
@@ -160,29 +164,91 @@ class Link:
         return result
 
     async def hear(self) -> None:
-        """Listen for changes, where the revision wants that asked for. Runs until cancelled."""
-        capabilities = self._session.server_capabilities
-        tools = capabilities.tools if capabilities else None
-        if tools is None or not tools.list_changed:
-            return
-        wait_s, most_s = _LISTEN_AGAIN_S
+        """Have the server tell what is listened to. Runs until cancelled."""
+        ask = self._listen if _is_modern(self._session) else self._subscribe
         while True:
-            began = asyncio.get_running_loop().time()
-            with contextlib.suppress(MCPError, SubscriptionLost, TimeoutError, ValidationError):
-                await self._hear_once()
-            if asyncio.get_running_loop().time() - began > most_s:
-                wait_s = _LISTEN_AGAIN_S[0]
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, most_s)
+            self._ear.changed.clear()
+            asking = self._tasks.create_task(ask())
+            try:
+                await self._ear.changed.wait()
+            finally:
+                asking.cancel()
+            await asyncio.wait({asking})
 
-    async def _hear_once(self) -> None:
+    async def _listen(self) -> None:
+        """Listen, where the revision wants that asked for, as long as it takes."""
+        offers, ear = self._session.server_capabilities, self._ear
+        tools = offers.tools if offers else None
+        is_told = tools is not None and tools.list_changed is True
+        if not is_told and not ear.resources and not ear.wants("resources"):
+            return
+        async for _ in _tries():
+            try:
+                await self._hear_once(tools_change=is_told or ear.wants("tools"))
+            except (MCPError, SubscriptionLost, TimeoutError, ValidationError) as error:
+                ear.problem = f"it takes no subscription: {_why(error)}" if ear.wanted else ""
+
+    async def _hear_once(self, *, tools_change: bool) -> None:
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 heard = await stack.enter_async_context(
-                    listen(self._session, tools_list_changed=True)
+                    listen(
+                        self._session,
+                        tools_list_changed=tools_change,
+                        resources_list_changed=self._ear.wants("resources"),
+                        resource_subscriptions=self._ear.resources,
+                    )
                 )
+            self._ear.problem = ""
             async for _ in heard:
                 pass  # the filter has seen it
+
+    async def _subscribe(self) -> None:
+        """Subscribe to what is listened to, as older revisions have it, where that is offered."""
+        offers, ear = self._session.server_capabilities, self._ear
+        can_subscribe = offers is not None and offers.resources is not None
+        async for _ in _tries():
+            failed = ""
+            for uri in {*ear.resources, *self._subscribed} if can_subscribe else ():
+                failed = await self._ask(uri) or failed
+            if ear.level and offers is not None and offers.logging is not None:
+                params = types.SetLevelRequestParams(level=ear.level)  # type: ignore[arg-type]
+                failed = await self._asked(types.SetLevelRequest(params=params)) or failed
+            ear.problem = failed
+            if not failed:
+                return
+
+    async def _ask(self, uri: str) -> str:
+        """Subscribe to a resource, or no more; return why that failed."""
+        request: types.ClientRequest
+        if uri in self._ear.resources:
+            request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+            self._subscribed.add(uri)
+        else:
+            request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
+            self._subscribed.discard(uri)
+        return await self._asked(request)
+
+    async def _asked(self, request: types.ClientRequest) -> str:
+        """Send a request that has no result; return why it failed."""
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                await self._session.send_request(request, types.EmptyResult)
+        except (MCPError, TimeoutError, ValidationError, RuntimeError, ValueError) as error:
+            return f"it does not take {request.method}: {_why(error)}"
+        return ""
+
+
+async def _tries() -> AsyncIterator[None]:
+    """Give the tries of what may fail or end: at once, then later and later."""
+    wait_s, most_s = _LISTEN_AGAIN_S
+    while True:
+        began = asyncio.get_running_loop().time()
+        yield
+        if asyncio.get_running_loop().time() - began > most_s:
+            wait_s = _LISTEN_AGAIN_S[0]
+        await asyncio.sleep(wait_s)
+        wait_s = min(2 * wait_s, most_s)
 
 
 @contextlib.asynccontextmanager
@@ -195,7 +261,7 @@ async def linked(
         ConnectError: the server does not speak with us; says why.
         ClawError: the sandbox does not let it start.
     """
-    message_filter = MessageFilter(settings.max_result_bytes, trouble)
+    message_filter = MessageFilter(settings.max_result_bytes, trouble, around.ear)
     async with contextlib.AsyncExitStack() as stack:
         if settings.command:
             read, write = await stack.enter_async_context(
@@ -212,14 +278,13 @@ async def linked(
         )
         await _shake_hands(session, settings, around, trouble, is_legacy=is_legacy)
         async with asyncio.TaskGroup() as tasks:
-            link = Link(session, message_filter, tasks, settings)
-            hearing = tasks.create_task(link.hear()) if _is_modern(session) else None
+            link = Link(session, message_filter, tasks, settings, around.ear)
+            hearing = tasks.create_task(link.hear())
             try:
                 yield link
             finally:
                 link.close()
-                if hearing is not None:
-                    hearing.cancel()
+                hearing.cancel()
 
 
 async def _http(
@@ -305,6 +370,10 @@ def _failure(error: MCPError) -> str:
     if error.code == types.CONNECTION_CLOSED:
         return f"tool transport error: {_said(error)}"
     return f"tool dispatch failed: {_said(error)} (code {error.code})"
+
+
+def _why(error: Exception) -> str:
+    return shown(_said(error) if isinstance(error, MCPError) else type(error).__name__)
 
 
 def _said(error: MCPError) -> str:

@@ -93,7 +93,7 @@ class StderrLog:
 
     def __init__(self, path: Path, redact: Callable[[str], str]) -> None:
         self._path = path
-        self._redact = redact
+        self.redact = redact
         self._tail = bytearray()
         self._is_saved = True
         self._is_cut = False
@@ -124,7 +124,7 @@ class StderrLog:
         kept = bytes(self._tail[-KEPT_BYTES:])
         if self._is_cut:  # half a secret, at the cut, would not be known for one
             kept = kept.partition(b"\n")[2]
-        return self._redact(kept.decode("utf-8", "replace"))
+        return self.redact(kept.decode("utf-8", "replace"))
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from clawd.errors import ClawError, InvalidRequestError, NotFoundError, StorageError
 from clawd.kernel.concurrency import settled
 from clawd.mcp import catalogue
+from clawd.mcp.events import EventListener, EventPattern
 from clawd.mcp.model import RemoteServers, ServerSettings, ServerState
 from clawd.mcp.pins import Judged, PinFile
 from clawd.mcp.tools import McpTool
@@ -116,6 +117,26 @@ class ServerDirectory:
         self._added[alias] = server
         _log.warning("an MCP server was added by hand", extra={"server": alias})
         await self.adopt(self.wanted)
+
+    def listen(
+        self, wanted: Mapping[str, tuple[EventPattern, ...]], listener: EventListener
+    ) -> None:
+        """Hear these events of servers by their aliases from now on, and no others."""
+        self._servers.listen(wanted, listener)
+
+    def check_configured(self, alias: str) -> None:
+        """Refuse a server that will not be there after the next start.
+
+        Raises:
+            NotFoundError: there is no such server.
+            InvalidRequestError: it is not started, or was added by hand; the message says so.
+        """
+        self._check_started(alias)
+        if alias in self._added:
+            raise InvalidRequestError(
+                f"the MCP server {alias} was added by hand, and ends with the daemon",
+                hint="Add it to [mcp.servers] of the config, then: clawctl tool reload",
+            )
 
     async def adopt(self, wanted: WantedServers) -> None:
         """Take another configuration: what it refuses is refused at once, then servers change."""

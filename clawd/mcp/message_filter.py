@@ -15,6 +15,8 @@ import msgspec
 from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from mcp_types import (
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
@@ -23,6 +25,7 @@ from mcp_types import (
 )
 
 from clawd.mcp.connection_end import Trouble
+from clawd.mcp.events import Ear
 from clawd.mcp.model import Content, RemoteResult
 from clawd.mcp.tool_checks import ToolPage, json_problem, read_page
 from clawd.wire.safe_text import single_line
@@ -212,13 +215,15 @@ class MessageFilter:
     Args:
         max_result_bytes: how much of a result is taken.
         trouble: told when the streams end.
+        ear: hears what the server tells unasked.
     """
 
-    def __init__(self, max_result_bytes: int, trouble: Trouble) -> None:
+    def __init__(self, max_result_bytes: int, trouble: Trouble, ear: Ear) -> None:
         self.page = ToolPage()
         self.has_changed = False
         self._max_result_bytes = max_result_bytes
         self._trouble = trouble
+        self._ear = ear
         self._methods: dict[str, str] = {}
         self._late: dict[str, str] = {}
         self._told_end: set[str] = set()
@@ -241,6 +246,10 @@ class MessageFilter:
         match message:
             case JSONRPCRequest():
                 self._methods[str(message.id)] = message.method
+                meta = (message.params or {}).get("_meta")
+                # Of the newest revision, lines of a log come with the request that asks for them.
+                if self._ear.level and isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta:
+                    meta[LOG_LEVEL_META_KEY] = self._ear.level
             case JSONRPCNotification(method="notifications/cancelled"):
                 # What comes all the same is nobody's.
                 request = str((message.params or {}).get("requestId"))
@@ -279,6 +288,7 @@ class MessageFilter:
         return self._methods.pop(request, "")
 
     def _is_wanted(self, message: JSONRPCNotification) -> bool:
+        self._ear.hear(message.method, message.params or {})
         if message.method not in _PASSED_ON or json_problem(message.params, _MAX_DEPTH):
             return False
         if message.method == "notifications/tools/list_changed":
@@ -414,17 +424,25 @@ def _listed(page: ToolPage) -> dict[str, Any]:
     return {"tools": tools} | ({"nextCursor": page.cursor} if page.cursor else {})
 
 
+def _is_on(capability: Any, name: str) -> bool:
+    return isinstance(capability, dict) and capability.get(name) is True
+
+
 def _initialized(given: dict[str, Any]) -> dict[str, Any]:
     """Keep of the handshake what is used, and fill in what old and careless servers leave out."""
     info = given.get("serverInfo")
     info = info if isinstance(info, dict) else {}
     name, version = info.get("name"), info.get("version")
     capabilities = given.get("capabilities")
-    tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
-    changes = isinstance(tools, dict) and tools.get("listChanged") is True
+    offers = capabilities if isinstance(capabilities, dict) else {}
+    kept: dict[str, Any] = {"tools": {"listChanged": _is_on(offers.get("tools"), "listChanged")}}
+    if _is_on(offers.get("resources"), "subscribe"):
+        kept["resources"] = {"subscribe": True}
+    if isinstance(offers.get("logging"), dict):
+        kept["logging"] = {}
     return {
         "protocolVersion": given.get("protocolVersion"),
-        "capabilities": {"tools": {"listChanged": changes}},
+        "capabilities": kept,
         "serverInfo": {
             "name": name if isinstance(name, str) else "",
             "version": version if isinstance(version, str) else "",

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from clawd.mcp.events import EventListener, EventPattern
+
 FETCHERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "uv", "npm", "pnpm", "yarn", "docker"})
 """Programs that fetch what they run, and so take longer to start."""
 
@@ -115,6 +117,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
         since: when `link` became what it is, seconds since the epoch.
         last_call_ms: how long the last call took; 0 for none.
         reach_problem: why it reaches nothing, or not all hosts that it wants; empty for no reason.
+        deaf_problem: why it does not tell what schedules listen to; empty for no reason.
     """
 
     alias: str
@@ -132,6 +135,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     last_call_ms: int = 0
     reach_problem: str = ""
+    deaf_problem: str = ""
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +215,12 @@ class RemoteServers(Protocol):
 
     async def adopt(self, servers: tuple[ServerSettings, ...]) -> None:
         """Take another configuration: new servers start, changed ones start anew, others stop."""
+        ...
+
+    def listen(
+        self, wanted: Mapping[str, tuple[EventPattern, ...]], listener: EventListener
+    ) -> None:
+        """Hear these events of servers by their aliases from now on, and no others."""
         ...
 
     def on_change(self, listener: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.mcp.connection_end import StderrLog
+from clawd.mcp.events import Ear
 from clawd.mcp.model import ServerSettings
 from clawd.security.sandbox.egress import Denial, WayOut
 from clawd.security.sandbox.run import Sandbox
@@ -186,6 +187,9 @@ class ConnectionContext:
         log: takes the server's standard error.
         on_sign_in: takes the address that a person must open.
         reach: what hosts it reaches.
+
+    Attributes:
+        ear: what of the server is listened to.
     """
 
     def __init__(
@@ -200,6 +204,7 @@ class ConnectionContext:
         self.folder = folder
         self.log = log
         self.reach = reach
+        self.ear = Ear(log)
         self._on_sign_in = on_sign_in
         self._limits: list[asyncio.Timeout] = []
 

@@ -30,6 +30,7 @@ import msgspec
 
 from clawd.errors import ClawError, NotFoundError
 from clawd.mcp.connection_end import StderrLog, Trouble, shown
+from clawd.mcp.events import Ear, EventListener, EventPattern
 from clawd.mcp.model import Progress, RemoteResult, ServerSettings, ServerState
 from clawd.mcp.mount import load
 from clawd.mcp.server_hosts import ConnectError, ConnectionContext, ServerReach
@@ -138,8 +139,13 @@ class Supervisor:
     @property
     def state(self) -> ServerState:
         """How it stands."""
-        problem = shown(self._around.reach.problem)
-        return msgspec.structs.replace(self._state, reach_problem=problem)
+        reach, ear = shown(self._around.reach.problem), shown(self._around.ear.problem)
+        return msgspec.structs.replace(self._state, reach_problem=reach, deaf_problem=ear)
+
+    @property
+    def ear(self) -> Ear:
+        """What of the server is listened to."""
+        return self._around.ear
 
     def start(self) -> None:
         """Begin to connect, in the background; idempotent."""
@@ -465,6 +471,8 @@ class Servers:
         self._is_closed = False
         self._wanted = servers
         self._by_alias: dict[str, Supervisor] = {}
+        self._heard: Mapping[str, tuple[EventPattern, ...]] = {}
+        self._listener: EventListener | None = None
 
     def start(self) -> None:
         """Begin to connect, in the background; returns at once. Must be called on the loop."""
@@ -476,6 +484,7 @@ class Servers:
         for settings in self._wanted:
             if not self._is_closed and settings.alias not in self._by_alias:
                 self._by_alias[settings.alias] = self._supervisor(settings)
+                self._lend_ear(settings.alias)
                 self._by_alias[settings.alias].start()
 
     def states(self) -> tuple[ServerState, ...]:
@@ -523,6 +532,14 @@ class Servers:
             self.start()
         self._tell()
 
+    def listen(
+        self, wanted: Mapping[str, tuple[EventPattern, ...]], listener: EventListener
+    ) -> None:
+        """Hear these events of servers by their aliases from now on, and no others."""
+        self._heard, self._listener = wanted, listener
+        for alias in self._by_alias:
+            self._lend_ear(alias)
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Be told, on the loop, when states or tools have changed."""
         self._listeners.append(listener)
@@ -532,6 +549,9 @@ class Servers:
         self._is_closed = True
         async with self._adopting:
             await _close_all(list(self._by_alias.values()))
+
+    def _lend_ear(self, alias: str) -> None:
+        self._by_alias[alias].ear.want(alias, self._heard.get(alias, ()), self._listener)
 
     def _state(self, settings: ServerSettings) -> ServerState:
         running = self._by_alias.get(settings.alias)

@@ -30,9 +30,10 @@ RunState = Literal[
     "dropped",
     "merged",
 ]
-Cause = Literal["time", "hand", "file", "hook"]
+Cause = Literal["time", "hand", "file", "hook", "mcp"]
 
 MAX_JOBS = 200  # of each owner
+MAX_INPUT = 16_384
 MAX_HELD = 24  # of each job
 MAX_KEPT = 500  # times of each job; the oldest go
 MAX_MISSED = 100  # times that are rows of their own; older ones are one row
@@ -366,6 +367,12 @@ def _admit(
         has_room=_live(connection) < claim.max_running,
     )
     run = msgspec.structs.replace(new, state=state)
+    if state == "merged" and new.input:
+        connection.execute(
+            "UPDATE schedule_runs SET input = substr(trim(input || char(10) || ?, char(10)), 1, ?) "
+            "WHERE schedule_id = ? AND state = 'held'",
+            (new.input, MAX_INPUT, schedule.id),
+        )
     if state == "claimed":
         run = msgspec.structs.replace(run, claimed_by=claim.by, began_at=claim.at)
     if known is None:

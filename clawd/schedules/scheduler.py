@@ -18,11 +18,20 @@ import msgspec
 
 from clawd.config.sections import SchedulesSection
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
-from clawd.memory.schedules import Cause, JobRun, RunClaim, RunState, Schedule, Schedules
+from clawd.memory.schedules import (
+    MAX_INPUT,
+    Cause,
+    JobRun,
+    RunClaim,
+    RunState,
+    Schedule,
+    Schedules,
+)
 from clawd.runtime.inbox import Inbox
 from clawd.runtime.incoming import IncomingMessage
 from clawd.schedules import plan
 from clawd.schedules.drops import DropFolders
+from clawd.schedules.server_events import EventSource, HeardEvents
 from clawd.security.estop import Stop
 from clawd.security.keys import KeyBook
 from clawd.security.principal import Principal
@@ -32,7 +41,6 @@ from clawd.tools.base import in_thread
 from clawd.wire.safe_text import terminal_safe
 
 RECHECK_S = 15.0
-MAX_INPUT = 16_384
 CLOSE_LIMIT_S = 10.0
 MAX_LOOKED_AT = 1000
 
@@ -100,12 +108,17 @@ class JobScheduler:
         self._task: asyncio.Task[None] | None = None
         self._running: dict[int, asyncio.Task[None]] = {}
         self._drops = DropFolders(self.wake)
+        self._heard: HeardEvents | None = None
         self._wakes_at = wakes_at
 
     @property
     def running(self) -> int:
         """How many jobs run now."""
         return len(self._running)
+
+    def listen_to(self, servers: EventSource) -> None:
+        """Have what these servers tell begin jobs, too."""
+        self._heard = HeardEvents(servers, self._wakes)
 
     def start(self, watch: Callable[[asyncio.Task[None], str], None]) -> None:
         """Begin; `watch` is called with the task and its name."""
@@ -169,9 +182,13 @@ class JobScheduler:
         wait_s, schedules, wakes = RECHECK_S, await self._store.all(), list[int]()
         begin = [each for each in schedules if not each.is_paused]
         self._drops.adopt({each.id: Path(each.job.folder) for each in begin if each.job.folder})
+        if self._heard is not None:
+            self._heard.adopt({each.id: each.job for each in begin})
         for schedule in begin:
             if schedule.job.folder:
                 await self._look_into(schedule)
+            if schedule.job.server and self._heard is not None:
+                await self._listen_for(schedule, self._heard)
             if not schedule.job.when:
                 continue
             times = times_of(schedule)
@@ -221,6 +238,15 @@ class JobScheduler:
         drop = self._drops.take(schedule.id, schedule.job.pattern, since_ns)
         if drop is not None:
             await self.fire(schedule, "file", key=f"f{drop.mark_ns}", text=drop.text)
+
+    async def _listen_for(self, schedule: Schedule, heard: HeardEvents) -> None:
+        """Begin a job whose server told something."""
+        if lines := heard.take(schedule.id):
+            try:
+                await self.fire(schedule, "mcp", text=heard.text(schedule.id, lines))
+            except ClawError:
+                heard.give_back(schedule.id, lines)
+                raise
 
     def _claim(self) -> RunClaim:
         return RunClaim(by=self._me, at=self._now(), max_running=self._settings().max_running)

@@ -587,6 +587,7 @@ class Daemon:
             stop=self.estop,
             wakes_at=self.loaded.layout.wakes_at,
         )
+        scheduler.listen_to(self.mcp.directory)
         self._stack.push_async_callback(scheduler.close)
         return scheduler
 

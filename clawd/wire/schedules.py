@@ -25,6 +25,8 @@ class ScheduleTerms(msgspec.Struct, frozen=True, kw_only=True):
         mail: an address that its result is mailed to.
         folder: where a finished file begins it; "" for none.
         pattern: of the names of these files.
+        server: of MCP, by its alias, that begins it by what it tells; "" for none.
+        on: what that is: `resource URI`, `resources`, `tools`, `log LEVEL` or `log LEVEL LOGGER`.
         sop: the procedure that it starts instead of a prompt; "" for none.
         inputs: of the procedure.
     """
@@ -43,6 +45,8 @@ class ScheduleTerms(msgspec.Struct, frozen=True, kw_only=True):
     mail: str = ""
     folder: str = ""
     pattern: str = "*"
+    server: str = ""
+    on: str = ""
     sop: str = ""
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -55,7 +59,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
     """One time of a schedule; moments are UTC, ISO 8601, "" for never.
 
     Attributes:
-        cause: time, hand, file or hook.
+        cause: time, hand, file, hook or mcp.
         state: held, claimed, running, finished, unanswered (an approval that nobody gave was in
             its way), failed, lost, missed, dropped or merged.
         due_at: when it should have begun.
@@ -78,7 +82,8 @@ class ScheduleLine(ScheduleTerms, frozen=True, kw_only=True):
     """One schedule; `last` is its newest time, and `wakes_at` when it begins next, or "".
 
     `has_hook` is whether requests over HTTP begin it; `hook_secret` stands in the report of its
-    making alone. Of `webhook` nothing stands here but the host: the rest may be a secret.
+    making alone. Of `webhook` nothing stands here but the host: the rest may be a secret. `problem`
+    is why `server` begins nothing now.
     """
 
     id: str
@@ -93,6 +98,7 @@ class ScheduleLine(ScheduleTerms, frozen=True, kw_only=True):
     wakes_at: str = ""
     has_hook: bool = False
     hook_secret: str = ""
+    problem: str = ""
     last: ScheduleRun | None = None
 
 
@@ -111,7 +117,8 @@ class AddSchedule(ScheduleTerms, Method[ScheduleLine], frozen=True, kw_only=True
 
     `when` is a calendar expression of systemd, `every 2h`, `at 2026-12-24 18:00` or `in 20m`; empty
     for a schedule that is run by hand or by files: `folder` is one of the workspace in which a
-    finished file begins it whose name matches `pattern`; with `hook` requests over HTTP begin it
+    finished file begins it whose name matches `pattern`; `server` and `on` have a server of MCP
+    begin it that is configured; with `hook` requests over HTTP begin it
     that show the secret which is reported now and never again. `zone` and `quiet` are as configured
     where they are empty, `mode` is the configured autonomy, at most supervised. `tools` are
     patterns of the tools that it may use; none takes nothing out. `grants` are patterns of calls

@@ -113,7 +113,7 @@ class HttpServer:
             case "tools/call":
                 return await self._call(request, writer)
             case "subscriptions/listen":
-                return await self._listen(writer, number)
+                return await self._listen(writer, message)
             case _:
                 return await reply(writer, 404, error(number, -32601, "no such method"))
 
@@ -129,14 +129,16 @@ class HttpServer:
         await asyncio.sleep(300)
         return False
 
-    async def push(self) -> None:
-        """Say to all who listen that the tools have changed."""
+    async def push(self, what: str = "tools/list_changed", **params: Any) -> None:
+        """Say something to all who listen: that the tools have changed."""
         for writer, number in self._listeners:
-            note: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+            note: dict[str, Any] = {"jsonrpc": "2.0", "method": f"notifications/{what}"}
             if number is not None:
-                note["params"] = {"_meta": {"io.modelcontextprotocol/subscriptionId": number}}
-            writer.write(event(note))
-            await writer.drain()
+                meta = {"io.modelcontextprotocol/subscriptionId": number}
+                note["params"] = params | {"_meta": meta}
+            with contextlib.suppress(ConnectionError):  # who listens no more
+                writer.write(event(note))
+                await writer.drain()
 
     async def _discover(self, writer: asyncio.StreamWriter, number: Any) -> bool:
         if self.how in {"hang-at-connect", "hang-at-discover"}:
@@ -186,10 +188,11 @@ class HttpServer:
             result = {"tools": [ECHO], "nextCursor": "same"}
         return await reply(writer, 200, answer(number, result))
 
-    async def _listen(self, writer: asyncio.StreamWriter, number: Any) -> bool:
+    async def _listen(self, writer: asyncio.StreamWriter, message: Any) -> bool:
         await events(writer, [])
+        number, wanted = message["id"], message["params"]["notifications"]
         meta = {"io.modelcontextprotocol/subscriptionId": number}
-        params = {"_meta": meta, "notifications": {"toolsListChanged": True}}
+        params = {"_meta": meta, "notifications": wanted}
         method = "notifications/subscriptions/acknowledged"
         writer.write(event({"jsonrpc": "2.0", "method": method, "params": params}))
         await writer.drain()

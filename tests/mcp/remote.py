@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from clawd.errors import NotFoundError
+from clawd.mcp.events import EventListener, EventPattern
 from clawd.mcp.model import (
     Content,
     Link,
@@ -60,6 +61,8 @@ class FakeServers:
         self.settings: dict[str, ServerSettings] = {}
         self.blocked: asyncio.Event | None = None
         self.is_closed = False
+        self.wanted: dict[str, tuple[EventPattern, ...]] = {}
+        self.listener: EventListener | None = None
         self._off: set[str] = set()
         self._listener: Callable[[], None] = lambda: None
         self._states: dict[str, ServerState] = {}
@@ -101,6 +104,11 @@ class FakeServers:
             for each in servers
         }
         self._listener()
+
+    def listen(
+        self, wanted: Mapping[str, tuple[EventPattern, ...]], listener: EventListener
+    ) -> None:
+        self.wanted, self.listener = dict(wanted), listener
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listener = listener

@@ -13,6 +13,7 @@ from typing import Any
 HOW = sys.argv[1] if len(sys.argv) > 1 else "good"
 REVISION = sys.argv[2] if len(sys.argv) > 2 else "2025-11-25"
 SPEAKS_NEWEST = HOW.startswith("slow-newest")
+TELLS = HOW.startswith("tells")
 ECHO: dict[str, Any] = {
     "name": "echo",
     "description": "says it again",
@@ -95,7 +96,13 @@ def on_initialize(number: Any, params: dict[str, Any]) -> bool:
         )
     if HOW == "revision-is-no-text":
         return answer(number, {"protocolVersion": {"a": 1}, "capabilities": {}, "serverInfo": {}})
-    result = {"protocolVersion": REVISION, "capabilities": {"tools": {"listChanged": True}}}
+    result: dict[str, Any] = {
+        "protocolVersion": REVISION,
+        "capabilities": {"tools": {"listChanged": True}},
+    }
+    if TELLS:
+        offers = {"resources": {"subscribe": True}, "logging": {}}
+        result["capabilities"] |= offers if HOW == "tells" else {}
     if HOW != "bare-handshake":
         result["serverInfo"] = {"name": "test", "version": "1"}
     return answer(number, result)
@@ -188,6 +195,11 @@ def on_call(number: Any, params: dict[str, Any]) -> bool:
         return True
     if HOW == "stops-reading":
         time.sleep(300)
+    if TELLS:
+        for line in words.splitlines():
+            count, _, said = line.partition(" ") if line[:1].isdigit() else ("1", "", line)
+            raw(f"{said}\n" * int(count))
+        return answer(number, text("told"))
     if HOW == "reaches-out":
         return answer(number, text(fetched(words)))
     if HOW == "looks-around":
@@ -332,6 +344,12 @@ def main() -> None:
                 threading.Timer(0.3, on_call, (number, params)).start()
             else:
                 on_call(number, params)
+        elif method in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel"):
+            print(method, *params.values(), file=sys.stderr, flush=True)
+            if HOW == "tells-not" or params.get("uri") == "note://none":
+                send({"id": number, "error": {"code": -32002, "message": "no such resource"}})
+            else:
+                answer(number, {})
         elif method == "ping":
             answer(number, {})
         elif HOW == "ignores-unknown":

@@ -14,6 +14,7 @@ import pytest
 
 from clawd.mcp.model import ServerSettings
 from tests.mcp.http_server import HttpServer
+from tests.mcp.test_events import Heard, wanted
 from tests.mcp.world import PATIENT, World, nothing, told
 from tests.support.rows import all_at_once
 
@@ -227,6 +228,36 @@ async def test_the_newest_revision_is_spoken_and_its_changes_heard(
     await server.push()
     await world.until(lambda: len(world.state("modern").tools) == 2)
     assert world.state("modern").connects == 1
+
+
+async def test_the_newest_revision_is_asked_for_what_is_wanted_and_heard(
+    world: World, serve: Serve
+) -> None:
+    server, heard = await serve("modern"), Heard()
+    servers = world.start(settings_of(server))
+    await world.ready("modern")
+    async with asyncio.timeout(60):
+        await server.listening.wait()
+        server.listening.clear()
+        servers.listen({"modern": wanted("resource note://a", "log error")}, heard)
+        await server.listening.wait()
+    asked = [r.body for r in server.requests if _method(r.body) == "subscriptions/listen"]
+    assert [each["params"]["notifications"] for each in asked] == [
+        {"toolsListChanged": True},
+        {"toolsListChanged": True, "resourceSubscriptions": ["note://a"]},
+    ]
+    await server.push("resources/updated", uri="note://b")
+    await server.push("resources/updated", uri="note://a")
+    async with asyncio.timeout(60):
+        await heard.came.wait()
+    assert heard.lines == ["the resource note://a was updated"]
+    await world.call("modern")
+    (call,) = (r.body for r in server.requests if _method(r.body) == "tools/call")
+    assert call["params"]["_meta"]["io.modelcontextprotocol/logLevel"] == "error"
+    servers.listen({}, heard)
+    await world.call("modern")
+    call = [r.body for r in server.requests if _method(r.body) == "tools/call"][-1]
+    assert "io.modelcontextprotocol/logLevel" not in call["params"]["_meta"]
 
 
 async def test_older_revisions_are_heard_on_their_stream(world: World, serve: Serve) -> None:

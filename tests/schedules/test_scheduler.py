@@ -18,6 +18,7 @@ from clawd.config.sections import SchedulesSection
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.memory.schedules import (
     MAX_HELD,
+    MAX_INPUT,
     JobRun,
     RunClaim,
     RunState,
@@ -434,3 +435,19 @@ async def test_the_oldest_of_many_missed_times_are_one_row(bench: Bench) -> None
     runs = await bench.store.history(job.id, 1_000)
     assert len(runs) == 102
     assert sum(run.times for run in runs) == 1_440
+
+
+async def test_texts_that_came_in_between_are_told_to_the_one_that_they_are_merged_into(
+    bench: Bench,
+) -> None:
+    job = await bench.add(when="")
+    bench.hands.busy = asyncio.Event()
+    daemon = bench.daemons[0]
+    states = []
+    for text in ("one", "two", "three", "x" * MAX_INPUT):
+        run = await daemon.fire(job, "hook", text=text)
+        states.append(run.state if run is not None else "")
+    assert states == ["claimed", "held", "merged", "merged"]
+    held = next(run for run in await bench.store.history(job.id, 9) if run.state == "held")
+    assert held.input.startswith("two\nthree\nxxx")
+    assert len(held.input) == MAX_INPUT

@@ -10,12 +10,13 @@ import msgspec
 from clawd.channels.rpc.connection import Call
 from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.memory.rows import visible_to
-from clawd.memory.schedules import Cause, JobRun, Schedule, ScheduledJob
+from clawd.memory.schedules import MAX_INPUT, Cause, JobRun, Schedule, ScheduledJob
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
 from clawd.schedules.delivery import check_delivery, shown_address
 from clawd.schedules.drops import check_drop
 from clawd.schedules.plan import local_zone, read_quiet, read_rule, read_zone
-from clawd.schedules.scheduler import MAX_INPUT, origin_of, times_of
+from clawd.schedules.scheduler import origin_of, times_of
+from clawd.schedules.server_events import check_event, problems_of
 from clawd.security.approvals import meant
 from clawd.security.keys import HOOK_START, hook_digest
 from clawd.security.risk import Autonomy, autonomy_rank
@@ -55,6 +56,9 @@ async def add_schedule(
     daemon.inbox.book.check_mode(mode, call.principal)
     now = int(time.time())
     workspace = runtime.resolve_workspace(params.workspace)
+    check_event(params.server, params.on)
+    if params.server:
+        daemon.mcp.directory.check_configured(params.server)
     if params.sop:
         sop = await in_thread(lambda: daemon.sops.store.review(params.sop, workspace))
         if not sop.problems:
@@ -233,6 +237,7 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
     wakes_at = ""
     if schedule.next_at is not None and not schedule.is_paused:
         wakes_at = _moment(times_of(schedule).wakes_at(schedule.next_at))
+    problems = problems_of(daemon.mcp.directory.states()) if job.server else {}
     return schedules.ScheduleLine(
         **job.terms() | {"webhook": shown_address(job.webhook)},
         id=schedule.id,
@@ -246,6 +251,7 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
         is_paused=schedule.is_paused,
         wakes_at=wakes_at,
         has_hook=bool(job.hook),
+        problem=problems.get(job.server, "is not configured") if job.server else "",
         last=_run(last[0]) if last else None,
     )
 
