@@ -136,6 +136,9 @@ def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
         found[conversation.kind] += 1
         _, _, value = conversation.messages[3]["content"].partition(" is ")
         assert value.rstrip(".") in results[0]
+        if conversation.kind == "read_item":
+            ordinal = conversation.messages[3]["content"].split()[1]
+            assert ordinal in conversation.messages[0]["content"].lower()
     assert set(found) == kinds
 
 

@@ -97,10 +97,15 @@ _WHY = {
         ", I need it for {}", " because of {}", " because {} asked me to", ", it is for {}",
         ", {} is waiting for it", " before I forget it", " so that I can go on", ", it's urgent",
         " since {} needs it today", ", I have to send it to {} later", " as we agreed with {}",
+        ", otherwise the build fails", " so I can finish {}", ", it's the last thing for today",
+        " because I keep losing track", ", I'm in a meeting", ", {} asked twice already",
+        " before {} gets back", ", no need to explain", ", and nothing else", " - it's for {}",
     ],
     "de": [
         ", ich brauche das für {}", " wegen {}", ", {} wartet darauf", ", es ist für {}",
         ", es eilt", ", bevor ich es vergesse", ", damit ich weitermachen kann",
+        ", sonst geht der Build nicht", ", {} hat schon gefragt", ", sonst nichts", " - ist für {}",
+        ", ich sitze im Meeting", ", weil ich das für {} brauche",
     ],
 }  # fmt: skip
 _REASONS = {
@@ -110,11 +115,16 @@ _REASONS = {
         "We are preparing {} with the team. ", "I'm a bit in a hurry. ", "I have trouble with {}. ",
         "I just came back from {}. ", "Something is odd here. ", "I'm trying to clean up {}. ",
         "Since {} is almost done: ", "Thanks, that worked. ", "I keep forgetting things. ",
+        "The deadline is today. ", "I'm on the train, so briefly: ", "We are about to deploy. ",
+        "I can't find my glasses. ", "My colleague broke it again. ", "For {}: ", "Next task. ",
+        "The tests fail since yesterday. ", "I'm new to this. ", "Not sure if this works, but: ",
     ],
     "de": [
         "Ich arbeite an {}. ", "Ich brauche das für {}. ", "Noch etwas: ", "Es geht um {}. ",
         "Ich habe es eilig. ", "Mein Chef fragt nach {}. ", "Wir bereiten gerade {} vor. ",
         "Kurze Frage. ", "Irgendetwas stimmt hier nicht. ", "Danke, das hat geklappt. ",
+        "Die Deadline ist heute. ", "Wir deployen gleich. ", "Für {}: ", "Nächste Aufgabe. ",
+        "Ich bin neu hier. ", "Seit gestern scheitern die Tests. ", "Ich sitze im Zug, also kurz: ",
     ],
 }  # fmt: skip
 _SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
@@ -134,6 +144,8 @@ _VERBS = re.compile(
     r"open|overwrite|plan|post|print|pull|put|query|read|recall|remember|remove|rename|render|replace|request|"
     r"revert|rewrite|roll|run|save|search|see|send|set|show|start|stop|store|strip|substitute|summari[sz]e|swap|"
     r"take|tell|tick|turn|undo|update|use|view|visit|wait|work|write|"
+    r"commit|convert|count|divide|explain|insert|install|move|push|sort|split|subtract|tack|"
+    r"addiere|behebe|benenne?|committe|entferne|installiere?|kopiere?|korrigiere?|teile|trage?|verschiebe?|"
     r"ändere|bearbeite|berechne|durchsuche|ergänze|ersetze|erstelle|finde|füge|führe|gib|"
     r"hänge?|hol|lade|leg|lies|liste|lösche|mach|merke?|nimm|notiere|öffne|prüfe|rechne|schau|"
     r"schreibe?|setze?|speichere|starte|suche?|such|zeige?|zieh)\b",

@@ -138,8 +138,8 @@ class Outcomes:
                 return [f"{arguments['source']} does not exist; file_list shows what is there"]
             case "calculator":
                 expression = arguments["expression"]
-                divides = "/" in expression
-                return [f"cannot compute '{expression}': division by zero"] if divides else []
+                is_zero = "/" in expression and not computed(expression)
+                return [f"cannot compute '{expression}': division by zero"] if is_zero else []
             case "evaluate":
                 return [
                     f"NameError: name '{make.word()}' is not defined",
@@ -746,7 +746,7 @@ def computed(expression: str) -> str:
         value = eval(plain, {"__builtins__": {}, "sqrt": lambda number: number**0.5})
     except (ArithmeticError, SyntaxError, TypeError):
         return ""
-    if isinstance(value, complex) or abs(value) > 1e15:
+    if isinstance(value, complex) or abs(value) > (1e15 if isinstance(value, float) else 1e40):
         return ""
     if isinstance(value, float):
         return f"{value:.15g}"

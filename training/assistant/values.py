@@ -500,7 +500,9 @@ class Values:
     def _c(self, _language: str) -> Value:
         rng, make = self._rng, self.make
         chance = rng.random()
-        if chance < 0.55:
+        if rng.random() < 0.35:
+            text = str(rng.choice(self._real["commands"]))
+        elif chance < 0.55:
             text = make.command()
         elif chance < 0.7:
             text = self._quoting_command()
@@ -720,13 +722,12 @@ class Values:
             items = list(dict.fromkeys([*items, self.short(language)]))
         mark = rng.choice(["- ", "* ", "", "- [ ] "])
         at = rng.randrange(len(items))
-        ordinals = _ORDINALS[language].split()
-        last = rng.random() < 0.25
-        if last:
-            at = len(items) - 1
+        place = _ORDINALS[language].split()[at]
+        if rng.random() < 0.25:
+            at, place = len(items) - 1, {"en": "last", "de": "letzte"}[language]
         return {
             "OL": Value("", "\n".join(mark + item for item in items)),
-            "OI": Value({"en": "last", "de": "letzte"}[language] if last else ordinals[at], at),
+            "OI": Value(place, place),
             "OV": Value(items[at], items[at]),
         }
 
