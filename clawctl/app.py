@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import click
@@ -57,14 +58,6 @@ class App:
         """
         raise LookupError(name)
 
-    def schema_of(self, name: str) -> dict[str, Any]:
-        """Return the JSON Schema of what a command, `receipt verify`, prints with --json.
-
-        Raises:
-            LookupError: it prints no JSON, or nothing here knows it.
-        """
-        raise LookupError(name)
-
     def client(self) -> Client:
         """Connect to the daemon, starting the user's own one where that is allowed.
 
@@ -111,52 +104,61 @@ class ListingGroup(click.Group):
 pass_app = click.make_pass_decorator(App)
 
 
-def json_option(command: C) -> C:
-    """Add --json to a command; its value arrives as `as_json`."""
+def json_option(prints: Any) -> Callable[[C], C]:
+    """Add --json, whose value arrives as `as_json`, and --json-schema; see `schema_option`."""
 
-    def remember(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 click's signature
-        context.ensure_object(App).wants_json = value
-        return value
+    def add(command: C) -> C:
+        flag = click.option(
+            "--json", "as_json", is_flag=True, callback=_remember, help="Print one JSON document."
+        )
+        return flag(schema_option(prints)(command))
 
-    flag = click.option(
-        "--json", "as_json", is_flag=True, callback=remember, help="Print one JSON document."
-    )
-    return flag(schema_option(command))
+    return add
 
 
-def json_command(command: C) -> C:
+def _remember(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 click's signature
+    context.ensure_object(App).wants_json = value
+    return value
+
+
+def json_command(prints: Any) -> Callable[[C], C]:
     """Pass the `App` to a command and add --json, as `json_option` does."""
-    return json_option(cast("C", pass_app(command)))
+    return lambda command: json_option(prints)(cast("Any", pass_app(command)))
 
 
-def command_name(context: click.Context) -> str:
-    """Return what is typed for a command after `clawctl`, as `receipt verify`."""
-    names: list[str] = []
-    at: click.Context | None = context
-    while at is not None and at.parent is not None:
-        names.insert(0, at.info_name or "")
-        at = at.parent
-    return " ".join(names)
+def schema_option(prints: Any) -> Callable[[C], C]:
+    """Add --json-schema to a command.
 
-
-def schema_option(command: C) -> C:
-    """Add --json-schema to a command that prints JSON."""
-
-    def show(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 click's signature
-        if not value or context.resilient_parsing:
-            return
-        from clawctl.render import emit_json
-
-        app = context.find_object(App)
-        assert app is not None
-        emit_json(app.schema_of(command_name(context)))
-        context.exit()
-
+    Args:
+        prints: the type of what it prints with --json, or `module:name` of a type that is loaded
+            for the schema alone. Fields may be added to it; none is renamed or taken away within a
+            major version. A command that fails prints `{"error": {"code", "message", "hint",
+            "data"}}` instead.
+    """
     return click.option(
         "--json-schema",
         is_flag=True,
         is_eager=True,
         expose_value=False,
-        callback=show,
+        callback=partial(_show_schema, prints),
         help="Print the schema of that document.",
-    )(command)
+    )
+
+
+def _show_schema(
+    prints: Any,
+    context: click.Context,
+    _parameter: click.Parameter,
+    value: bool,  # noqa: FBT001 click's signature
+) -> None:
+    if not value or context.resilient_parsing:
+        return
+    from clawctl.render import emit_schema
+
+    names: list[str] = []
+    at: click.Context | None = context
+    while at is not None and at.parent is not None:
+        names.insert(0, at.info_name or "")
+        at = at.parent
+    emit_schema(prints, f"clawctl {' '.join(names)} --json")
+    context.exit()

@@ -309,7 +309,7 @@ _FILE = click.option(
 @click.command()
 @_FILE
 @click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_command
+@json_command(Edited)
 def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     """Edit the config in $VISUAL or $EDITOR; it is replaced only when it is valid.
 
@@ -339,7 +339,7 @@ def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
 @click.argument("value")
 @_FILE
 @click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_command
+@json_command(Edited)
 def set_(
     app: App, /, key: str, value: str, file: str | None, *, no_reload: bool, as_json: bool
 ) -> int:
@@ -369,7 +369,7 @@ def set_(
 @click.argument("key")
 @_FILE
 @click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_command
+@json_command(Edited)
 def unset(app: App, /, key: str, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     """Take KEY out of the config, so that its built-in value is in force."""
     path = config_of(file)

@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from typing_extensions import override
@@ -129,17 +129,11 @@ class LazyGroup(click.Group):
 
 
 class _Run(App):
-    """A run of clawctl itself, in which commands may ask for others and for their schemas."""
+    """A run of clawctl itself, in which commands may ask for others."""
 
     @override
     def command_of(self, name: str) -> click.Command:
         return _command(name)
-
-    @override
-    def schema_of(self, name: str) -> dict[str, Any]:
-        from clawctl.schemas import schema_of
-
-        return schema_of(name)
 
 
 def _command(name: str) -> click.Command:

@@ -86,6 +86,13 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float
 
 
+class Recommended(msgspec.Struct, frozen=True, kw_only=True):
+    """What this machine has, and the models that fit, the best first."""
+
+    machine: Machine
+    models: list[Fit]
+
+
 class _Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, CatalogueModel]
 

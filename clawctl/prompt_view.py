@@ -8,7 +8,7 @@ from clawctl.agent_options import Choice
 from clawctl.app import App, json_command
 from clawctl.render import emit_json, note, say
 from clawd.paths import expanded
-from clawd.wire.conversations import ShowPrompt
+from clawd.wire.conversations import PromptText, ShowPrompt
 from clawd.wire.safe_text import visible_line
 
 
@@ -17,7 +17,7 @@ from clawd.wire.safe_text import visible_line
 @click.option("-C", "directory", metavar="DIR", help="Of a conversation in this folder.")
 @click.option("--here", is_flag=True, help="Of a conversation in the current folder.")
 @click.option("--conversation", metavar="ID", default="", help="Of this conversation.")
-@json_command
+@json_command(PromptText)
 def show_prompt(
     app: App, agent: str, directory: str | None, conversation: str, *, here: bool, as_json: bool
 ) -> None:

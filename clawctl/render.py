@@ -82,6 +82,21 @@ def emit(value: object, text: str, *, as_json: bool) -> None:
         say(text)
 
 
+def emit_schema(prints: Any, title: str) -> None:
+    """Print the JSON Schema of a type, or of the one at `module:name`."""
+    import pkgutil
+    from types import UnionType
+    from typing import get_args
+
+    kind = pkgutil.resolve_name(prints) if isinstance(prints, str) else prints
+    # msgspec makes no one schema of several structs without tags.
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    parts, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    found = parts[0] if len(parts) == 1 else {"anyOf": list(parts)}
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **found}
+    emit_json(document | ({"$defs": components} if components else {}))
+
+
 def show_error(error: ClawError, *, as_json: bool = False) -> None:
     """Print message and hint to stderr; with `as_json` a JSON document to stdout as well."""
     palette = Palette.of(sys.stderr)

@@ -5,7 +5,7 @@ import select
 import stat
 import sys
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import click
 import msgspec
@@ -37,6 +37,14 @@ SAMPLING = (
 
 ToolMode = Literal["", "split", "unified", "both"]
 Think = Literal["", "auto", "on", "off", "low", "medium", "high"]
+
+
+class AgentAnswer(TurnFinished, frozen=True, kw_only=True, tag="answer"):
+    """The end of a turn, with the calls, notices and hops that were seen on the way."""
+
+    tool_calls: list[dict[str, Any]]
+    notices: list[str]
+    hops: list[dict[str, Any]]
 
 
 class AgentGroup(click.Group):
@@ -197,7 +205,7 @@ def _show_stream_schema(context: click.Context, _parameter: click.Parameter, val
     callback=_show_stream_schema,
     help="Print the schema of a line of stream-json.",
 )
-@json_command
+@json_command(AgentAnswer)
 def command(app: App, /, stdin: str | None, message: str | None, **options: object) -> int:
     """Talk to the model: one message with -m, else a conversation.
 

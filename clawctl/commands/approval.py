@@ -5,6 +5,7 @@ import sys
 from typing import Literal
 
 import click
+import msgspec
 
 from clawctl.app import App, json_command
 from clawctl.approve import Terminal, argument_lines, show_changes, show_lookalikes
@@ -13,13 +14,28 @@ from clawctl.client import Client
 from clawctl.render import Palette, emit, emit_json, show_table
 from clawctl.views import check_arguments
 from clawd.errors import InvalidRequestError, NotFoundError
-from clawd.wire.codec import to_builtins
-from clawd.wire.policy import AnswerApproval, ApprovalLine, ListApprovals, ListRules, RevokeRule
+from clawd.wire.method import Done
+from clawd.wire.policy import (
+    AnswerApproval,
+    ApprovalLine,
+    ListApprovals,
+    ListRules,
+    RevokeRule,
+    RuleLine,
+)
 from clawd.wire.safe_text import visible_line
 
 MIN_ID_PART = 4
 
 Word = Literal["deny", "once", "conversation", "project", "always", "edit"]
+
+
+class ApprovalSettled(msgspec.Struct, frozen=True, kw_only=True):
+    """An approval, the word that was given, and what came of it."""
+
+    approval: ApprovalLine
+    answer: str
+    message: str
 
 
 @click.group()
@@ -28,7 +44,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_command
+@json_command(list[ApprovalLine])
 def list_(app: App, *, as_json: bool) -> None:
     """List what waits for an answer, with the arguments whole.
 
@@ -50,7 +66,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.option("--project", "scope", flag_value="project", help="In this project from now on.")
 @click.option("--always", "scope", flag_value="always", help="From now on, by the rule shown.")
 @click.option("--days", type=click.IntRange(1), help="How long the rule of the last two holds.")
-@json_command
+@json_command(ApprovalSettled)
 def approve(
     app: App, approval_id: str, scope: str | None, days: int | None, *, as_json: bool
 ) -> None:
@@ -73,7 +89,7 @@ command.add_command(_allow, "allow")
 
 @command.command()
 @click.argument("approval_id", metavar="ID")
-@json_command
+@json_command(ApprovalSettled)
 def deny(app: App, approval_id: str, *, as_json: bool) -> None:
     """Refuse a pending call."""
     _answer(app, approval_id, "deny", as_json=as_json)
@@ -82,7 +98,7 @@ def deny(app: App, approval_id: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("approval_id", metavar="ID")
 @click.option("--arguments", metavar="JSON", default="", help="What they shall be, all of them.")
-@json_command
+@json_command(ApprovalSettled)
 def edit(app: App, approval_id: str, arguments: str, *, as_json: bool) -> None:
     """Change the arguments of a pending call in your editor, or with --arguments.
 
@@ -95,7 +111,7 @@ def edit(app: App, approval_id: str, arguments: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.option("--revoke", "rule_id", metavar="ID", help="Remove this rule.")
-@json_command
+@json_command(list[RuleLine] | Done)
 def rules(app: App, rule_id: str | None, *, as_json: bool) -> None:
     """List the rules in force and what they match, or remove one."""
     if rule_id is not None:
@@ -123,7 +139,7 @@ def rules(app: App, rule_id: str | None, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("rule_id", metavar="RULE")
-@json_command
+@json_command(Done)
 def revoke(app: App, rule_id: str, *, as_json: bool) -> None:
     """Remove a rule; from then on it allows nothing."""
     _revoke(app, rule_id, as_json=as_json)
@@ -155,7 +171,7 @@ def _answer(
         )
         done = client.call(answer)
     emit(
-        {"approval": to_builtins(line), "answer": word, "message": done.message},
+        ApprovalSettled(approval=line, answer=word, message=done.message),
         done.message or ("denied" if word == "deny" else f"approved ({word})"),
         as_json=as_json,
     )

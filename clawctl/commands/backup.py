@@ -86,7 +86,7 @@ def command() -> None:
 @click.option("--models", is_flag=True, help="With the models.")
 @click.option("--workspace", is_flag=True, help="With the workspace.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-@json_command
+@json_command(BackupMade)
 def create(_app: App, /, file: str, **flags: bool) -> int:
     """Write a backup to FILE, or to stdout for `-`, also while the daemon runs."""
     from clawctl.backup_create import create as create_backup
@@ -115,7 +115,7 @@ def create(_app: App, /, file: str, **flags: bool) -> int:
 @command.command("list")
 @click.argument("file")
 @click.option("--files", "with_files", is_flag=True, help="Name every file.")
-@json_option
+@json_option(BackupContents)
 def list_(file: str, *, with_files: bool, as_json: bool) -> int:
     """Say what a backup is and holds, by its own words; `verify` checks them."""
     with _opened(file) as stream:
@@ -131,7 +131,7 @@ def list_(file: str, *, with_files: bool, as_json: bool) -> int:
 
 @command.command()
 @click.argument("file")
-@json_option
+@json_option(BackupChecked)
 def verify(file: str, *, as_json: bool) -> int:
     """Read all of a backup: every hash, memory, and the chain of receipts."""
     from clawctl.backup_restore import check
@@ -157,7 +157,7 @@ def verify(file: str, *, as_json: bool) -> int:
     help="Another home than yours: CLAWD_HOME=DIR uses it.",
 )
 @click.option("--replace", is_flag=True, help="Move what is there aside first.")
-@json_option
+@json_option("clawctl.backup_restore:Restored")
 def restore(file: str, into: Path | None, *, replace: bool, as_json: bool) -> int:
     """Put a backup in place of a home whose daemon does not run.
 

@@ -7,7 +7,7 @@ import click
 from clawctl.app import App, ListingGroup, json_command
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_table, size
-from clawd.wire.daemon import ClearCaches, ListCaches
+from clawd.wire.daemon import CacheList, CachesCleared, ClearCaches, ListCaches
 from clawd.wire.safe_text import visible_line
 
 
@@ -21,7 +21,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_command
+@json_command(CacheList)
 def list_(app: App, *, as_json: bool) -> None:
     """List what commands keep between them, the most recently used project first."""
     found = app.call(ListCaches())
@@ -41,7 +41,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @command.command()
 @click.option("--project", is_flag=True, help="Of the current folder alone.")
 @click.option("-C", "directory", metavar="DIR", help="Of the project in this folder alone.")
-@json_command
+@json_command(CachesCleared)
 def clear(app: App, directory: str | None, *, project: bool, as_json: bool) -> None:
     """Remove what commands keep between them, of all projects or of one; they fetch it anew."""
     if project and directory:

@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import click
+import msgspec
 
 from clawctl.app import App, Exit, json_command
 from clawctl.render import emit, emit_json
@@ -77,14 +77,27 @@ complete -c clawctl -f -a '(__clawctl_complete)'
 """
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
-Shell = Literal["bash", "zsh", "fish"]
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """A completion script."""
+
+    shell: str
+    script: str
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """A completion script that was written, and what is still to do."""
+
+    shell: str
+    path: str
+    then: str
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "_words"]), metavar="SHELL")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
 @click.option("--install", is_flag=True, help="Write it where the shell looks, for you alone.")
-@json_command
+@json_command(Script | Installed)
 @click.pass_context
 def command(
     context: click.Context,
@@ -106,13 +119,10 @@ def command(
         raise click.UsageError(visible_line(f"unexpected after {shell}: {' '.join(words)}", 80))
     if install:
         path, then = _install(shell)
-        emit(
-            {"shell": shell, "path": str(path), "then": then},
-            f"wrote {path}\n{then}",
-            as_json=as_json,
-        )
+        written = Installed(shell=shell, path=str(path), then=then)
+        emit(written, f"wrote {path}\n{then}", as_json=as_json)
     elif as_json:
-        emit_json({"shell": shell, "script": SCRIPTS[shell]})
+        emit_json(Script(shell=shell, script=SCRIPTS[shell]))
     else:
         click.echo(SCRIPTS[shell], nl=False)
     return Exit.DONE

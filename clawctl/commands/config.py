@@ -1,11 +1,32 @@
 """`clawctl config`: check, show and edit the configuration. Needs no daemon."""
 
 import os
+from typing import Any
 
 import click
+import msgspec
 
 from clawctl.app import App, Exit, json_command, json_option
 from clawctl.config_edit import edit, set_, unset
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A config that is valid, or that is not, with a line for each problem."""
+
+    ok: bool
+    path: str = ""
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+    problems: list[str] = []
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """Every value in force, by section, and for each key that was set, dotted, who set it."""
+
+    path: str
+    values: dict[str, Any]
+    sources: dict[str, str]
 
 
 @click.group()
@@ -20,7 +41,7 @@ def command() -> None:
     metavar="FILE",
     help="Another config file than the usual one.",
 )
-@json_option
+@json_option(Checked)
 def validate(file: str | None, *, as_json: bool) -> int:
     """Check the config file and name every problem in it."""
     return _clawd("--check-config", file, as_json=as_json)
@@ -33,7 +54,7 @@ def validate(file: str | None, *, as_json: bool) -> int:
     metavar="FILE",
     help="Another config file than the usual one.",
 )
-@json_command
+@json_command(Shown)
 def show(app: App, file: str | None, *, as_json: bool) -> int:
     """Show every value that a daemon started here would have, and where it comes from.
 
@@ -47,7 +68,7 @@ def show(app: App, file: str | None, *, as_json: bool) -> int:
 
 
 @command.command()
-@json_option
+@json_option(dict[str, Any])
 def schema(*, as_json: bool) -> int:
     """Print the JSON Schema of the config file, for editors."""
     return _clawd("--config-schema", None, as_json=as_json)

@@ -10,7 +10,16 @@ import click
 from clawctl.app import App, json_command
 from clawctl.approve import Terminal
 from clawctl.client import Client
-from clawctl.commands.memory import Format, list_, pieces_of, show, show_pieces, write_pieces
+from clawctl.commands.memory import (
+    Export,
+    Exported,
+    Format,
+    list_,
+    pieces_of,
+    show,
+    show_pieces,
+    write_pieces,
+)
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say
 from clawctl.single_call import Rewound, exit_code, run_tool, show_outcome
@@ -18,6 +27,7 @@ from clawctl.views import show_compression
 from clawd.errors import InvalidRequestError
 from clawd.wire.conversations import (
     CompressConversation,
+    CompressionReport,
     ConversationLine,
     DeleteConversation,
     ExportConversation,
@@ -25,6 +35,7 @@ from clawd.wire.conversations import (
     RenameConversation,
     ShowConversation,
 )
+from clawd.wire.method import Done
 from clawd.wire.safe_text import terminal_safe
 from clawd.wire.tools import RunTool
 
@@ -44,7 +55,7 @@ command.add_command(show)
 @command.command()
 @click.argument("conversation")
 @click.argument("title", nargs=-1, required=True)
-@json_command
+@json_command(ConversationLine)
 def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool) -> None:
     """Give a conversation another title."""
     line = app.call(RenameConversation(conversation_id=conversation, title=" ".join(title)))
@@ -61,7 +72,7 @@ def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool
     metavar="MESSAGE",
     help="The last message to copy, by the number that `show` gives it; all without.",
 )
-@json_command
+@json_command(ConversationLine)
 def fork(app: App, conversation: str, message_id: int | None, *, as_json: bool) -> None:
     """Copy a conversation, or its beginning, into a new one."""
     with app.client() as client:
@@ -86,7 +97,7 @@ def fork(app: App, conversation: str, message_id: int | None, *, as_json: bool) 
 )
 @click.option("--preview", is_flag=True, help="Show what would become of files, and do nothing.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
-@json_command
+@json_command(Rewound)
 def rewind(
     app: App, conversation: str, message_id: int, *, preview: bool, no_input: bool, as_json: bool
 ) -> int:
@@ -147,7 +158,7 @@ def _before(client: Client, conversation: str, message_id: int) -> tuple[Convers
 @click.argument("conversation")
 @click.option("--undo", is_flag=True, help="Show the model every message again.")
 @click.option("--undo-last", is_flag=True, help="Take back the newest compression only.")
-@json_command
+@json_command(CompressionReport)
 def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_json: bool) -> None:
     """Let a summary stand for the beginning of a conversation; memory keeps every message.
 
@@ -174,7 +185,7 @@ def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_jso
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; not there yet."
 )
-@json_command
+@json_command(Export | Exported)
 def export(app: App, conversation: str, how: Format, output: Path | None, *, as_json: bool) -> None:
     """Write a conversation out, every message of it: as JSON lines, or as Markdown to read.
 
@@ -186,11 +197,11 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
         if output is not None:
             write_pieces(pieces, output, quiet=app.is_quiet)
         elif as_json:
-            emit_json({"format": how, "text": "".join(pieces)})
+            emit_json(Export(format=how, text="".join(pieces)))
         else:
             show_pieces(pieces, how)
     if output is not None and as_json:
-        emit_json({"format": how, "path": str(output.absolute())})
+        emit_json(Exported(format=how, path=str(output.absolute())))
     elif output is not None:
         note(f"wrote {output}")
 
@@ -198,7 +209,7 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
 @command.command()
 @click.argument("conversation")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_command
+@json_command(Done)
 def delete(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
     """Delete a conversation with all its messages."""
     if not yes:

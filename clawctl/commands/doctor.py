@@ -29,7 +29,7 @@ _TIMEOUT_S = 2.0
 
 @click.command()
 @click.option("--fix", is_flag=True, help="Do what is safe: permissions, folders, a stale socket.")
-@json_command
+@json_command(list[Finding])
 def command(app: App, *, fix: bool, as_json: bool) -> int:
     """Check the installation, and say what to do about what is wrong. Needs no daemon.
 

@@ -41,7 +41,7 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--clear", "action", flag_value="clear", help="Allow tools again.")
 @click.option("--status", "action", flag_value="status", help="Say whether it is set.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who asks.")
-@json_command
+@json_command(EstopReport)
 def command(app: App, action: str | None, reason: str, *, as_json: bool) -> None:
     """Stop every tool at once: running ones are killed, no new one starts.
 

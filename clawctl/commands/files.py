@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from clawctl.app import App, json_command
 from clawctl.client import Client
@@ -18,10 +19,26 @@ from clawd.wire.conversations import (
     SessionFileLine,
     WriteSessionFile,
 )
+from clawd.wire.method import Done
 from clawd.wire.references import check_name
 from clawd.wire.safe_text import terminal_safe
 
 MAX_BYTES = 8 << 20
+
+
+class FileText(msgspec.Struct, frozen=True, kw_only=True):
+    """A session file and its text."""
+
+    file: SessionFileLine
+    text: str
+
+
+class FileSaved(msgspec.Struct, frozen=True, kw_only=True):
+    """A session file and where it was saved."""
+
+    file: SessionFileLine
+    path: str
+
 
 _conversation = click.option(
     "--conversation",
@@ -43,7 +60,7 @@ def command() -> None:
 
 @command.command("list")
 @_conversation
-@json_command
+@json_command(list[SessionFileLine])
 def list_(app: App, conversation: str, *, as_json: bool) -> None:
     """List the files, the last changed first."""
     found = app.call(ListSessionFiles(conversation_id=conversation))
@@ -56,13 +73,13 @@ def list_(app: App, conversation: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @_conversation
-@json_command
+@json_command(FileText)
 def show(app: App, name: str, conversation: str, *, as_json: bool) -> None:
     """Print a file; bytes that are no UTF-8 are replaced (`save` keeps them)."""
     with app.client() as client:
         file, data = _content(client, conversation, name)
     if as_json:
-        emit_json({"file": file, "text": data.decode(errors="replace")})
+        emit_json(FileText(file=file, text=data.decode(errors="replace")))
     else:
         text = terminal_safe(data.decode(errors="replace"))
         print(text, end="" if text.endswith("\n") else "\n")
@@ -72,7 +89,7 @@ def show(app: App, name: str, conversation: str, *, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path))
 @_conversation
-@json_command
+@json_command(FileSaved)
 def save(app: App, name: str, path: Path, conversation: str, *, as_json: bool) -> None:
     """Save a file as PATH, exactly as it is; nothing is replaced."""
     with app.client() as client:
@@ -86,18 +103,15 @@ def save(app: App, name: str, path: Path, conversation: str, *, as_json: bool) -
             f"{path} cannot be written: {error.strerror or error}",
             hint="Name a new file, as in: clawctl files save NAME PATH --conversation ID",
         ) from error
-    emit(
-        {"file": file, "path": str(path.absolute())},
-        f"saved {path} ({len(data)} B)",
-        as_json=as_json,
-    )
+    saved = FileSaved(file=file, path=str(path.absolute()))
+    emit(saved, f"saved {path} ({len(data)} B)", as_json=as_json)
 
 
 @command.command()
 @click.argument("path", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--name", help="What it is called there; by default as it is here.")
 @_conversation
-@json_command
+@json_command(SessionFileLine)
 def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: bool) -> None:
     """Add the file PATH (- is stdin, with --name), or replace the one of its name."""
     is_stdin = str(path) == "-"
@@ -116,7 +130,7 @@ def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: b
 @command.command()
 @click.argument("name")
 @_conversation
-@json_command
+@json_command(Done)
 def delete(app: App, name: str, conversation: str, *, as_json: bool) -> None:
     """Delete a file; what refers to it in the conversation stays as it is."""
     done = app.call(DeleteSessionFile(conversation_id=conversation, name=name))

@@ -7,7 +7,7 @@ import click
 from clawctl.app import App, ListingGroup, json_command
 from clawctl.render import duration, emit_json, note, show_fields, show_table, size
 from clawd.wire.safe_text import terminal_safe
-from clawd.wire.tools import JobLine, ListJobs, ShowJob, StopJob
+from clawd.wire.tools import JobLine, JobOutput, ListJobs, ShowJob, StopJob
 
 TAIL_BYTES = 4_096
 WHOLE_BYTES = 1_048_576
@@ -26,7 +26,7 @@ def command() -> None:
 @click.option(
     "--conversation", "-c", metavar="ID", default="", help="Of this one; a beginning will do."
 )
-@json_command
+@json_command(list[JobLine])
 def list_(app: App, conversation: str, *, as_json: bool) -> None:
     """List jobs, those that run first."""
     found = app.call(ListJobs(conversation_id=conversation)).items
@@ -51,7 +51,7 @@ def list_(app: App, conversation: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("job", metavar="ID")
-@json_command
+@json_command(JobOutput)
 def show(app: App, job: str, *, as_json: bool) -> None:
     """Show a job and the end of what it printed."""
     found = app.call(ShowJob(job_id=job, max_bytes=TAIL_BYTES))
@@ -66,7 +66,7 @@ def show(app: App, job: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("job", metavar="ID")
-@json_command
+@json_command(JobOutput)
 def output(app: App, job: str, *, as_json: bool) -> None:
     """Print what a job printed so far."""
     found = app.call(ShowJob(job_id=job, max_bytes=WHOLE_BYTES))
@@ -80,7 +80,7 @@ def output(app: App, job: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("job", metavar="ID")
-@json_command
+@json_command(JobLine)
 def stop(app: App, job: str, *, as_json: bool) -> None:
     """End a job that runs; when this returns nothing of it is alive."""
     line = app.call(StopJob(job_id=job))

@@ -4,7 +4,8 @@ import click
 
 from clawctl.app import App, json_command
 from clawctl.render import emit, emit_json, show_table
-from clawd.wire.daemon import CreateKey, ListKeys, RevokeKey, Status
+from clawd.wire.daemon import CreateKey, KeyLine, ListKeys, NewKey, RevokeKey, Status
+from clawd.wire.method import Done
 from clawd.wire.safe_text import visible_line
 
 
@@ -24,7 +25,7 @@ def command() -> None:
     help="What it allows: models (the model alone, nothing kept), chat, tools, admin.",
 )
 @click.option("--expires-days", "days", type=click.IntRange(1), help="How long it works.")
-@json_command
+@json_command(NewKey)
 def create(app: App, name: str, scopes: str, days: int | None, *, as_json: bool) -> None:
     """Make a key that acts as you. It is shown this once, and kept nowhere."""
     wanted = tuple(word.strip() for word in scopes.split(",") if word.strip())
@@ -54,7 +55,7 @@ def create(app: App, name: str, scopes: str, days: int | None, *, as_json: bool)
 
 
 @command.command("list")
-@json_command
+@json_command(list[KeyLine])
 def list_(app: App, *, as_json: bool) -> None:
     """List keys: what they are for, not the keys themselves."""
     found = app.call(ListKeys()).items
@@ -81,7 +82,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("key", metavar="ID")
-@json_command
+@json_command(Done)
 def revoke(app: App, key: str, *, as_json: bool) -> None:
     """Take a key out of force, by its id or its name."""
     done = app.call(RevokeKey(key=key))

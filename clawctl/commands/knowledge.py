@@ -31,7 +31,7 @@ def command() -> None:
 @click.argument("keywords")
 @click.argument("content")
 @click.option("--fix", is_flag=True, help="Nobody may change it from a conversation.")
-@json_command
+@json_command(memory.KnowledgeOutcome)
 def save(app: App, keywords: str, content: str, *, fix: bool, as_json: bool) -> int:
     """Save CONTENT (- is stdin) under KEYWORDS; a note of that name is replaced."""
     request = memory.SaveKnowledge(keywords=keywords, content=_content(content), fix=fix)
@@ -41,7 +41,7 @@ def save(app: App, keywords: str, content: str, *, fix: bool, as_json: bool) -> 
 @command.command()
 @click.argument("keywords")
 @click.argument("content")
-@json_command
+@json_command(memory.KnowledgeOutcome)
 def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
     """Add CONTENT (- is stdin) to the end of a note, or begin one."""
     request = memory.AppendKnowledge(keywords=keywords, content=_content(content))
@@ -52,7 +52,7 @@ def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
 @click.argument("keywords", nargs=-1, required=True)
 @click.option("--page", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--limit", type=click.IntRange(1, 20), default=10, show_default=True)
-@json_command
+@json_command(memory.KnowledgeOutcome)
 def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_json: bool) -> int:
     """Find the notes with any of the KEYWORDS."""
     request = memory.SearchKnowledge(keywords=" ".join(keywords), page=page, max_results=limit)
@@ -67,7 +67,7 @@ def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_jso
 
 @command.command()
 @click.argument("keywords", nargs=-1, required=True)
-@json_command
+@json_command(memory.KnowledgeOutcome)
 def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Show the notes with all of the KEYWORDS, at most four."""
     found = _called(app, memory.LoadKnowledge(keywords=" ".join(keywords)))
@@ -83,7 +83,7 @@ def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 @command.command("list")
 @click.argument("prefix", default="")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
-@json_command
+@json_command(memory.KnowledgeOutcome)
 def list_(app: App, prefix: str, limit: int, *, as_json: bool) -> int:
     """List the notes whose names begin with PREFIX, by name."""
     found = _called(app, memory.ListKnowledge(prefix=prefix, max=limit))
@@ -97,7 +97,7 @@ def list_(app: App, prefix: str, limit: int, *, as_json: bool) -> int:
 
 @command.command()
 @click.argument("keywords", nargs=-1, required=True)
-@json_command
+@json_command(memory.KnowledgeOutcome)
 def delete(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Delete the note of just these KEYWORDS; its text is kept in the trash for a while.
 
@@ -109,7 +109,7 @@ def delete(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 @command.command()
 @click.option("--min-count", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--limit", type=click.IntRange(1, 500), default=200, show_default=True)
-@json_command
+@json_command(memory.KnowledgeOutcome)
 def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
     """List the keywords, the most used first."""
     found = _called(app, memory.ListKeywords(min_count=min_count, max=limit))
@@ -121,7 +121,7 @@ def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
 
 @command.command()
 @click.argument("keywords", nargs=-1, required=True)
-@json_command
+@json_command(memory.KnowledgeOutcome)
 def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Edit the note of just these KEYWORDS in $EDITOR; a new one is begun where there is none."""
     wanted = " ".join(keywords)

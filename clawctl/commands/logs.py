@@ -36,7 +36,7 @@ SOURCES = ("auto", "daemon", "file", "journal")
     show_default=True,
     help="Whom to ask: the daemon, its log file, the journal.",
 )
-@json_command
+@json_command(list[LogLine])
 def command(
     app: App, lines: int, *, follow: bool, level: str | None, source: str, as_json: bool
 ) -> None:

@@ -15,7 +15,14 @@ import msgspec
 
 from clawctl.app import App, Exit, json_command, pass_app, schema_option
 from clawctl.client import Client, Stream
-from clawctl.config_edit import changed_to, has_section, quoted, read_config, without_section
+from clawctl.config_edit import (
+    Edited,
+    changed_to,
+    has_section,
+    quoted,
+    read_config,
+    without_section,
+)
 from clawctl.render import emit_json, note, say, show_fields, show_table
 from clawctl.single_call import run_and_show
 from clawd.errors import ClawError, InvalidRequestError
@@ -30,16 +37,19 @@ from clawd.wire.mcp import (
     DisconnectMcp,
     ListMcpServers,
     ListMcpTools,
+    McpDiff,
     McpDifference,
     McpServerLine,
+    McpServerList,
     McpToolDetail,
+    McpToolList,
     ServeMcp,
     ShowMcpTool,
 )
 from clawd.wire.method import Done
 from clawd.wire.policy import host_grant
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
-from clawd.wire.tools import RunTool
+from clawd.wire.tools import RunTool, ToolOutcome
 
 _MAX_LINE_BYTES = 8 << 20
 _READ_BYTES = 64 << 10
@@ -97,7 +107,7 @@ def serve(app: App) -> int:
 
 
 @command.command("list")
-@json_command
+@json_command(McpServerList)
 def list_(app: App, *, as_json: bool) -> None:
     """List the MCP servers: whether they can be called, and what they cost in tokens."""
     found = app.call(ListMcpServers())
@@ -122,7 +132,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("alias", default="")
-@json_command
+@json_command(McpToolList)
 def tools(app: App, alias: str, *, as_json: bool) -> None:
     """List the tools of all MCP servers, or of server ALIAS, and those that cannot be used."""
     found = app.call(ListMcpTools(alias=alias))
@@ -169,7 +179,7 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
-@schema_option
+@schema_option(McpToolDetail | ToolOutcome)
 @pass_app
 def tool(
     app: App, alias: str, name: str, arguments: str | None, output: str, *, no_input: bool
@@ -212,7 +222,7 @@ def tool(
 @click.option("--network", is_flag=True, help="Let the program reach every public host.")
 @click.option("--workspace", type=click.Choice(["none", "read", "write"]), help="What it may do.")
 @click.option("--read", "paths", multiple=True, metavar="PATH", help="What else it may read.")
-@json_command
+@json_command(Edited)
 def add(app: App, /, name: str, words: tuple[str, ...], *, as_json: bool, **given: Any) -> None:
     """Write server ALIAS into the config: a URL, or a program with its arguments after --.
 
@@ -237,7 +247,7 @@ def add(app: App, /, name: str, words: tuple[str, ...], *, as_json: bool, **give
 
 @command.command()
 @click.argument("alias")
-@json_command
+@json_command(Edited)
 def remove(app: App, alias: str, *, as_json: bool) -> None:
     """Take server ALIAS out of the config; a daemon that runs disconnects it.
 
@@ -254,7 +264,7 @@ def remove(app: App, alias: str, *, as_json: bool) -> None:
 @command.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--network", is_flag=True, help="Let the programs reach every public host.")
-@json_command
+@json_command(Edited)
 def import_(app: App, file: str, *, network: bool, as_json: bool) -> None:
     """Take the servers of FILE into the config: .mcp.json and its kin of other programs.
 
@@ -303,7 +313,7 @@ def _write_servers(app: App, servers: list[_NewServer], *, as_json: bool) -> Non
     metavar="HASH",
     help="Take its tools as they are then, if that is what `mcp diff` showed under this hash.",
 )
-@json_command
+@json_command(McpServerLine)
 def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as_json: bool) -> int:
     """Connect server ALIAS now (again), and say what came of it.
 
@@ -329,7 +339,7 @@ def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as
 
 @command.command()
 @click.argument("alias")
-@json_command
+@json_command(McpDiff)
 def diff(app: App, alias: str, *, as_json: bool) -> None:
     """Show what server ALIAS changed or added since it was first seen, and the hash to accept."""
     found = app.call(DiffMcp(alias=alias))
@@ -349,7 +359,7 @@ def diff(app: App, alias: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("alias")
 @click.argument("offer", metavar="HASH")
-@json_command
+@json_command(McpServerLine)
 def accept(app: App, alias: str, offer: str, *, as_json: bool) -> int:
     """Take the tools of server ALIAS as they are, if HASH is what `mcp diff` showed of them."""
     with app.client() as client:
@@ -358,7 +368,7 @@ def accept(app: App, alias: str, offer: str, *, as_json: bool) -> int:
 
 @command.command()
 @click.argument("alias")
-@json_command
+@json_command(McpServerLine)
 def disconnect(app: App, alias: str, *, as_json: bool) -> int:
     """Disconnect server ALIAS until it is connected by hand; its tools are offered no more."""
     with app.client() as client:

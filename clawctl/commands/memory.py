@@ -16,7 +16,6 @@ from clawctl.progress import ProgressLine, call
 from clawctl.render import Palette, emit, emit_json, note, say
 from clawctl.views import show_conversations, show_hits
 from clawd.errors import ClawError
-from clawd.wire.codec import to_builtins
 from clawd.wire.conversations import (
     ConversationDetail,
     ConversationLine,
@@ -25,10 +24,39 @@ from clawd.wire.conversations import (
     MessageLine,
     ShowConversation,
 )
-from clawd.wire.memory import BackUpMemory, CheckMemory, ClearMemory, SearchMemory
+from clawd.wire.memory import (
+    BackUpMemory,
+    CheckMemory,
+    ClearMemory,
+    MemoryCheck,
+    MemoryHit,
+    SearchMemory,
+)
+from clawd.wire.method import Done
 from clawd.wire.safe_text import ascii_json, shortened, terminal_safe, visible_line
 
 Format = Literal["jsonl", "markdown"]
+
+
+class ConversationShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation with its messages, oldest first."""
+
+    conversation: ConversationLine
+    messages: list[MessageLine]
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """Conversations written out."""
+
+    format: str
+    text: str
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """Conversations written into a file."""
+
+    format: str
+    path: str
 
 
 def all_conversations(client: Client) -> list[ConversationLine]:
@@ -124,7 +152,7 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@json_command
+@json_command(list[ConversationLine])
 def list_(app: App, limit: int, *, as_json: bool) -> None:
     """List conversations, newest first."""
     items: list[ConversationLine] = []
@@ -146,7 +174,7 @@ def list_(app: App, limit: int, *, as_json: bool) -> None:
 @command.command()
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
-@json_command
+@json_command(list[MemoryHit])
 def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     """Search the stored messages."""
     hits = app.call(SearchMemory(query=" ".join(words), limit=limit))
@@ -158,7 +186,7 @@ def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> No
 
 @command.command()
 @click.argument("conversation")
-@json_command
+@json_command(ConversationShown)
 def show(app: App, conversation: str, *, as_json: bool) -> None:
     """Show a conversation, by its id or a unique beginning of it."""
     messages: list[MessageLine] = []
@@ -173,12 +201,7 @@ def show(app: App, conversation: str, *, as_json: bool) -> None:
             if not cursor:
                 break
     if as_json:
-        emit_json(
-            {
-                "conversation": to_builtins(detail.conversation),
-                "messages": to_builtins(messages),
-            }
-        )
+        emit_json(ConversationShown(conversation=detail.conversation, messages=messages))
     else:
         _show_messages(detail, messages)
 
@@ -186,7 +209,7 @@ def show(app: App, conversation: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("conversation", default="")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_command
+@json_command(Done)
 def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
     """Delete your conversations: the one named, or all of them."""
     what = f"conversation {conversation}" if conversation else "ALL your conversations"
@@ -207,7 +230,7 @@ def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
     show_default=True,
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A file; not there yet.")
-@json_command
+@json_command(Export | Exported)
 def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None:
     """Write every conversation out, oldest first: as JSON lines, or as Markdown to read.
 
@@ -218,18 +241,18 @@ def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None
         if output is not None:
             write_pieces(pieces, output, quiet=app.is_quiet)
         elif as_json:
-            emit_json({"format": how, "text": "".join(pieces)})
+            emit_json(Export(format=how, text="".join(pieces)))
         else:
             show_pieces(pieces, how)
     if output is not None and as_json:
-        emit_json({"format": how, "path": str(output.absolute())})
+        emit_json(Exported(format=how, path=str(output.absolute())))
     elif output is not None:
         note(f"wrote {output}")
 
 
 @command.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@json_command
+@json_command(Done)
 def backup(app: App, file: Path, *, as_json: bool) -> None:
     """Write a copy of memory to FILE, while the daemon runs.
 
@@ -244,7 +267,7 @@ def backup(app: App, file: Path, *, as_json: bool) -> None:
 
 @command.command()
 @click.option("--repair", is_flag=True, help="Make bad search indexes anew.")
-@json_command
+@json_command(MemoryCheck)
 def check(app: App, *, repair: bool, as_json: bool) -> Exit:
     """Check the file of memory and its search indexes; exit code 1 when something is wrong."""
     with app.client() as client:

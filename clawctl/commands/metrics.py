@@ -4,11 +4,11 @@ import click
 
 from clawctl.app import App, json_command
 from clawctl.render import emit_json, show_table
-from clawd.wire.daemon import MetricFamily, MetricSpread, ShowMetrics
+from clawd.wire.daemon import MetricFamily, MetricSpread, MetricsReport, ShowMetrics
 
 
 @click.command()
-@json_command
+@json_command(MetricsReport)
 def command(app: App, *, as_json: bool) -> None:
     """Show what the daemon counts and measures since it began."""
     report = app.call(ShowMetrics())

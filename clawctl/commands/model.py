@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from clawctl import modelfile
 from clawctl.app import App, json_command
@@ -17,10 +18,10 @@ from clawctl.views import warm_told
 from clawd.errors import ClawError, ConfigError, ProtocolError
 from clawd.paths import expanded, layout
 from clawd.wire import models as wire
+from clawd.wire.codec import mirror
 from clawd.wire.safe_text import terminal_safe, visible_line
 
 if TYPE_CHECKING:
-    from clawctl.model_catalogue import CatalogueModel
     from clawctl.model_import import ForeignModel
 
 LOAD_LIMIT_S = 3_600.0
@@ -30,6 +31,49 @@ CHOOSE = "Choose another: clawctl model use NAME"
 USES = ("tools", "chat", "code", "reasoning", "images", "small", "embeddings")
 
 
+class ModelAdded(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that is in the folder now."""
+
+    name: str
+    path: str
+    size_bytes: int
+    how: str
+    replaced: bool
+    sha256: str
+    source: str
+
+
+class Available(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of the catalogue; memory is with a context of 8,192 tokens."""
+
+    name: str
+    source: str
+    size_gb: float
+    memory_gb: float
+    context: int
+    family: str
+    licence: str
+    good_for: tuple[str, ...]
+
+
+class ModelFound(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of another program; `how` is how it was linked, empty where it was only found."""
+
+    name: str
+    path: str
+    size_bytes: int
+    program: str
+    sha256: str
+    how: str
+
+
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done."""
+
+    ok: bool = True
+    message: str
+
+
 @click.group()
 def command() -> None:
     """Get, list, choose, load and unload the models of this machine."""
@@ -37,7 +81,7 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--available", is_flag=True, help="List what can be pulled by its name instead.")
-@json_command
+@json_command(wire.ModelList | list[Available])
 def list_(app: App, *, available: bool, as_json: bool) -> None:
     """List the models that are there, and which of them are loaded."""
     if available:
@@ -65,7 +109,7 @@ def list_(app: App, *, available: bool, as_json: bool) -> None:
 @click.option("--name", default="", metavar="NAME", help="Its name there; else the file's own.")
 @click.option("--force", is_flag=True, help="Overwrite a model of that name.")
 @click.option("--copy", is_flag=True, help="Copy it, also where a hard link would do.")
-@json_command
+@json_command(ModelAdded)
 def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bool) -> None:
     """Put a GGUF file into the folder of models: linked where possible, else copied.
 
@@ -86,7 +130,7 @@ def add(app: App, file: Path, name: str, *, force: bool, copy: bool, as_json: bo
 @click.option("--force", is_flag=True, help="Overwrite a model of that name.")
 @click.option("--sha256", default="", metavar="HEX", help="The digest that it must have.")
 @click.option("--no-vision", is_flag=True, help="Leave the projector for images where it is.")
-@json_command
+@json_command(ModelAdded)
 def pull(app: App, /, ref: str, **given: str | bool) -> None:
     """Download a model into the folder of models; what came goes on after a break.
 
@@ -115,7 +159,7 @@ def pull(app: App, /, ref: str, **given: str | bool) -> None:
         note(f"\nWhat has come is kept; the same command goes on there: clawctl model pull {ref}")
         raise
     if given["as_json"]:
-        emit_json(_values(done.added) | {"sha256": done.sha256, "source": done.source})
+        emit_json(_values(done.added, done.sha256, done.source))
         return
     _say_added(done.added)
     if done.projector:
@@ -128,7 +172,7 @@ def pull(app: App, /, ref: str, **given: str | bool) -> None:
 @command.command()
 @click.option("--for", "good_for", type=click.Choice(USES), help="What it shall be good for.")
 @click.option("--no-probe", is_flag=True, help="Do not measure how fast memory is.")
-@json_command
+@json_command("clawctl.model_catalogue:Recommended")
 def recommend(app: App, *, good_for: str | None, no_probe: bool, as_json: bool) -> None:
     """Tell which models of the catalogue this machine can run, and about how fast at the most.
 
@@ -136,14 +180,20 @@ def recommend(app: App, *, good_for: str | None, no_probe: bool, as_json: bool) 
     busy as the machine is meanwhile; long contexts and weak processors make it slower. What is
     slower than people read stands behind the others.
     """
-    from clawctl.model_catalogue import PROBE_S, catalogue, fitting, look_at_machine
+    from clawctl.model_catalogue import (
+        PROBE_S,
+        Recommended,
+        catalogue,
+        fitting,
+        look_at_machine,
+    )
 
     bar = ProgressLine("measuring memory", quiet=app.is_quiet)
     with bar:
         machine = look_at_machine(probe_s=0.0 if no_probe else PROBE_S)
     fits = fitting(catalogue(), machine, good_for or "")
     if as_json:
-        emit_json({"machine": machine, "models": fits})
+        emit_json(Recommended(machine=machine, models=fits))
         return
     rate = f", read at {machine.ram_gb_per_s:.0f} GB/s" if machine.ram_gb_per_s else ""
     note(f"free memory: {machine.ram_gb:.1f} GB{rate}; GPU: {machine.gpu}")
@@ -170,7 +220,7 @@ def _list_catalogue(*, as_json: bool) -> None:
 
     entries = catalogue()
     if as_json:
-        emit_json([_catalogue_values(entry) for entry in entries])
+        emit_json([mirror(Available, entry) for entry in entries])
         return
     headers = ("NAME", "SIZE", "MEMORY", "CONTEXT", "TOOL CALLS", "LICENCE", "GOOD FOR")
     rows = [
@@ -189,19 +239,6 @@ def _list_catalogue(*, as_json: bool) -> None:
     note("Get one: clawctl model pull NAME. What fits here: clawctl model recommend")
 
 
-def _catalogue_values(entry: "CatalogueModel") -> dict[str, object]:
-    return {
-        "name": entry.name,
-        "source": entry.source,
-        "size_gb": entry.size_gb,
-        "memory_gb": entry.memory_gb,
-        "context": entry.context,
-        "family": entry.family,
-        "licence": entry.licence,
-        "good_for": list(entry.good_for),
-    }
-
-
 @command.command("import")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--all", "wants_all", is_flag=True, help="All of them.")
@@ -213,7 +250,7 @@ def _catalogue_values(entry: "CatalogueModel") -> dict[str, object]:
     help="Look there, as at a folder of Ollama, LM Studio, the hub or llama.cpp.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a model of that name.")
-@json_command
+@json_command(list[ModelFound])
 def import_(app: App, /, names: tuple[str, ...], place: Path | None, **given: bool) -> None:
     """Use the models that other programs have here: linked, not copied. Without NAME list them.
 
@@ -243,7 +280,7 @@ def import_(app: App, /, names: tuple[str, ...], place: Path | None, **given: bo
 
 @command.command()
 @click.argument("name")
-@json_command
+@json_command(wire.ModelDetail)
 def show(app: App, name: str, *, as_json: bool) -> None:
     """Tell what a model is: size, context, how it calls tools, its digest, where it is from."""
     with app.client() as client:
@@ -295,7 +332,7 @@ def _of_the_package(model: wire.ModelDetail) -> Iterator[tuple[str, str]]:
     metavar="FILE",
     help="Another config file than the usual one.",
 )
-@json_command
+@json_command("clawctl.config_edit:Edited")
 def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
     """Answer from a model from now on: the config names it, and a running daemon takes it over.
 
@@ -328,7 +365,7 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
 )
 @click.option("--name", "new", default="", metavar="NAME", help="Its name; else NAME-merged.")
 @click.option("--force", is_flag=True, help="Overwrite a model of that name.")
-@json_command
+@json_command(ModelAdded)
 def merge(app: App, /, name: str, **given: str | bool | Path | None) -> None:
     """Make one file of a model and a LoRA adapter over it, as Q8_0: it answers faster than the two.
 
@@ -357,7 +394,7 @@ def merge(app: App, /, name: str, **given: str | bool | Path | None) -> None:
     bar = _bar(app, f"merging {wanted.target.stem}")
     done = model_merge.merge(wanted, digests, bar, force=is_assistant or bool(given["force"]))
     if given["as_json"]:
-        emit_json(_values(done.added) | {"sha256": done.sha256, "source": done.source})
+        emit_json(_values(done.added, done.sha256, done.source))
         return
     _say_added(done.added)
     if not is_assistant:
@@ -367,7 +404,7 @@ def merge(app: App, /, name: str, **given: str | bool | Path | None) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_command
+@json_command(Confirmed)
 def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
     """Remove a model's files; of one that was imported the link, not the other program's file."""
     there = _listed(app)
@@ -385,7 +422,7 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
             raise
     gone = modelfile.remove_model(folder, name)
     message = f"removed {', '.join(path.name for path in gone)}"
-    emit({"ok": True, "message": message}, message, as_json=as_json)
+    emit(Confirmed(message=message), message, as_json=as_json)
     if answers:
         note(f"Answers were to come from it, and now none does. {CHOOSE}")
 
@@ -394,7 +431,7 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--sha256", default="", metavar="HEX", help="The digest that it must have.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_command
+@json_command(Confirmed)
 def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> None:
     """Take a model's files as they are now for the right ones; else a changed one is not loaded."""
     files = modelfile.files_here(_models_folder(app), name)
@@ -411,12 +448,12 @@ def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> Non
         message = f"{name} is pinned as it is now: {digests[0]}"
     source = next((pin.source for pin in before if pin), "")
     modelfile.pin_parts(files[0], digests, source)
-    emit({"ok": True, "message": message}, message, as_json=as_json)
+    emit(Confirmed(message=message), message, as_json=as_json)
 
 
 @command.command()
 @click.argument("name")
-@json_command
+@json_command(wire.LoadedModel)
 def load(app: App, name: str, *, as_json: bool) -> None:
     """Load a model now rather than with its first request."""
     with app.client() as client:
@@ -433,15 +470,15 @@ def load(app: App, name: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@json_command
+@json_command(Confirmed)
 def unload(app: App, name: str, *, as_json: bool) -> None:
     """Unload a model and free its memory; what it is answering is cancelled."""
     done = app.call(wire.UnloadModel(name=name))
-    emit({"ok": True, "message": done.message}, done.message, as_json=as_json)
+    emit(Confirmed(message=done.message), done.message, as_json=as_json)
 
 
 @command.command()
-@json_command
+@json_command(list[wire.LoadedModel])
 def ps(app: App, *, as_json: bool) -> None:
     """List the models that are loaded, the one used last first."""
     models = app.call(wire.ListLoadedModels())
@@ -478,7 +515,7 @@ def _add(
         added = modelfile.add_model(file, _models_folder(app), options, bar.show)
     modelfile.pin_parts(added.path, digests, str(file.absolute()))
     if as_json:
-        emit_json(_values(added) | {"sha256": digests[0], "source": str(file.absolute())})
+        emit_json(_values(added, digests[0], str(file.absolute())))
     else:
         _say_added(added)
 
@@ -491,15 +528,8 @@ def _confirm(question: str, *, yes: bool) -> None:
     click.confirm(terminal_safe(question), abort=True, err=True)
 
 
-def _import_values(found: "ForeignModel", added: modelfile.Added | None) -> dict[str, object]:
-    return {
-        "name": found.name,
-        "path": str(found.path),
-        "size_bytes": found.size_bytes,
-        "program": found.program,
-        "sha256": found.sha256,
-        "how": added.how if added else "",
-    }
+def _import_values(found: "ForeignModel", added: modelfile.Added | None) -> ModelFound:
+    return mirror(ModelFound, found, path=str(found.path), how=added.how if added else "")
 
 
 def _tool_calls(model: wire.ModelDetail) -> str:
@@ -525,14 +555,8 @@ def _digest(text: str) -> str:
     return digest
 
 
-def _values(added: modelfile.Added) -> dict[str, object]:
-    return {
-        "name": added.name,
-        "path": str(added.path),
-        "size_bytes": added.size_bytes,
-        "how": added.how,
-        "replaced": added.replaced,
-    }
+def _values(added: modelfile.Added, sha256: str, source: str) -> ModelAdded:
+    return mirror(ModelAdded, added, path=str(added.path), sha256=sha256, source=source)
 
 
 def _models_folder(app: App) -> Path:

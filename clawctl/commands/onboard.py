@@ -76,7 +76,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--service", is_flag=True, help="Install clawd as a service of yours, by systemd.")
 @click.option("--yes", is_flag=True, help="Ask nothing; what no option says stays as it is.")
 @click.option("--no-test", is_flag=True, help="Start no daemon and ask the model nothing.")
-@json_command
+@json_command(Onboarded)
 def command(app: App, /, **given: str | bool | None) -> int:
     """Set up, start the daemon and try the model. May be run again at any time.
 

@@ -5,7 +5,7 @@ import click
 from clawctl.app import App, json_command
 from clawctl.approve import open_page
 from clawctl.render import emit_json
-from clawd.wire.daemon import LinkPage
+from clawd.wire.daemon import LinkPage, PageLink
 from clawd.wire.safe_text import visible_line
 
 
@@ -18,7 +18,7 @@ from clawd.wire.safe_text import visible_line
 )
 @click.option("--login", is_flag=True, help="Log in, also where the page asks for no key yet.")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser of this desktop.")
-@json_command
+@json_command(PageLink)
 def command(app: App, at: str, *, login: bool, opens: bool, as_json: bool) -> None:
     """Print a link that opens the page; it logs a browser in once, where a key is needed."""
     link = app.call(LinkPage(at=at, always=login))

@@ -10,6 +10,7 @@ from clawctl.app import App, Exit, json_command
 from clawctl.client import Client
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
 from clawd.wire import tools
+from clawd.wire.method import Done
 from clawd.wire.safe_text import visible_line
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -24,7 +25,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_command
+@json_command(list[tools.PluginLine])
 def list_(app: App, *, as_json: bool) -> None:
     """List the installed plugins and whether they run."""
     items = app.call(tools.ListPlugins()).items
@@ -48,7 +49,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @yes_option
 @secrets_option
-@json_command
+@json_command(tools.PluginLine | None)
 def install(app: App, path: Path, *, yes: bool, accept_secrets: bool, as_json: bool) -> int:
     """Show what the plugin in folder PATH may do, ask, and install it.
 
@@ -67,7 +68,7 @@ def install(app: App, path: Path, *, yes: bool, accept_secrets: bool, as_json: b
 @click.argument("name")
 @yes_option
 @secrets_option
-@json_command
+@json_command(tools.PluginLine | None)
 def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bool) -> int:
     """Show what changed in a plugin since it was approved, ask, and let it run as it is now."""
     with app.client() as client:
@@ -82,7 +83,7 @@ def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bo
 @command.command()
 @click.argument("name")
 @yes_option
-@json_command
+@json_command(Done)
 def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
     """Remove a plugin and its approval."""
     if not yes and not asked(visible_line(f"Remove the plugin {name}?"), as_json=as_json):
@@ -93,7 +94,7 @@ def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:
 
 
 @command.command("reload")
-@json_command
+@json_command(Done)
 def reload_(app: App, *, as_json: bool) -> None:
     """Read plugins and external tools again."""
     done = app.call(tools.ReloadPlugins())

@@ -27,6 +27,9 @@ from clawd.wire.policy import (
     Autonomy,
     CheckPolicy,
     ExplainPolicy,
+    PolicyBoundary,
+    PolicyCaseLine,
+    PolicyExplanation,
     PolicyReplay,
     ReplayPolicy,
     ShowPolicy,
@@ -162,7 +165,7 @@ def _scope_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("-C", "--directory", default="", metavar="DIR", help="Only in DIR's project."),
         click.option("--conversation", default="", metavar="ID", help="Only in this conversation."),
         click.option("--days", type=click.IntRange(1), help="How long it holds."),
-        json_option,
+        json_option(Done),
     ):
         function = option(function)
     return function
@@ -271,7 +274,7 @@ def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
 @click.option("--host", default="", metavar="HOST:PORT", help="Ask about a host that is reached.")
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the call.")
 @autonomy_option
-@json_command
+@json_command(PolicyExplanation)
 def explain(
     app: App, /, tool: str, arguments: str, host: str, *, as_json: bool, **how: Any
 ) -> None:
@@ -296,7 +299,7 @@ def explain(
 
 @command.command()
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace to look at.")
-@json_command
+@json_command(PolicyBoundary)
 def show(app: App, directory: str, *, as_json: bool) -> None:
     """Show the boundary: the workspace, forbidden paths and commands, allowed hosts."""
     found = app.call(ShowPolicy(workspace=_absolute(directory)))
@@ -311,7 +314,7 @@ def show(app: App, directory: str, *, as_json: bool) -> None:
     "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the calls.")
-@json_command
+@json_command(list[PolicyCaseLine])
 def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
     """Judge the table of cases in FILE (TOML) under the policy in force; exit 1 if one is wrong.
 
@@ -345,7 +348,7 @@ def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
 @click.option(
     "--limit", type=click.IntRange(1, REPLAY_LIMIT), default=1_000, help="Of the newest receipts."
 )
-@json_command
+@json_command(PolicyReplay)
 def replay(
     app: App,
     config: Path | None,

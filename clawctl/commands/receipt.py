@@ -16,12 +16,13 @@ import msgspec
 from clawctl.app import App, Exit, json_command
 from clawctl.client import Client
 from clawctl.progress import ProgressLine, call, progress_of_command
-from clawctl.receipt_bundle import remembered_head
+from clawctl.receipt_bundle import About, remembered_head
 from clawctl.render import Palette, emit, emit_json, note, say, show_fields, size
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
 from clawd.paths import layout
 from clawd.wire import receipts as wire
+from clawd.wire.method import Done
 from clawd.wire.safe_text import terminal_safe, visible
 
 _APPROVED = {
@@ -110,6 +111,15 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     values: _Values
 
 
+class ReceiptsExported(msgspec.Struct, frozen=True, kw_only=True):
+    """An export of receipts and whether it verifies."""
+
+    folder: str
+    ok: bool
+    problem: str
+    about: About
+
+
 @click.group()
 def command() -> None:
     """List, show and verify the receipts of tool calls."""
@@ -123,7 +133,7 @@ def command() -> None:
 @click.option("--workspace", metavar="DIR", help="Of this workspace, and folders below it.")
 @click.option("--host", metavar="NAME", help="Of calls that reached it or were refused it; *.org.")
 @which_receipts
-@json_command
+@json_command(list[wire.ReceiptLine])
 def list_(
     app: App, limit: int, *, wanted: wire.ListReceipts, as_json: bool, **filters: str | None
 ) -> None:
@@ -139,7 +149,7 @@ def list_(
 
 @command.command()
 @click.argument("receipt")
-@json_command
+@json_command(wire.ReceiptDetail)
 def show(app: App, receipt: str, *, as_json: bool) -> None:
     """Show one receipt: by id, a unique end of it, or its number."""
     detail = app.call(wire.ShowReceipt(receipt_id=receipt))
@@ -167,7 +177,7 @@ def show(app: App, receipt: str, *, as_json: bool) -> None:
     metavar="SEQ:HASH",
     help="A head, kept elsewhere: proves that nothing before it was cut or rewritten.",
 )
-@json_command
+@json_command(CheckedLog)
 def verify(
     app: App, path: Path | None, given_key: str | None, given_anchor: str | None, *, as_json: bool
 ) -> int:
@@ -196,7 +206,7 @@ def verify(
 
 
 @command.command()
-@json_command
+@json_command(wire.ReceiptHead)
 def head(app: App, *, as_json: bool) -> None:
     """Show the end of the chain and its first public key, to keep elsewhere.
 
@@ -431,7 +441,7 @@ def _pretty(text: str) -> str:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--redact", is_flag=True, help="Leave arguments and results out; keep their hashes.")
 @which_receipts
-@json_command
+@json_command(ReceiptsExported)
 def export(
     app: App, folder: Path, *, wanted: wire.ListReceipts, redact: bool, as_json: bool
 ) -> int:
@@ -454,7 +464,9 @@ def export(
     problem = "" if found.ok else found.message
     problem = problem or check_bundle(folder, head_seq=found.head_seq, head_hash=found.head_hash)
     if as_json:
-        emit_json({"folder": str(folder), "ok": not problem, "problem": problem, "about": about})
+        emit_json(
+            ReceiptsExported(folder=str(folder), ok=not problem, problem=problem, about=about)
+        )
     else:
         palette = Palette.of(sys.stdout)
         print(
@@ -467,7 +479,7 @@ def export(
 
 @command.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_command
+@json_command(Done)
 def accept(app: App, *, yes: bool, as_json: bool) -> None:
     """Take the receipt log as it stands, after it was cut, moved away or replaced.
 

@@ -11,6 +11,7 @@ from clawctl.commands.skill import directory_option
 from clawctl.commands.sop import inputs_of, inputs_option
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, say, show_fields, show_table
+from clawd.wire.method import Done
 from clawd.wire.safe_text import visible_line
 from clawd.wire.schedules import (
     AddSchedule,
@@ -19,7 +20,9 @@ from clawd.wire.schedules import (
     PauseSchedule,
     RemoveSchedule,
     RunSchedule,
+    ScheduleHistory,
     ScheduleLine,
+    ScheduleList,
     ScheduleRun,
 )
 
@@ -36,7 +39,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_command
+@json_command(ScheduleList)
 def list_(app: App, *, as_json: bool) -> None:
     """List schedules, when each begins next and how its last time ended."""
     found = app.call(ListSchedules())
@@ -128,7 +131,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.option("--provider", default="", help="A provider of the config.")
 @click.option("--model", default="", help="A model of the provider.")
 @directory_option
-@json_command
+@json_command(ScheduleLine)
 def add(app: App, /, *, directory: str | None, as_json: bool, **options: Any) -> None:
     """Have a prompt or a procedure run at times as schedule NAME."""
     options["inputs"] = inputs_of(options.pop("given"))
@@ -141,7 +144,7 @@ def add(app: App, /, *, directory: str | None, as_json: bool, **options: Any) ->
 
 @command.command()
 @name_argument
-@json_command
+@json_command(ScheduleLine)
 def pause(app: App, name: str, *, as_json: bool) -> None:
     """Begin a schedule no more until it is resumed."""
     _show(app.call(PauseSchedule(name=name)), as_json=as_json)
@@ -149,7 +152,7 @@ def pause(app: App, name: str, *, as_json: bool) -> None:
 
 @command.command()
 @name_argument
-@json_command
+@json_command(ScheduleLine)
 def resume(app: App, name: str, *, as_json: bool) -> None:
     """Let a schedule go on; the times in between do not count as missed."""
     _show(app.call(PauseSchedule(name=name, resume=True)), as_json=as_json)
@@ -157,7 +160,7 @@ def resume(app: App, name: str, *, as_json: bool) -> None:
 
 @command.command()
 @name_argument
-@json_command
+@json_command(ScheduleRun)
 def run(app: App, name: str, *, as_json: bool) -> None:
     """Run a schedule now, beside its times."""
     began = app.call(RunSchedule(name=name))
@@ -169,7 +172,7 @@ def run(app: App, name: str, *, as_json: bool) -> None:
 
 @command.command()
 @name_argument
-@json_command
+@json_command(Done)
 def remove(app: App, name: str, *, as_json: bool) -> None:
     """Remove a schedule and its history; its conversations stay."""
     done = app.call(RemoveSchedule(name=name))
@@ -182,7 +185,7 @@ def remove(app: App, name: str, *, as_json: bool) -> None:
 @command.command()
 @name_argument
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=20, help="At most so many.")
-@json_command
+@json_command(ScheduleHistory)
 def history(app: App, name: str, limit: int, *, as_json: bool) -> None:
     """Show the times of a schedule, newest first: run, waiting, missed, lost."""
     found = app.call(ListScheduleRuns(name=name, limit=limit))

@@ -16,6 +16,7 @@ from clawctl.safe_stream import plain
 from clawctl.service_install import (
     InstallChoice,
     ServiceReport,
+    ServiceState,
     Steps,
     end_beside,
     install,
@@ -79,7 +80,7 @@ _root = click.option(
 @click.option("--no-enable", is_flag=True, help="Start it now, but not by itself later.")
 @click.option("--print", "prints", is_flag=True, help="Print the units and write nothing.")
 @_dry_run
-@json_command
+@json_command(ServiceReport | Units)
 def install_(_app: App, /, scope: Scope | None, root: Path, **flags: bool) -> int:
     """Write the units (where no package did), enable and start them. Doing it again is safe.
 
@@ -103,7 +104,7 @@ def install_(_app: App, /, scope: Scope | None, root: Path, **flags: bool) -> in
 @_scope_option
 @_root
 @_dry_run
-@json_command
+@json_command(ServiceReport)
 def uninstall_(_app: App, scope: Scope | None, root: Path, *, dry_run: bool, as_json: bool) -> int:
     """Stop the service and remove the units that `install` wrote. Data stays."""
     manager, where = _manager(scope), _layout(scope)
@@ -116,7 +117,7 @@ def uninstall_(_app: App, scope: Scope | None, root: Path, *, dry_run: bool, as_
 @command.command()
 @_scope_option
 @_dry_run
-@json_command
+@json_command(ServiceReport)
 def start(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Start the service and its socket."""
     return _act(scope, "start", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
@@ -125,7 +126,7 @@ def start(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> in
 @command.command()
 @_scope_option
 @_dry_run
-@json_command
+@json_command(ServiceReport)
 def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Stop the service, and its socket: else the next client would start it again.
 
@@ -146,7 +147,7 @@ def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int
 @_scope_option
 @click.option("--socket", "with_socket", is_flag=True, help="The socket too, where it is gone.")
 @_dry_run
-@json_command
+@json_command(ServiceReport)
 def restart(
     _app: App, scope: Scope | None, *, with_socket: bool, dry_run: bool, as_json: bool
 ) -> int:
@@ -171,7 +172,7 @@ def restart(
 @command.command()
 @_scope_option
 @_dry_run
-@json_command
+@json_command(ServiceReport)
 def enable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Let it start by itself: with the machine, or when you log in."""
     return _act(scope, "enable", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
@@ -180,7 +181,7 @@ def enable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> i
 @command.command()
 @_scope_option
 @_dry_run
-@json_command
+@json_command(ServiceReport)
 def disable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Do not let it start by itself any more; one that runs goes on."""
     return _act(scope, "disable", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
@@ -189,7 +190,7 @@ def disable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> 
 @command.command()
 @_scope_option
 @_dry_run
-@json_command
+@json_command(ServiceReport)
 def reload(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Let it read its config again; one with errors is refused, and the old one stays."""
     code = _act(scope, "reload", (SERVICE,), dry_run=dry_run, as_json=as_json)
@@ -208,7 +209,7 @@ def reload(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> i
 
 @command.command()
 @_scope_option
-@json_command
+@json_command(ServiceState)
 def status(_app: App, scope: Scope | None, *, as_json: bool) -> int:
     """Say how the service stands; not 0 when no client would be served."""
     manager = _manager(scope)
@@ -231,7 +232,7 @@ def status(_app: App, scope: Scope | None, *, as_json: bool) -> int:
 @click.option("--tool", metavar="NAME", help="What one tool did.")
 @click.option("--event", metavar="NAME", help="One event, as tool_denied.")
 @click.option("--conversation", metavar="ID", help="What happened in one conversation.")
-@json_command
+@json_command(list[dict[str, Any]])
 def logs(_app: App, /, scope: Scope | None, **wanted: Any) -> int:
     """Show the service's log from the journal.
 

@@ -5,7 +5,7 @@ from typing import get_args
 
 import click
 
-from clawctl.app import App, Exit, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.commands.plugin import asked, yes_option
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_fields, show_table, size
@@ -16,6 +16,7 @@ from clawd.wire.skills import (
     ListSkills,
     SkillKind,
     SkillLine,
+    SkillList,
     SkillReview,
     TrustSkill,
 )
@@ -41,8 +42,7 @@ def command() -> None:
 @command.command("list")
 @directory_option
 @kind_option
-@json_option
-@pass_app
+@json_command(SkillList)
 def list_(app: App, *, directory: str | None, kind: SkillKind, as_json: bool) -> None:
     """List the skills, which of them a model is offered, and what is wrong with the others."""
     with app.client() as client:
@@ -73,8 +73,7 @@ def list_(app: App, *, directory: str | None, kind: SkillKind, as_json: bool) ->
 @click.argument("name")
 @directory_option
 @kind_option
-@json_option
-@pass_app
+@json_command(SkillReview)
 def show(app: App, name: str, *, directory: str | None, kind: SkillKind, as_json: bool) -> None:
     """Show what a skill is, its files and its text."""
     with app.client() as client:
@@ -89,8 +88,7 @@ def show(app: App, name: str, *, directory: str | None, kind: SkillKind, as_json
 @command.command()
 @source_argument
 @yes_option
-@json_option
-@pass_app
+@json_command(SkillLine | SkillReview)
 def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
     """Show the skill in folder or archive PATH, ask, and copy it into the home.
 
@@ -113,8 +111,7 @@ def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
 @kind_option
 @click.option("--revoke", is_flag=True, help="Trust it no longer.")
 @yes_option
-@json_option
-@pass_app
+@json_command(SkillLine | SkillReview)
 def trust(app: App, /, name: str, *, directory: str | None, kind: SkillKind, **flags: bool) -> int:
     """Show a workspace's skill and what changed in it, ask, and trust it as it is now."""
     workspace, as_json = workspace_of(directory, here=False), flags["as_json"]
@@ -134,8 +131,7 @@ def trust(app: App, /, name: str, *, directory: str | None, kind: SkillKind, **f
 @command.command()
 @source_argument
 @kind_option
-@json_option
-@pass_app
+@json_command(SkillReview)
 def lint(app: App, path: Path, *, kind: SkillKind, as_json: bool) -> int:
     """Say all that is wrong with the skill in folder or archive PATH, by the standard."""
     with app.client() as client:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command, json_option, pass_app
+from clawctl.app import App, Exit, json_command
 from clawctl.approve import Terminal
 from clawctl.commands.plugin import asked, yes_option
 from clawctl.commands.skill import directory_option
@@ -36,8 +36,7 @@ def command() -> None:
 
 @command.command("list")
 @directory_option
-@json_option
-@pass_app
+@json_command(sops.SopList)
 def list_(app: App, *, directory: str | None, as_json: bool) -> None:
     """List the procedures, which of them can be run, and what is wrong with the others."""
     found = app.call(sops.ListSops(workspace=workspace_of(directory, here=False)))
@@ -65,8 +64,7 @@ def list_(app: App, *, directory: str | None, as_json: bool) -> None:
 @command.command()
 @click.argument("what")
 @directory_option
-@json_option
-@pass_app
+@json_command(sops.SopReview)
 def validate(app: App, what: str, *, directory: str | None, as_json: bool) -> int:
     """Say all that is wrong with the procedure WHAT, a name or a path, each with line and key."""
     found = app.call(_inspection(what, directory))
@@ -84,8 +82,7 @@ def validate(app: App, what: str, *, directory: str | None, as_json: bool) -> in
 @directory_option
 @click.option("--graph", is_flag=True, help="Draw the steps.")
 @click.option("--mermaid", is_flag=True, help="Print the steps as a Mermaid flowchart.")
-@json_option
-@pass_app
+@json_command(sops.SopReview)
 def show(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int:
     """Show what a procedure is and does, step by step."""
     found = app.call(_inspection(name, directory))
@@ -108,8 +105,7 @@ def show(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int
 @directory_option
 @click.option("--revoke", is_flag=True, help="Let it run no longer.")
 @yes_option
-@json_option
-@pass_app
+@json_command(sops.SopLine)
 def enable(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int:
     """Show a workspace's procedure and what changed in it, ask, and let it run as it is now."""
     workspace, as_json = workspace_of(directory, here=False), flags["as_json"]
@@ -143,8 +139,7 @@ def enable(app: App, /, name: str, *, directory: str | None, **flags: bool) -> i
 @directory_option
 @inputs_option
 @detach_option
-@json_option
-@pass_app
+@json_command(sops.SopRunReport)
 def run(
     app: App, /, name: str, *, directory: str | None, given: tuple[str, ...], **flags: bool
 ) -> int:
@@ -163,8 +158,7 @@ def run(
 @click.argument("name")
 @directory_option
 @inputs_option
-@json_option
-@pass_app
+@json_command(sops.SopPlan)
 def dry_run(
     app: App, name: str, *, directory: str | None, given: tuple[str, ...], as_json: bool
 ) -> None:
@@ -185,7 +179,7 @@ def dry_run(
 
 @command.command()
 @run_argument
-@json_command
+@json_command(sops.SopRunReport)
 def status(app: App, run: str, *, as_json: bool) -> None:
     """Show how far a run is, step by step."""
     found = app.call(sops.ShowSopRun(run=run))
@@ -199,8 +193,7 @@ def status(app: App, run: str, *, as_json: bool) -> None:
 @run_argument
 @click.option("--deny", is_flag=True, help="Say no: the step fails.")
 @detach_option
-@json_option
-@pass_app
+@json_command(sops.SopRunReport)
 def approve(app: App, run: str, *, deny: bool, detach: bool, as_json: bool) -> int:
     """Approve the step that a run waits at, and follow it on."""
     request = sops.ResumeSop(run=run, answer="deny" if deny else "approve", detach=detach)
@@ -216,8 +209,7 @@ def approve(app: App, run: str, *, deny: bool, detach: bool, as_json: bool) -> i
     help="What is true of a step of which nobody knows whether it happened.",
 )
 @detach_option
-@json_option
-@pass_app
+@json_command(sops.SopRunReport)
 def resume(app: App, run: str, *, answer: Any, detach: bool, as_json: bool) -> int:
     """Let a run go on that was stopped, or whose call nobody approved."""
     request = sops.ResumeSop(run=run, answer=answer or "", detach=detach)
@@ -226,7 +218,7 @@ def resume(app: App, run: str, *, answer: Any, detach: bool, as_json: bool) -> i
 
 @command.command()
 @run_argument
-@json_command
+@json_command(sops.SopRunReport)
 def cancel(app: App, run: str, *, as_json: bool) -> None:
     """End a run for good, and what it is doing; nothing is taken back."""
     found = app.call(sops.CancelSop(run=run))
@@ -240,7 +232,7 @@ def cancel(app: App, run: str, *, as_json: bool) -> None:
 @click.argument("name", default="")
 @click.option("--open", "open_only", is_flag=True, help="Those that have not ended.")
 @click.option("--limit", default=20, show_default=True, help="At most so many.")
-@json_command
+@json_command(sops.SopRunList)
 def history(app: App, name: str, *, open_only: bool, limit: int, as_json: bool) -> None:
     """List runs, newest first."""
     found = app.call(sops.ListSopRuns(name=name, open_only=open_only, limit=limit))

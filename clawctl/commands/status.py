@@ -4,11 +4,11 @@ import click
 
 from clawctl.app import App, json_command
 from clawd.paths import layout
-from clawd.wire.daemon import Status
+from clawd.wire.daemon import Status, StatusReport
 
 
 @click.command()
-@json_command
+@json_command(StatusReport)
 def command(app: App, *, as_json: bool) -> None:
     """Say what the daemon is and does, what is wrong with it, and what to do about that.
 

@@ -42,7 +42,7 @@ class StopReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @_TIMEOUT
-@json_command
+@json_command(StopReport)
 def command(app: App, *, limit_s: float, as_json: bool) -> int:
     """End the daemon: turns may finish, nothing is lost. Works with and without systemd.
 
@@ -62,7 +62,7 @@ def command(app: App, *, limit_s: float, as_json: bool) -> int:
 
 @click.command()
 @_TIMEOUT
-@json_command
+@json_command(StopReport)
 def restart(app: App, *, limit_s: float, as_json: bool) -> int:
     """End the daemon and start it anew, with this environment. Works with and without systemd.
 

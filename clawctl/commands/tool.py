@@ -13,8 +13,9 @@ from clawctl.render import emit, emit_json, note, say, show_table
 from clawctl.single_call import run_and_show
 from clawd.errors import NotFoundError
 from clawd.wire.daemon import Reload
+from clawd.wire.method import Done
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
-from clawd.wire.tools import ListTools, RunTool, ToolLine, ToolProblem
+from clawd.wire.tools import ListTools, RunTool, ToolLine, ToolOutcome, ToolProblem
 
 SHOWN_CHARACTERS = 200
 WIDTH = 100
@@ -31,7 +32,7 @@ def command() -> None:
 
 
 @command.command("list")
-@json_command
+@json_command(list[ToolLine])
 def list_(app: App, *, as_json: bool) -> None:
     """List the tools."""
     tools = app.call(ListTools())
@@ -49,7 +50,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@json_command
+@json_command(ToolLine)
 def show(app: App, name: str, *, as_json: bool) -> None:
     """Show one tool: what it does, its arguments, its other names and an example."""
     tools = app.call(ListTools())
@@ -65,7 +66,7 @@ def show(app: App, name: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@json_command
+@json_command(list[ToolProblem])
 def problems(app: App, *, as_json: bool) -> int:
     """List external tools and plugins that were left out, and what is doubtful about others.
 
@@ -84,7 +85,7 @@ def problems(app: App, *, as_json: bool) -> int:
 
 
 @command.command("reload")
-@json_command
+@json_command(Done)
 def reload_(app: App, *, as_json: bool) -> None:
     """Read the config, the manifests of external tools and the plugins again."""
     done = app.call(Reload())
@@ -102,7 +103,7 @@ def _place(problem: ToolProblem) -> str:
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
 @click.option("--here", is_flag=True, help="Work in the current folder.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
-@schema_option
+@schema_option(ToolOutcome)
 @pass_app
 def run(
     app: App, /, name: str, arguments: str, output: str, directory: str | None, **flags: bool

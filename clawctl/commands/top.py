@@ -19,7 +19,7 @@ from clawctl.render import emit_json
     help="How often to look.",
 )
 @click.option("--once", is_flag=True, help="Print what is now, and end.")
-@json_command
+@json_command("clawctl.top:Snapshot")
 def command(app: App, interval_s: float, *, once: bool, as_json: bool) -> None:
     """Show turns, queue, tokens a second, cache, workers and MCP servers, live.
 

@@ -11,7 +11,7 @@ from clawctl.render import emit_json
 from clawctl.single_call import run_and_show
 from clawctl.views import show_changes
 from clawd.paths import expanded
-from clawd.wire.tools import ListChanges, RunTool
+from clawd.wire.tools import ChangeLine, ListChanges, RunTool, ToolOutcome
 
 MAX_STEPS = 100
 LIST_LIMIT = 50
@@ -27,7 +27,7 @@ LIST_LIMIT = 50
 @click.option("--conversation", default="", metavar="ID", help="Only what this one changed.")
 @click.option("-C", "directory", metavar="DIR", help="Of the workspace in this folder.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
-@json_command
+@json_command(ToolOutcome | list[ChangeLine])
 def command(app: App, /, what: str, directory: str | None, conversation: str, **flags: bool) -> int:
     """Take back what calls changed in files: the newest, the last STEPS, or the one of RECEIPT.
 

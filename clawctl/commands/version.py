@@ -4,6 +4,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 import click
+import msgspec
 
 from clawctl.app import App, json_command
 from clawctl.render import emit_json, show_fields
@@ -12,8 +13,26 @@ from clawd.errors import ClawError
 from clawd.wire.codec import PROTOCOL_MAX, PROTOCOL_MIN
 
 
+class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+    """The protocol versions that this client speaks, and the one that it speaks with the daemon."""
+
+    min: int
+    max: int
+    spoken: int | None
+
+
+class Versions(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions; null for what is not there."""
+
+    clawctl: str
+    clawd: str | None
+    protocol: Spoken
+    llama_cpp: str | None
+    python: str
+
+
 @click.command()
-@json_command
+@json_command(Versions)
 def command(app: App, *, as_json: bool) -> None:
     """Print the versions of clawctl, the daemon when one runs, the protocol and llama.cpp."""
     daemon, spoken = "", 0
@@ -29,13 +48,13 @@ def command(app: App, *, as_json: bool) -> None:
     binding = _version_of("llama-cpp-python")
     if as_json:
         emit_json(
-            {
-                "clawctl": __version__,
-                "clawd": daemon or None,
-                "protocol": {"min": PROTOCOL_MIN, "max": PROTOCOL_MAX, "spoken": spoken or None},
-                "llama_cpp": binding,
-                "python": platform.python_version(),
-            }
+            Versions(
+                clawctl=__version__,
+                clawd=daemon or None,
+                protocol=Spoken(min=PROTOCOL_MIN, max=PROTOCOL_MAX, spoken=spoken or None),
+                llama_cpp=binding,
+                python=platform.python_version(),
+            )
         )
         return
     show_fields(

@@ -224,7 +224,7 @@ def unpack_event(raw: msgspec.Raw) -> Event:
         return Unknown(name=name)
 
 
-def mirror(kind: type[_S], source: object, **given: Any) -> _S:
+def mirror(kind: type[_S], source: object, /, **given: Any) -> _S:
     """Return a struct of a kind with what is given, and all its other fields of a source.
 
     Raises:

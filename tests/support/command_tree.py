@@ -1,7 +1,10 @@
 """Every command of clawctl that does something, by what one types for it."""
 
+import functools
 import importlib
+import pkgutil
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -22,3 +25,15 @@ def every_command() -> dict[str, click.Command]:
         for name in COMMANDS
         for path, command in walk(name, importlib.import_module(f"clawctl.commands.{name}").command)
     }
+
+
+def printed_types() -> dict[str, Any]:
+    """Return what each command prints with --json, as its --json-schema has it."""
+    found: dict[str, Any] = {}
+    for path, command in every_command().items():
+        for param in command.params:
+            if param.name == "json_schema":
+                assert isinstance(param.callback, functools.partial)
+                (prints,) = param.callback.args
+                found[path] = pkgutil.resolve_name(prints) if isinstance(prints, str) else prints
+    return found

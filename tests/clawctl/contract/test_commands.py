@@ -9,10 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawctl import schemas
 from tests.clawctl.contract.rows import ROWS, USAGE
 from tests.clawctl.contract.world import World
-from tests.clawctl.test_usage import NEEDING_THE_WORLD, PATHS, WITH_JSON, assert_usage, schema
+from tests.clawctl.test_usage import (
+    NEEDING_THE_WORLD,
+    PATHS,
+    TYPES,
+    WITH_JSON,
+    assert_usage,
+    schema,
+)
 from tests.support.here import Ended, clawd_here, environment
 from tests.support.home import Home
 from tests.support.rows import each_row
@@ -67,7 +73,7 @@ def test_its_json_is_what_its_schema_says(world: World, path: str) -> None:
     assert done.code == row.code, done.err
     document = json.loads(done.out)
     assert is_valid(document, schema(path))
-    assert not unknown_fields(document, schemas.TYPES[path])
+    assert not unknown_fields(document, TYPES[path])
 
 
 @each_row("path", NEEDING_THE_WORLD)
