@@ -2,8 +2,10 @@
 
 from typing import Literal
 
+import click
 import msgspec
 
+from clawctl.app import C, Name
 from clawctl.client import Client
 from clawd.errors import ClawError
 from clawd.wire.codec import mirror
@@ -13,6 +15,22 @@ from clawd.wire.policy import AddRule
 from clawd.wire.turns import SamplingWishes, SendMessage
 
 Mode = Literal["", "readonly", "supervised", "edits", "full"]
+
+
+def answering_options(command: C) -> C:
+    """Add --agent, --provider and --model to a command."""
+    model = click.option(
+        "--model", type=Name("models"), metavar="NAME", default="", help="A model of the provider."
+    )
+    provider = click.option(
+        "--provider",
+        type=Name("providers"),
+        metavar="NAME",
+        default="",
+        help="A provider of the config.",
+    )
+    agent = click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
+    return agent(provider(model(command)))
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from typing_extensions import override
@@ -12,6 +12,13 @@ from typing_extensions import override
 from clawctl.client import Client
 from clawctl.daemon_finder import reach, require_overrides
 from clawd.wire.method import Method
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # the older releases that serve as well know no argument
 
 C = TypeVar("C", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -87,6 +94,29 @@ class App:
         Whatever its environment is: to stop it, or to look.
         """
         return reach(self.socket, may_start=False, limit_s=limit_s)
+
+
+class Name(_ParamType):
+    """A name that somebody gave: TAB offers those there are, of a kind of `live_names`."""
+
+    name = "text"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    @override
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list["CompletionItem"]:
+        """Return the names that begin so; none where the daemon cannot be asked in time."""
+        from clawctl.completion import offered
+
+        return offered(self.kind, ctx)
+
+
+conversation_option = partial(
+    click.option, "--conversation", type=Name("conversations"), metavar="ID", default=""
+)
 
 
 class ListingGroup(click.Group):

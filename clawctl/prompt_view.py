@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from clawctl.agent_options import Choice
-from clawctl.app import App, json_command
+from clawctl.app import App, conversation_option, json_command
 from clawctl.render import emit_json, note, say
 from clawd.paths import expanded
 from clawd.wire.conversations import PromptText, ShowPrompt
@@ -16,7 +16,7 @@ from clawd.wire.safe_text import visible_line
 @click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
 @click.option("-C", "directory", metavar="DIR", help="Of a conversation in this folder.")
 @click.option("--here", is_flag=True, help="Of a conversation in the current folder.")
-@click.option("--conversation", metavar="ID", default="", help="Of this conversation.")
+@conversation_option(help="Of this conversation.")
 @json_command(PromptText)
 def show_prompt(
     app: App, agent: str, directory: str | None, conversation: str, *, here: bool, as_json: bool

@@ -1,10 +1,13 @@
 """Help, manual, completion and pages for users say the same as the command tree."""
 
 import os
+import pkgutil
 import re
 import shlex
 import shutil
+import string
 import subprocess
+import typing
 from pathlib import Path
 
 import click
@@ -12,9 +15,11 @@ import pytest
 from bootstrap import manpages
 from bootstrap.manual_text import EXAMPLES
 
-from clawctl.app import App, Exit
-from clawctl.completion import LIVE, SOURCES, complete
+from clawctl.app import App, Exit, Name
+from clawctl.completion import complete
+from clawctl.live_names import SOURCES
 from clawctl.main import COMMANDS, cli
+from clawd.wire.method import result_type
 from tests.support.command_tree import every_command
 from tests.support.rows import each_row
 
@@ -143,10 +148,20 @@ def test_completion_offers_every_command_below(name: str) -> None:
     assert (below or set(COMMANDS)) <= offered
 
 
-def test_live_names_are_of_parameters_that_there_are() -> None:
-    for path, name in LIVE:
-        assert name in {param.name for param in TREE[path].params}, (path, name)
-    assert set(LIVE.values()) == set(SOURCES)
+def test_each_kind_of_live_names_is_asked_for_and_says_what_its_lines_have() -> None:
+    params = [param for command in TREE.values() for param in command.params]
+    kinds = {param.type.kind for param in params if isinstance(param.type, Name)}
+    assert kinds == {*SOURCES, "keywords", "knowledge"}
+    for source in SOURCES.values():
+        method = pkgutil.resolve_name(f"clawd.wire.{source.request}")
+        assert set(source.given) <= set(method.__struct_fields__)
+        (line, *_) = typing.get_args(typing.get_type_hints(result_type(method))["items"])
+        told = {
+            name.partition(".")[2]
+            for _, name, _, _ in string.Formatter().parse(source.about)
+            if name
+        }
+        assert {source.name, *filter(None, told)} <= set(line.__struct_fields__)
 
 
 def test_the_page_of_commands_has_the_table_of_the_code() -> None:

@@ -11,8 +11,8 @@ import click
 import msgspec
 from typing_extensions import override
 
-from clawctl.agent_options import Choice, Mode
-from clawctl.app import EXIT_OF_CODE, App, Exit, json_command
+from clawctl.agent_options import Choice, Mode, answering_options
+from clawctl.app import EXIT_OF_CODE, App, Exit, conversation_option, json_command
 from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.prompt_view import show_prompt, workspace_of
@@ -125,9 +125,7 @@ def _show_stream_schema(context: click.Context, _parameter: click.Parameter, val
     metavar="N",
     help="End a turn after N rounds of tool calls, and do not ask.",
 )
-@click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
-@click.option("--provider", metavar="NAME", default="", help="A provider of the config.")
-@click.option("--model", metavar="NAME", default="", help="A model of the provider.")
+@answering_options
 @click.option("--preset", metavar="NAME", default="", help="How it samples, as precise or wild.")
 @click.option("--temperature", type=float, help="How freely it samples, 0 to 5.")
 @click.option("--top-p", type=float, help="Sample from the likeliest tokens of that share.")
@@ -183,7 +181,7 @@ def _show_stream_schema(context: click.Context, _parameter: click.Parameter, val
 @click.option(
     "--resume", "picks", is_flag=True, help="Choose the conversation to go on with, at a terminal."
 )
-@click.option("--conversation", metavar="ID", default="", help="Go on with this conversation.")
+@conversation_option(help="Go on with this conversation.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
 @click.option("--lines", "by_line", is_flag=True, help="Each line that is piped in is a message.")
 @click.option("--no-prompt-progress", is_flag=True, help="Hide progress and speed.")

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 import msgspec
 
-from clawctl.app import App, json_command
+from clawctl.app import App, Name, json_command
 from clawctl.approve import Terminal, argument_lines, show_changes, show_lookalikes
 from clawctl.argument_editor import edited_arguments
 from clawctl.client import Client
@@ -61,7 +61,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("approval_id", metavar="ID")
+@click.argument("approval_id", type=Name("approvals"), metavar="ID")
 @click.option("--conversation", "scope", flag_value="conversation", help="For this conversation.")
 @click.option("--project", "scope", flag_value="project", help="In this project from now on.")
 @click.option("--always", "scope", flag_value="always", help="From now on, by the rule shown.")
@@ -88,7 +88,7 @@ command.add_command(_allow, "allow")
 
 
 @command.command()
-@click.argument("approval_id", metavar="ID")
+@click.argument("approval_id", type=Name("approvals"), metavar="ID")
 @json_command(ApprovalSettled)
 def deny(app: App, approval_id: str, *, as_json: bool) -> None:
     """Refuse a pending call."""
@@ -96,7 +96,7 @@ def deny(app: App, approval_id: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("approval_id", metavar="ID")
+@click.argument("approval_id", type=Name("approvals"), metavar="ID")
 @click.option("--arguments", metavar="JSON", default="", help="What they shall be, all of them.")
 @json_command(ApprovalSettled)
 def edit(app: App, approval_id: str, arguments: str, *, as_json: bool) -> None:
@@ -110,7 +110,7 @@ def edit(app: App, approval_id: str, arguments: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--revoke", "rule_id", metavar="ID", help="Remove this rule.")
+@click.option("--revoke", "rule_id", type=Name("rules"), metavar="ID", help="Remove this rule.")
 @json_command(list[RuleLine] | Done)
 def rules(app: App, rule_id: str | None, *, as_json: bool) -> None:
     """List the rules in force and what they match, or remove one."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from clawctl.app import App, json_command
+from clawctl.app import App, Name, json_command
 from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.commands.memory import (
@@ -53,7 +53,7 @@ command.add_command(show)
 
 
 @command.command()
-@click.argument("conversation")
+@click.argument("conversation", type=Name("conversations"))
 @click.argument("title", nargs=-1, required=True)
 @json_command(ConversationLine)
 def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool) -> None:
@@ -63,7 +63,7 @@ def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool
 
 
 @command.command()
-@click.argument("conversation")
+@click.argument("conversation", type=Name("conversations"))
 @click.option(
     "--at",
     "message_id",
@@ -86,7 +86,7 @@ def fork(app: App, conversation: str, message_id: int | None, *, as_json: bool) 
 
 
 @command.command()
-@click.argument("conversation")
+@click.argument("conversation", type=Name("conversations"))
 @click.option(
     "--to",
     "message_id",
@@ -155,7 +155,7 @@ def _before(client: Client, conversation: str, message_id: int) -> tuple[Convers
 
 
 @command.command()
-@click.argument("conversation")
+@click.argument("conversation", type=Name("conversations"))
 @click.option("--undo", is_flag=True, help="Show the model every message again.")
 @click.option("--undo-last", is_flag=True, help="Take back the newest compression only.")
 @json_command(CompressionReport)
@@ -178,7 +178,7 @@ def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_jso
 
 
 @command.command()
-@click.argument("conversation")
+@click.argument("conversation", type=Name("conversations"))
 @click.option(
     "--format", "how", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True
 )
@@ -207,7 +207,7 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
 
 
 @command.command()
-@click.argument("conversation")
+@click.argument("conversation", type=Name("conversations"))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_command(Done)
 def delete(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:

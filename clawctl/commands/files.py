@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clawctl.app import App, json_command
+from clawctl.app import App, Name, json_command
 from clawctl.client import Client
 from clawctl.render import emit, emit_json
 from clawctl.views import show_session_files
@@ -43,6 +43,7 @@ class FileSaved(msgspec.Struct, frozen=True, kw_only=True):
 _conversation = click.option(
     "--conversation",
     "-c",
+    type=Name("conversations"),
     metavar="ID",
     required=True,
     help="Whose files: an id, or its unique beginning (`clawctl conversation list`).",
@@ -71,7 +72,7 @@ def list_(app: App, conversation: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("session_files"))
 @_conversation
 @json_command(FileText)
 def show(app: App, name: str, conversation: str, *, as_json: bool) -> None:
@@ -86,7 +87,7 @@ def show(app: App, name: str, conversation: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("session_files"))
 @click.argument("path", type=click.Path(path_type=Path))
 @_conversation
 @json_command(FileSaved)
@@ -128,7 +129,7 @@ def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: b
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("session_files"))
 @_conversation
 @json_command(Done)
 def delete(app: App, name: str, conversation: str, *, as_json: bool) -> None:

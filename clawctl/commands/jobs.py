@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from clawctl.app import App, ListingGroup, json_command
+from clawctl.app import App, ListingGroup, Name, conversation_option, json_command
 from clawctl.render import duration, emit_json, note, show_fields, show_table, size
 from clawd.wire.safe_text import terminal_safe
 from clawd.wire.tools import JobLine, JobOutput, ListJobs, ShowJob, StopJob
@@ -23,9 +23,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option(
-    "--conversation", "-c", metavar="ID", default="", help="Of this one; a beginning will do."
-)
+@conversation_option("-c", help="Of this one; a beginning will do.")
 @json_command(list[JobLine])
 def list_(app: App, conversation: str, *, as_json: bool) -> None:
     """List jobs, those that run first."""
@@ -50,7 +48,7 @@ def list_(app: App, conversation: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("job", metavar="ID")
+@click.argument("job", type=Name("jobs"), metavar="ID")
 @json_command(JobOutput)
 def show(app: App, job: str, *, as_json: bool) -> None:
     """Show a job and the end of what it printed."""
@@ -65,7 +63,7 @@ def show(app: App, job: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("job", metavar="ID")
+@click.argument("job", type=Name("jobs"), metavar="ID")
 @json_command(JobOutput)
 def output(app: App, job: str, *, as_json: bool) -> None:
     """Print what a job printed so far."""
@@ -79,7 +77,7 @@ def output(app: App, job: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("job", metavar="ID")
+@click.argument("job", type=Name("jobs"), metavar="ID")
 @json_command(JobLine)
 def stop(app: App, job: str, *, as_json: bool) -> None:
     """End a job that runs; when this returns nothing of it is alive."""

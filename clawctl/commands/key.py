@@ -2,7 +2,7 @@
 
 import click
 
-from clawctl.app import App, json_command
+from clawctl.app import App, Name, json_command
 from clawctl.render import emit, emit_json, show_table
 from clawd.wire.daemon import CreateKey, KeyLine, ListKeys, NewKey, RevokeKey, Status
 from clawd.wire.method import Done
@@ -81,7 +81,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("key", metavar="ID")
+@click.argument("key", type=Name("keys"), metavar="ID")
 @json_command(Done)
 def revoke(app: App, key: str, *, as_json: bool) -> None:
     """Take a key out of force, by its id or its name."""

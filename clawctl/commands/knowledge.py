@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command
+from clawctl.app import App, Exit, Name, json_command
 from clawctl.approve import Terminal
 from clawctl.render import Palette, emit, emit_json, note, show_table
 from clawctl.request_follower import follow
@@ -28,7 +28,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("keywords")
+@click.argument("keywords", type=Name("knowledge"))
 @click.argument("content")
 @click.option("--fix", is_flag=True, help="Nobody may change it from a conversation.")
 @json_command(memory.KnowledgeOutcome)
@@ -39,7 +39,7 @@ def save(app: App, keywords: str, content: str, *, fix: bool, as_json: bool) -> 
 
 
 @command.command()
-@click.argument("keywords")
+@click.argument("keywords", type=Name("knowledge"))
 @click.argument("content")
 @json_command(memory.KnowledgeOutcome)
 def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
@@ -49,7 +49,7 @@ def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("keywords", nargs=-1, required=True)
+@click.argument("keywords", type=Name("keywords"), nargs=-1, required=True)
 @click.option("--page", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--limit", type=click.IntRange(1, 20), default=10, show_default=True)
 @json_command(memory.KnowledgeOutcome)
@@ -66,7 +66,7 @@ def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_jso
 
 
 @command.command()
-@click.argument("keywords", nargs=-1, required=True)
+@click.argument("keywords", type=Name("keywords"), nargs=-1, required=True)
 @json_command(memory.KnowledgeOutcome)
 def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Show the notes with all of the KEYWORDS, at most four."""
@@ -96,7 +96,7 @@ def list_(app: App, prefix: str, limit: int, *, as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("keywords", nargs=-1, required=True)
+@click.argument("keywords", type=Name("knowledge"), nargs=-1, required=True)
 @json_command(memory.KnowledgeOutcome)
 def delete(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Delete the note of just these KEYWORDS; its text is kept in the trash for a while.
@@ -120,7 +120,7 @@ def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("keywords", nargs=-1, required=True)
+@click.argument("keywords", type=Name("knowledge"), nargs=-1, required=True)
 @json_command(memory.KnowledgeOutcome)
 def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Edit the note of just these KEYWORDS in $EDITOR; a new one is begun where there is none."""

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command, pass_app, schema_option
+from clawctl.app import App, Exit, Name, json_command, pass_app, schema_option
 from clawctl.client import Client, Stream
 from clawctl.config_edit import (
     Edited,
@@ -131,7 +131,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("alias", default="")
+@click.argument("alias", type=Name("aliases"), default="")
 @json_command(McpToolList)
 def tools(app: App, alias: str, *, as_json: bool) -> None:
     """List the tools of all MCP servers, or of server ALIAS, and those that cannot be used."""
@@ -172,8 +172,8 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("alias")
-@click.argument("name", metavar="TOOL")
+@click.argument("alias", type=Name("aliases"))
+@click.argument("name", type=Name("mcp_tools"), metavar="TOOL")
 @click.option(
     "--json", "arguments", metavar="ARGS", help="Call it with these arguments; - is stdin."
 )
@@ -301,7 +301,7 @@ def _write_servers(app: App, servers: list[_NewServer], *, as_json: bool) -> Non
 
 
 @command.command()
-@click.argument("alias", metavar="ALIAS | URL")
+@click.argument("alias", type=Name("aliases"), metavar="ALIAS | URL")
 @click.option("--alias", "called", default="", metavar="NAME", help="What a URL is called here.")
 @click.option(
     "--token-env", default="", metavar="NAME", help="A variable of yours that holds its token."
@@ -338,7 +338,7 @@ def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as
 
 
 @command.command()
-@click.argument("alias")
+@click.argument("alias", type=Name("aliases"))
 @json_command(McpDiff)
 def diff(app: App, alias: str, *, as_json: bool) -> None:
     """Show what server ALIAS changed or added since it was first seen, and the hash to accept."""
@@ -357,7 +357,7 @@ def diff(app: App, alias: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("alias")
+@click.argument("alias", type=Name("aliases"))
 @click.argument("offer", metavar="HASH")
 @json_command(McpServerLine)
 def accept(app: App, alias: str, offer: str, *, as_json: bool) -> int:
@@ -367,7 +367,7 @@ def accept(app: App, alias: str, offer: str, *, as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("alias")
+@click.argument("alias", type=Name("aliases"))
 @json_command(McpServerLine)
 def disconnect(app: App, alias: str, *, as_json: bool) -> int:
     """Disconnect server ALIAS until it is connected by hand; its tools are offered no more."""

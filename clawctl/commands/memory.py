@@ -10,7 +10,7 @@ from typing import Literal, TextIO
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command
+from clawctl.app import App, Exit, Name, json_command
 from clawctl.client import Client
 from clawctl.progress import ProgressLine, call
 from clawctl.render import Palette, emit, emit_json, note, say
@@ -185,7 +185,7 @@ def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> No
 
 
 @command.command()
-@click.argument("conversation")
+@click.argument("conversation", type=Name("conversations"))
 @json_command(ConversationShown)
 def show(app: App, conversation: str, *, as_json: bool) -> None:
     """Show a conversation, by its id or a unique beginning of it."""
@@ -207,7 +207,7 @@ def show(app: App, conversation: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("conversation", default="")
+@click.argument("conversation", type=Name("conversations"), default="")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_command(Done)
 def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from clawctl import modelfile
-from clawctl.app import App, json_command
+from clawctl.app import App, Name, json_command
 from clawctl.client import is_nobody
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
@@ -279,7 +279,7 @@ def import_(app: App, /, names: tuple[str, ...], place: Path | None, **given: bo
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("models"))
 @json_command(wire.ModelDetail)
 def show(app: App, name: str, *, as_json: bool) -> None:
     """Tell what a model is: size, context, how it calls tools, its digest, where it is from."""
@@ -325,7 +325,7 @@ def _of_the_package(model: wire.ModelDetail) -> Iterator[tuple[str, str]]:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("models"))
 @click.option(
     "--file",
     type=click.Path(dir_okay=False),
@@ -356,7 +356,8 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", default=modelfile.ASSISTANT)
+<<<<<<< HEAD
+@click.argument("name", type=Name("models"), default=modelfile.ASSISTANT)
 @click.option(
     "--adapter",
     type=click.Path(path_type=Path),
@@ -403,6 +404,9 @@ def merge(app: App, /, name: str, **given: str | bool | Path | None) -> None:
 
 @command.command()
 @click.argument("name")
+=======
+@click.argument("name", type=Name("models"))
+>>>>>>> e7098b6d (clawctl: a parameter names the kind of live names that TAB offers, REPL and shells ask alike)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_command(Confirmed)
 def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
@@ -428,7 +432,7 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("models"))
 @click.option("--sha256", default="", metavar="HEX", help="The digest that it must have.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_command(Confirmed)
@@ -452,7 +456,7 @@ def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> Non
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("models"))
 @json_command(wire.LoadedModel)
 def load(app: App, name: str, *, as_json: bool) -> None:
     """Load a model now rather than with its first request."""
@@ -469,7 +473,7 @@ def load(app: App, name: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("loaded_models"))
 @json_command(Confirmed)
 def unload(app: App, name: str, *, as_json: bool) -> None:
     """Unload a model and free its memory; what it is answering is cancelled."""

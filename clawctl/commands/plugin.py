@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command
+from clawctl.app import App, Exit, Name, json_command
 from clawctl.client import Client
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
 from clawd.wire import tools
@@ -65,7 +65,7 @@ def install(app: App, path: Path, *, yes: bool, accept_secrets: bool, as_json: b
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("plugins"))
 @yes_option
 @secrets_option
 @json_command(tools.PluginLine | None)
@@ -81,7 +81,7 @@ def approve(app: App, name: str, *, yes: bool, accept_secrets: bool, as_json: bo
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("plugins"))
 @yes_option
 @json_command(Done)
 def remove(app: App, name: str, *, yes: bool, as_json: bool) -> int:

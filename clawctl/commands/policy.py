@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import click
 
-from clawctl.app import App, Exit, json_command, json_option, pass_app
+from clawctl.app import App, Exit, Name, conversation_option, json_command, json_option, pass_app
 from clawctl.render import emit, emit_json, say, show_table
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
@@ -163,7 +163,7 @@ def _scope_options(function: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--project", is_flag=True, help="Only in this folder's project."),
         click.option("-C", "--directory", default="", metavar="DIR", help="Only in DIR's project."),
-        click.option("--conversation", default="", metavar="ID", help="Only in this conversation."),
+        conversation_option(help="Only in this conversation."),
         click.option("--days", type=click.IntRange(1), help="How long it holds."),
         json_option(Done),
     ):
@@ -269,7 +269,7 @@ def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("tool", default="")
+@click.argument("tool", type=Name("tools"), default="")
 @click.argument("arguments", default="{}", metavar="[JSON]")
 @click.option("--host", default="", metavar="HOST:PORT", help="Ask about a host that is reached.")
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the call.")

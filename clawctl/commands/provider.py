@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from clawctl.app import App, json_command
+from clawctl.app import App, Name, json_command
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, show_table
 from clawd.wire.models import CheckProvider, ListProviders, ProviderLine
@@ -39,7 +39,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", default="")
+@click.argument("name", type=Name("providers"), default="")
 @json_command(ProviderTested)
 def test(app: App, name: str, *, as_json: bool) -> None:
     """Reach a provider with the smallest request; without NAME the default one."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command
+from clawctl.app import App, Exit, Name, conversation_option, json_command
 from clawctl.client import Client
 from clawctl.progress import ProgressLine, call, progress_of_command
 from clawctl.receipt_bundle import About, remembered_head
@@ -77,7 +77,7 @@ def which_receipts(command: C) -> Callable[..., Any]:
         option = click.option(name, default="", callback=_take, metavar="TIME", help=help_text)
         with_wanted = option(with_wanted)
     text = "Of this conversation only."
-    return click.option("--conversation", default="", metavar="ID", help=text)(with_wanted)
+    return conversation_option(help=text)(with_wanted)
 
 
 def _take(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -127,7 +127,13 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@click.option("--tool", default="", metavar="NAME", help="Of this tool only; file_* works too.")
+@click.option(
+    "--tool",
+    type=Name("tools"),
+    default="",
+    metavar="NAME",
+    help="Of this tool only; file_* works too.",
+)
 @click.option("--status", type=click.Choice(["allowed", "denied", "failed"]))
 @click.option("--risk", type=click.Choice(["low", "medium", "high"]))
 @click.option("--workspace", metavar="DIR", help="Of this workspace, and folders below it.")
@@ -148,7 +154,7 @@ def list_(
 
 
 @command.command()
-@click.argument("receipt")
+@click.argument("receipt", type=Name("receipts"))
 @json_command(wire.ReceiptDetail)
 def show(app: App, receipt: str, *, as_json: bool) -> None:
     """Show one receipt: by id, a unique end of it, or its number."""

@@ -6,7 +6,8 @@ from typing import Any
 import click
 import msgspec
 
-from clawctl.app import App, ListingGroup, json_command
+from clawctl.agent_options import answering_options
+from clawctl.app import App, ListingGroup, Name, json_command
 from clawctl.commands.skill import directory_option
 from clawctl.commands.sop import inputs_of, inputs_option
 from clawctl.prompt_view import workspace_of
@@ -26,7 +27,7 @@ from clawd.wire.schedules import (
     ScheduleRun,
 )
 
-name_argument = click.argument("name")
+name_argument = click.argument("name", type=Name("schedules"))
 
 
 @click.group(cls=ListingGroup)
@@ -64,7 +65,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 
 @command.command()
-@name_argument
+@click.argument("name")
 @click.option("-m", "--message", "prompt", default="", help="What the model is asked each time.")
 @click.option("--sop", default="", metavar="NAME", help="A procedure to start instead.")
 @inputs_option
@@ -127,9 +128,7 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.option("--to-file", default="", metavar="PATH", help="Write the result there.")
 @click.option("--to-webhook", "webhook", default="", metavar="URL", help="Post the result there.")
 @click.option("--to-mail", "mail", default="", metavar="ADDRESS", help="Mail the result there.")
-@click.option("--agent", default="", help="An agent of the config.")
-@click.option("--provider", default="", help="A provider of the config.")
-@click.option("--model", default="", help="A model of the provider.")
+@answering_options
 @directory_option
 @json_command(ScheduleLine)
 def add(app: App, /, *, directory: str | None, as_json: bool, **options: Any) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from clawctl.agent_options import Choice
+from clawctl.agent_options import Choice, answering_options
 from clawctl.app import App, pass_app
 
 
@@ -17,9 +17,7 @@ from clawctl.app import App, pass_app
     is_flag=True,
     help="Neither remember nor look up the conversation of a folder.",
 )
-@click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
-@click.option("--provider", metavar="NAME", default="", help="A provider of the config.")
-@click.option("--model", metavar="NAME", default="", help="A model of the provider.")
+@answering_options
 @pass_app
 def command(app: App, /, shell: str, **options: object) -> int:
     """Run your own shell; `> text` asks the model, `?` explains the last failure.

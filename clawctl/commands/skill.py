@@ -5,7 +5,7 @@ from typing import get_args
 
 import click
 
-from clawctl.app import App, Exit, json_command
+from clawctl.app import App, Exit, Name, json_command
 from clawctl.commands.plugin import asked, yes_option
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit_json, note, say, show_fields, show_table, size
@@ -70,7 +70,7 @@ def list_(app: App, *, directory: str | None, kind: SkillKind, as_json: bool) ->
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("skills"))
 @directory_option
 @kind_option
 @json_command(SkillReview)
@@ -106,7 +106,7 @@ def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("skills"))
 @directory_option
 @kind_option
 @click.option("--revoke", is_flag=True, help="Trust it no longer.")

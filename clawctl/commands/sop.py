@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command
+from clawctl.app import App, Exit, Name, json_command
 from clawctl.approve import Terminal
 from clawctl.commands.plugin import asked, yes_option
 from clawctl.commands.skill import directory_option
@@ -22,7 +22,7 @@ OUTPUT_LINES = 40
 _ENDED_WELL = "succeeded"
 _WAITS = frozenset({"waiting", "unsure"})
 
-run_argument = click.argument("run")
+run_argument = click.argument("run", type=Name("sop_runs"))
 detach_option = click.option("--detach", is_flag=True, help="Return at once; it goes on by itself.")
 inputs_option = click.option(
     "-i", "--input", "given", multiple=True, metavar="NAME=VALUE", help="An input; repeatable."
@@ -62,7 +62,7 @@ def list_(app: App, *, directory: str | None, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("what")
+@click.argument("what", type=Name("sops"))
 @directory_option
 @json_command(sops.SopReview)
 def validate(app: App, what: str, *, directory: str | None, as_json: bool) -> int:
@@ -78,7 +78,7 @@ def validate(app: App, what: str, *, directory: str | None, as_json: bool) -> in
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("sops"))
 @directory_option
 @click.option("--graph", is_flag=True, help="Draw the steps.")
 @click.option("--mermaid", is_flag=True, help="Print the steps as a Mermaid flowchart.")
@@ -101,7 +101,7 @@ def show(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("sops"))
 @directory_option
 @click.option("--revoke", is_flag=True, help="Let it run no longer.")
 @yes_option
@@ -135,7 +135,7 @@ def enable(app: App, /, name: str, *, directory: str | None, **flags: bool) -> i
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("sops"))
 @directory_option
 @inputs_option
 @detach_option
@@ -155,7 +155,7 @@ def run(
 
 
 @command.command("dry-run")
-@click.argument("name")
+@click.argument("name", type=Name("sops"))
 @directory_option
 @inputs_option
 @json_command(sops.SopPlan)
@@ -229,7 +229,7 @@ def cancel(app: App, run: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", default="")
+@click.argument("name", type=Name("sops"), default="")
 @click.option("--open", "open_only", is_flag=True, help="Those that have not ended.")
 @click.option("--limit", default=20, show_default=True, help="At most so many.")
 @json_command(sops.SopRunList)

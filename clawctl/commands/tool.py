@@ -7,7 +7,7 @@ import textwrap
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command, pass_app, schema_option
+from clawctl.app import App, Exit, Name, json_command, pass_app, schema_option
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit, emit_json, note, say, show_table
 from clawctl.single_call import run_and_show
@@ -49,7 +49,7 @@ def list_(app: App, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("tools"))
 @json_command(ToolLine)
 def show(app: App, name: str, *, as_json: bool) -> None:
     """Show one tool: what it does, its arguments, its other names and an example."""
@@ -97,7 +97,7 @@ def _place(problem: ToolProblem) -> str:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", type=Name("tools"))
 @click.option("--json", "arguments", metavar="ARGS", default="{}", help="Arguments; - is stdin.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from clawctl.app import App, json_command
+from clawctl.app import App, conversation_option, json_command
 from clawctl.render import emit_json
 from clawctl.single_call import run_and_show
 from clawctl.views import show_changes
@@ -24,7 +24,7 @@ LIST_LIMIT = 50
 @click.option("--preview", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--redo", is_flag=True, help="Bring back what the last undo took away.")
 @click.option("--force", is_flag=True, help="Also where a file was changed since.")
-@click.option("--conversation", default="", metavar="ID", help="Only what this one changed.")
+@conversation_option(help="Only what this one changed.")
 @click.option("-C", "directory", metavar="DIR", help="Of the workspace in this folder.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
 @json_command(ToolOutcome | list[ChangeLine])

@@ -15,6 +15,13 @@ from clawd.wire.safe_text import visible_line
 from clawd.wire.skills import ListSkills, SkillLine
 
 HELP_COLUMNS = 40
+PRESETS = {
+    "deterministic": "the same answer every time",
+    "precise": "close to the likeliest words",
+    "balanced": "neither dull nor loose",
+    "creative": "more surprising",
+    "wild": "anything may come",
+}
 
 _COMMAND = re.compile(r"(/(?:[a-z][a-z0-9_-]*)?)(?:\s+(.*)|$)", re.DOTALL)
 
@@ -233,7 +240,7 @@ _LIST = (
         "/files [NAME]",
         "know:files",
         "List the files of this conversation, or show one.",
-        "files",
+        "session_files",
     ),
     _slash(CONTEXT, "/plan", "know:plan", "Show the plan of this conversation."),
     _slash(TOOLS, "/tools", "know:tools", "List the tools."),
@@ -269,7 +276,7 @@ _LIST = (
         "daemon:mcp",
         "List, connect and disconnect MCP servers, and see their tools.",
         "=list|tools|tool|connect|disconnect",
-        "servers",
+        "aliases",
     ),
     _slash(
         TOOLS,

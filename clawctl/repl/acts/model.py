@@ -4,6 +4,7 @@ import msgspec
 
 from clawctl.render import note, say, show_table
 from clawctl.repl.host import Host
+from clawctl.repl.slash import PRESETS
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.wire.codec import mirror, to_builtins
 from clawd.wire.conversations import ShowConversation, ShowPrompt
@@ -11,13 +12,6 @@ from clawd.wire.daemon import ShowConfig, Status
 from clawd.wire.models import ListModels, ListProviders, LoadModel, ProviderLine
 from clawd.wire.turns import SamplingWishes, ShowSampling
 
-PRESETS = {
-    "deterministic": "the same answer every time",
-    "precise": "close to the likeliest words",
-    "balanced": "neither dull nor loose",
-    "creative": "more surprising",
-    "wild": "anything may come",
-}
 OFF = {"off", "none", "default"}
 THINK = ("on", "off", "low", "medium", "high", "auto")
 
