@@ -15,34 +15,18 @@ import select
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from clawctl.call_text import (
-    DIFF_LINES,
-    call_name,
-    counts_of,
-    has_returns,
-    kind_of,
-    mark_of,
-    remarks_on,
-    subject_of,
-    summary_of,
-    text_of,
-)
+import msgspec
+
+from clawctl import call_text
 from clawctl.client import Stream
 from clawctl.render import Palette
 from clawctl.safe_stream import Screen, columns
-from clawd.wire.events import (
-    PAGE_OPENED,
-    ApprovalRequested,
-    ApprovalResolved,
-    FileDiff,
-    QuestionAsked,
-    ToolFinished,
-)
-from clawd.wire.safe_text import lookalikes, visible, visible_line
+from clawd.wire import events
+from clawd.wire.safe_text import ascii_json, lookalikes, visible, visible_line
 
 _OPENER = "xdg-open"
 _OPENER_PATIENCE_S = 3.0
@@ -80,6 +64,8 @@ _ASCII_OF = str.maketrans("╭│╰·−…", "+|+--.")
 # From so many lines on, what was asked has left the eye by the time the answer is typed.
 LONG_LINES = 12
 SUBJECT_LIMIT = 200
+EDITORS = ("editor", "nano", "vi")
+MAX_EDITED_BYTES = 4 << 20
 SUBJECTS = ("path", "command", "url", "source", "query")
 
 
@@ -114,6 +100,17 @@ class Terminal:
         """Close it."""
         self.out.close()
         os.close(self._descriptor)
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, *, wanted: bool = True) -> Iterator["Terminal | None"]:
+        """Open it for a while; None where it is not wanted, or there is none."""
+        terminal = cls.open() if wanted else None
+        try:
+            yield terminal
+        finally:
+            if terminal is not None:
+                terminal.close()
 
     @property
     def descriptor(self) -> int:
@@ -201,12 +198,12 @@ class Terminal:
         return data.decode(errors="replace").strip() if data else None
 
 
-def approve(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any]) -> None:
+def approve(terminal: Terminal, request: events.ApprovalRequested, stream: Stream[Any]) -> None:
     """Show the call, ask, and send the answer; anything but a clear yes denies."""
     _show_all(terminal, request)
 
     def is_over() -> bool:
-        return _is_resolved(stream, request.approval_id)
+        return is_resolved(stream, request.approval_id)
 
     # No rule is offered where untrusted text made it ask.
     takes_words = request.risk == "high" or not request.rule
@@ -231,15 +228,14 @@ def approve(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any])
         answer = answers.get(line or "", "deny")
         if answer == "always" and not _confirms_rule(terminal, request, stream):
             answer = "deny"
-        if not _is_resolved(stream, request.approval_id):
+        if not is_resolved(stream, request.approval_id):
             stream.answer(request.approval_id, answer, request.digest)
         return
 
 
-def _show_all(terminal: Terminal, request: ApprovalRequested) -> None:
+def _show_all(terminal: Terminal, request: events.ApprovalRequested) -> None:
     """Show the call, and after a long one what it is once more, beside the question."""
-    lines: list[str] = []
-    show_request(lines.append, terminal.palette, request)
+    lines = request_lines(terminal.palette, request)
     if len(lines) > LONG_LINES:
         lines.append(f"  │ {terminal.palette.bold(in_short(request))}")
     for line in lines:
@@ -247,7 +243,7 @@ def _show_all(terminal: Terminal, request: ApprovalRequested) -> None:
 
 
 def _question(
-    palette: Palette, request: ApprovalRequested, *, takes_words: bool
+    palette: Palette, request: events.ApprovalRequested, *, takes_words: bool
 ) -> tuple[str, dict[str, str]]:
     """Return what asks, the last line of the box, and the answers that are a yes to it."""
     always = bool(request.rule)
@@ -267,7 +263,7 @@ def _question(
     return f"  ╰ Approve? [y/N]   {palette.dim(_keys(*told))}   ", ANSWERS
 
 
-def _covered(request: ApprovalRequested) -> str:
+def _covered(request: events.ApprovalRequested) -> str:
     """Return what a rule would cover, files that are written as they lie in the workspace."""
     here = f"> {request.workspace}/"
     told = [f"> {each.removeprefix(here)}" if each.startswith(here) else each
@@ -275,7 +271,7 @@ def _covered(request: ApprovalRequested) -> str:
     return f" ({', '.join(told)})" if told else ""
 
 
-def _listed(request: ApprovalRequested) -> str:
+def _listed(request: events.ApprovalRequested) -> str:
     what = ", ".join(f"`{kind}`" for kind in request.unlisted)
     return f"{what} {'are' if len(request.unlisted) > 1 else 'is'} not on the list of this project"
 
@@ -284,13 +280,13 @@ def _keys(*told: str) -> str:
     return visible_line("   ".join([*told, "e edit", "d details"]))
 
 
-def answer_page(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
+def answer_page(terminal: Terminal, question: events.QuestionAsked, stream: Stream[Any]) -> None:
     """Show the whole address, and open it in the person's browser where they say yes."""
     palette = terminal.palette
     terminal.show(f"{palette.cyan('?')} The model wants to open a page in your browser:")
     terminal.show(f"  {visible(question.url)}")
-    line = terminal.ask("Open it? [y/N] ", stream, lambda: _is_past(stream))
-    if line is None and _is_past(stream):
+    line = terminal.ask("Open it? [y/N] ", stream, lambda: is_past(stream))
+    if line is None and is_past(stream):
         return
     if (line or "").strip().lower() not in {"y", "yes"}:
         stream.answer(question.question_id, "")
@@ -298,10 +294,12 @@ def answer_page(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]
     problem = open_page(question.url)
     if problem:
         terminal.show(palette.red(f"  {visible(problem)}"))
-    stream.answer(question.question_id, problem or PAGE_OPENED)
+    stream.answer(question.question_id, problem or events.PAGE_OPENED)
 
 
-def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
+def answer_question(
+    terminal: Terminal, question: events.QuestionAsked, stream: Stream[Any]
+) -> None:
     """Show a question of the model and send what the person types."""
     if question.url:
         answer_page(terminal, question, stream)
@@ -313,8 +311,8 @@ def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[
     terminal.show(f"{palette.cyan('?')} {visible(question.text)}")
     for number, option in enumerate(question.options, 1):
         terminal.show(f"  {number}  {visible_line(option)}")
-    line = terminal.ask("> ", stream, lambda: _is_past(stream))
-    if line is None and _is_past(stream):
+    line = terminal.ask("> ", stream, lambda: is_past(stream))
+    if line is None and is_past(stream):
         return
     text = line or ""
     if text.isascii() and text.isdigit() and 0 < int(text) <= len(question.options):
@@ -322,33 +320,34 @@ def answer_question(terminal: Terminal, question: QuestionAsked, stream: Stream[
     stream.answer(question.question_id, text)
 
 
-def _answer_default(terminal: Terminal, question: QuestionAsked, stream: Stream[Any]) -> None:
+def _answer_default(
+    terminal: Terminal, question: events.QuestionAsked, stream: Stream[Any]
+) -> None:
     """Put a question that Enter alone answers; the end of input is no answer."""
-    terminal.settle(stream, lambda: _is_past(stream))
+    terminal.settle(stream, lambda: is_past(stream))
     known = {option[:1].lower(): option for option in question.options}
     keys = "/".join(
         key.upper() if option == question.default else key for key, option in known.items()
     )
     asked = f"{terminal.palette.cyan('?')} {visible_line(question.text)} [{visible_line(keys)}] "
-    line = terminal.ask(asked, stream, lambda: _is_past(stream), one_line=True)
-    if line is None and _is_past(stream):
+    line = terminal.ask(asked, stream, lambda: is_past(stream), one_line=True)
+    if line is None and is_past(stream):
         return
     answer = question.default if line == "" else known.get(line or "", line or "")
     stream.answer(question.question_id, answer)
 
 
-def show_request(show: Callable[[str], None], palette: Palette, request: ApprovalRequested) -> None:
-    """Show what is asked for as an open box: tool, risk, reason, and what it does, whole.
+def request_lines(palette: Palette, request: events.ApprovalRequested) -> list[str]:
+    """Return what is asked for as an open box: tool, risk, reason, and what it does, whole.
 
-    What files become says it better than the arguments that make it so; these are shown where it
-    does not say all. The line that asks closes the box.
+    What files become says it better than the arguments that make it so; these are displayed where
+    it does not say all. The line that asks closes the box.
     """
-    show(f"  ╭ {_heading(palette, request)}")
-    for line in _inside(palette, request):
-        show(f"  │ {line}")
+    inside = (f"  │ {line}" for line in _inside(palette, request))
+    return [f"  ╭ {_heading(palette, request)}", *inside]
 
 
-def _heading(palette: Palette, request: ApprovalRequested) -> str:
+def _heading(palette: Palette, request: events.ApprovalRequested) -> str:
     paint = palette.red if request.risk == "high" else palette.yellow
     about = paint(visible_line(request.risk))
     if not (request.unlisted and request.reason == _listed(request)):  # the question says it
@@ -356,14 +355,17 @@ def _heading(palette: Palette, request: ApprovalRequested) -> str:
     changes = request.changes
     if not changes:
         return f"{palette.bold(visible_line(request.tool))} · {about}"
-    words = [palette.bold(call_name(request.tool)), subject_of(request.arguments, changes)]
+    words = [
+        palette.bold(call_text.call_name(request.tool)),
+        call_text.subject_of(request.arguments, changes),
+    ]
     if len(changes) == 1 and (changes[0].is_new or changes[0].is_removed):
-        words.append(kind_of(changes[0]))
-    added, removed = counts_of(changes)
+        words.append(call_text.kind_of(changes[0]))
+    added, removed = call_text.counts_of(changes)
     return f"{' '.join(words)}  {palette.green(added)} {palette.red(removed)} · {about}"
 
 
-def _inside(palette: Palette, request: ApprovalRequested) -> list[str]:
+def _inside(palette: Palette, request: events.ApprovalRequested) -> list[str]:
     lines = [f"in {visible_line(request.workspace)}"] if _is_elsewhere(request.workspace) else []
     for name, value in sorted(request.environment.items()):
         lines.append(f"with {visible_line(f'{name}={value}')}")
@@ -375,8 +377,7 @@ def _inside(palette: Palette, request: ApprovalRequested) -> list[str]:
         lines.append(
             palette.red("the arguments hold characters that cannot be seen, written ‹U+…›")
         )
-    show_lookalikes(lines.append, palette, arguments)
-    return lines
+    return lines + lookalike_lines(palette, arguments)
 
 
 def _is_elsewhere(workspace: str) -> bool:
@@ -387,82 +388,74 @@ def _is_elsewhere(workspace: str) -> bool:
         return True
 
 
-def _says_all(request: ApprovalRequested) -> bool:
+def _says_all(request: events.ApprovalRequested) -> bool:
     """Return whether the changes show all that the arguments say."""
     if not request.changes or any(each.is_cut or each.is_binary for each in request.changes):
         return False
-    try:
-        values = json.loads(request.arguments)
-    except ValueError:
-        return False
-    return isinstance(values, dict) and SHOWN_BY_CHANGES.get(request.tool, set()) >= set(values)
+    values = call_text.values_of(request.arguments)
+    return values is not None and SHOWN_BY_CHANGES.get(request.tool, set()) >= set(values)
 
 
-def _changed(palette: Palette, changes: tuple[FileDiff, ...]) -> list[str]:
+def _changed(palette: Palette, changes: tuple[events.FileDiff, ...]) -> list[str]:
     """Return the lines of a diff, folded; the heading names a file that is alone."""
     lines: list[str] = []
-    left = DIFF_LINES
+    left = call_text.DIFF_LINES
     for diff in changes:
-        remarks = remarks_on(diff)
         if len(changes) > 1:
-            added, removed = counts_of([diff])
-            about = f"  ({remarks})" if remarks else ""
-            path = visible_line(diff.path)
-            lines.append(f"{kind_of(diff)}  {path}  {added} {removed}{about}")
-        elif remarks:
+            lines.append(_title(diff))
+        elif remarks := call_text.remarks_on(diff):
             lines.append(palette.dim(remarks))
         lines += _diff_lines(palette, diff, left)
         left = max(left - len(diff.lines), 0)
-    hidden = sum(len(diff.lines) for diff in changes) - DIFF_LINES
+    hidden = sum(len(diff.lines) for diff in changes) - call_text.DIFF_LINES
     if hidden > 0:
         more = f"… {hidden} more line{'s' if hidden > 1 else ''}: d shows them"
         lines.append(palette.dim(more))
     return lines
 
 
-def _diff_lines(palette: Palette, diff: FileDiff, limit: int) -> list[str]:
+def _diff_lines(palette: Palette, diff: events.FileDiff, limit: int) -> list[str]:
     paint = {"+": palette.green, "-": palette.red}
     digits = len(str(max((line.number for line in diff.lines), default=0)))
-    returns = has_returns(diff)
+    returns = call_text.has_returns(diff)
     lines = []
     for line in diff.lines[:limit]:
-        said = visible_line(text_of(line, returns=returns))
-        text = f"{line.number or '':>{digits}} {mark_of(line)} {said}"
+        said = visible_line(call_text.text_of(line, returns=returns))
+        text = f"{line.number or '':>{digits}} {call_text.mark_of(line)} {said}"
         lines.append(paint.get(line.mark, palette.dim)(text if line.mark != "@" else "…"))
     return lines
 
 
-def in_short(request: ApprovalRequested) -> str:
+def in_short(request: events.ApprovalRequested) -> str:
     """Return tool, subject and size of a call on one line."""
     if request.changes:
-        return visible_line(f"{request.tool}  {summary_of(request.changes)}")
-    try:
-        values = json.loads(request.arguments)
-    except ValueError:
-        values = {}
-    given = values if isinstance(values, dict) else {}
+        return visible_line(f"{request.tool}  {call_text.summary_of(request.changes)}")
+    given = call_text.values_of(request.arguments) or {}
     subject = next((str(given[name]) for name in SUBJECTS if name in given), "")
     size = f"{len(request.arguments.encode())} B of arguments"
     return f"{visible_line(request.tool)}  {visible_line(subject, SUBJECT_LIMIT)}  {size}"
 
 
-def show_lookalikes(show: Callable[[str], None], palette: Palette, lines: list[str]) -> None:
-    """Name the letters in arguments that only look like those of another script."""
-    for word in lookalikes("\n".join(lines)):
-        show(palette.red(f"  this looks like other letters than it holds: {visible_line(word)}"))
+def lookalike_lines(palette: Palette, lines: list[str]) -> list[str]:
+    """Return a warning for each word whose letters pass for those of another script."""
+    words = map(visible_line, lookalikes("\n".join(lines)))
+    return [palette.red(f"  this looks like other letters than it holds: {each}") for each in words]
 
 
-def show_changes(
-    show: Callable[[str], None], palette: Palette, changes: tuple[FileDiff, ...]
-) -> None:
-    """Show what files become, as the daemon computed it: it writes just that, or nothing."""
+def change_lines(palette: Palette, changes: tuple[events.FileDiff, ...]) -> list[str]:
+    """Return what files become, as the daemon computed it: it writes just that, or nothing."""
+    lines: list[str] = []
     for diff in changes:
-        remarks = remarks_on(diff)
-        about = f"  ({remarks})" if remarks else ""
-        added, removed = counts_of([diff])
-        show(f"  {kind_of(diff)}  {visible_line(diff.path)}  {added} {removed}{about}")
-        for line in _diff_lines(palette, diff, UNFOLDED):
-            show(f"    {line}")
+        lines.append(f"  {_title(diff)}")
+        lines += [f"    {line}" for line in _diff_lines(palette, diff, UNFOLDED)]
+    return lines
+
+
+def _title(diff: events.FileDiff) -> str:
+    remarks = call_text.remarks_on(diff)
+    added, removed = call_text.counts_of([diff])
+    about = f"  ({remarks})" if remarks else ""
+    return f"{call_text.kind_of(diff)}  {visible_line(diff.path)}  {added} {removed}{about}"
 
 
 def argument_lines(arguments: str) -> list[str]:
@@ -470,11 +463,8 @@ def argument_lines(arguments: str) -> list[str]:
 
     Every line of a block begins with `|`, so that no argument can look like something of ours.
     """
-    try:
-        values = json.loads(arguments)
-    except ValueError:
-        values = None
-    if not isinstance(values, dict):
+    values = call_text.values_of(arguments)
+    if values is None:
         return [f"| {line}" for line in visible(arguments).split("\n")]
     lines: list[str] = []
     for name, value in values.items():
@@ -487,7 +477,7 @@ def argument_lines(arguments: str) -> list[str]:
     return lines or ["(none)"]
 
 
-def _show_details(terminal: Terminal, request: ApprovalRequested) -> None:
+def _show_details(terminal: Terminal, request: events.ApprovalRequested) -> None:
     show = terminal.show
     show(f"  tool       {visible_line(request.tool)}")
     show(f"  workspace  {visible_line(request.workspace)}")
@@ -495,7 +485,8 @@ def _show_details(terminal: Terminal, request: ApprovalRequested) -> None:
     show(f"  digest     {visible_line(request.digest)}")
     exactly = "exactly this call; it cannot be allowed always"
     show(f"  c, p, A    conversation, project, always: {visible_line(request.rule) or exactly}")
-    show_changes(show, terminal.palette, request.changes)
+    for line in change_lines(terminal.palette, request.changes):
+        show(line)
     silence = f"{request.expires_in_s:.0f} s of silence"
     show(f"  denied after {silence}" if request.expires_in_s else "  waits until it is answered")
     show("  exact arguments")
@@ -505,13 +496,11 @@ def _show_details(terminal: Terminal, request: ApprovalRequested) -> None:
 
 def _edits(
     terminal: Terminal,
-    request: ApprovalRequested,
+    request: events.ApprovalRequested,
     stream: Stream[Any],
     is_over: Callable[[], bool],
 ) -> bool:
     """Let the person edit the arguments; True when that is sent or nobody asks any more."""
-    from clawctl.argument_editor import edited_arguments
-
     outcome = edited_arguments(request.arguments, terminal.descriptor)
     # While the editor was open, somebody else may have answered, or time may have run out.
     known = -1
@@ -528,7 +517,91 @@ def _edits(
     return True
 
 
-def _confirms_rule(terminal: Terminal, request: ApprovalRequested, stream: Stream[Any]) -> bool:
+class EditedArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it: new arguments, or why there are none."""
+
+    arguments: str = ""
+    problem: str = ""
+
+
+def edited_arguments(arguments: str, terminal: int) -> EditedArguments:
+    """Open the arguments in an editor on the terminal, and return what they are then.
+
+    The text is JSON, laid out for reading; what cannot be seen is written as an escape.
+    """
+    import tempfile
+
+    before = _laid_out(arguments)
+    if before is None:
+        return EditedArguments(problem="the arguments are no JSON object")
+    with tempfile.TemporaryDirectory(prefix="clawctl-") as folder:
+        path = Path(folder) / "arguments.json"
+        path.touch(mode=0o600)
+        path.write_text(before, encoding="utf-8")
+        problem = _run_editor(path, terminal)
+        return EditedArguments(problem=problem) if problem else _read_edited(path, before)
+
+
+def _read_edited(path: Path, before: str) -> EditedArguments:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_EDITED_BYTES + 1)
+    except OSError as error:
+        return EditedArguments(problem=f"the file cannot be read: {error.strerror}")
+    if len(data) > MAX_EDITED_BYTES:
+        return EditedArguments(problem=f"the text has over {MAX_EDITED_BYTES} bytes")
+    after = _laid_out(data.decode(errors="replace"))
+    if after is None:
+        return EditedArguments(problem="what was written is no JSON object")
+    if after == before:
+        return EditedArguments(problem="nothing was changed")
+    return EditedArguments(arguments=data.decode(errors="replace"))
+
+
+def _laid_out(text: str) -> str | None:
+    """Return a JSON object for a person to read; None when it is none."""
+    try:
+        values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        shown = msgspec.json.format(msgspec.json.encode(values), indent=2)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return ascii_json(shown.decode(errors="replace")) + "\n"
+
+
+def _run_editor(path: Path, terminal: int) -> str:
+    """Run the editor; return why it came to nothing, "" when it did not."""
+    import shlex
+    import signal
+    import subprocess
+
+    wanted = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        commands = [shlex.split(wanted)] if wanted.strip() else [[name] for name in EDITORS]
+    except ValueError:
+        return f"VISUAL or EDITOR cannot be understood: {wanted}"
+    # Ctrl-C is the editor's now. A handler is reset in the child, an ignored signal would not be.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        for command in commands:
+            with contextlib.suppress(FileNotFoundError):
+                done = subprocess.run(  # noqa: S603 - the person's own editor
+                    [*command, str(path)],
+                    stdin=terminal,
+                    stdout=terminal,
+                    stderr=terminal,
+                    check=False,
+                )
+                return f"the editor ended with {done.returncode}" if done.returncode else ""
+    except OSError as error:
+        return f"the editor cannot be started: {error.strerror}"
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return f"there is no editor: {', '.join(command[0] for command in commands)}; set EDITOR"
+
+
+def _confirms_rule(
+    terminal: Terminal, request: events.ApprovalRequested, stream: Stream[Any]
+) -> bool:
     if not request.rule:
         terminal.show("This call cannot be allowed always; it is denied.")
         return False
@@ -539,20 +612,24 @@ def _confirms_rule(terminal: Terminal, request: ApprovalRequested, stream: Strea
     line = terminal.ask(
         "Allow what this rule matches from now on? [y/N] ",
         stream,
-        lambda: _is_resolved(stream, request.approval_id),
+        lambda: is_resolved(stream, request.approval_id),
         one_line=True,
     )
     return line in {"y", "Y", "yes"}
 
 
-def _is_past(stream: Stream[Any]) -> bool:
+def is_past(stream: Stream[Any]) -> bool:
+    """Return whether nobody waits any more for the answer to a question."""
     # Calls run one at a time: when one has finished, the question of this one ran out.
-    return stream.has_ended or any(isinstance(event, ToolFinished) for event in stream.waiting)
-
-
-def _is_resolved(stream: Stream[Any], approval_id: str) -> bool:
     return stream.has_ended or any(
-        isinstance(event, ApprovalResolved) and event.approval_id == approval_id
+        isinstance(event, events.ToolFinished) for event in stream.waiting
+    )
+
+
+def is_resolved(stream: Stream[Any], approval_id: str) -> bool:
+    """Return whether an approval is answered, or nobody waits for it any more."""
+    return stream.has_ended or any(
+        isinstance(event, events.ApprovalResolved) and event.approval_id == approval_id
         for event in stream.waiting
     )
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from clawctl.render import duration, without_status
 from clawd.wire.events import DiffLine, FileDiff, ToolFinished
@@ -24,13 +25,19 @@ def call_name(tool: str) -> str:
     return visible_line(tool, NAME_LIMIT)
 
 
-def short_arguments(arguments: str) -> str:
-    """Return arguments on one line: what the call is about, then `name=value` of the others."""
+def values_of(arguments: str) -> dict[str, Any] | None:
+    """Return the values of a call's arguments; None where they are not a JSON object."""
     try:
         values = json.loads(arguments)
     except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def short_arguments(arguments: str) -> str:
+    """Return arguments on one line: what the call is about, then `name=value` of the others."""
+    values = values_of(arguments)
+    if values is None:
         return visible_line(arguments, ARGUMENT_LIMIT)
     shown = {name: value for name, value in values.items() if value not in (None, "")}
     first = next((name for name in SUBJECTS if name in shown), "")

@@ -19,21 +19,15 @@ import select
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from clawd import __version__
 from clawd.errors import ClawError, ProtocolError, UnreachableError
 from clawd.wire import codec
-from clawd.wire.codec import (
-    FrameReader,
-    decode_server_frame,
-    encode_frame,
-    pack,
-    unpack,
-    unpack_event,
-)
 from clawd.wire.events import Event
 from clawd.wire.method import Method, method_name, result_type
 
@@ -65,7 +59,7 @@ class Client:
     ) -> None:
         self.path = path
         self._socket = connection
-        self._reader = FrameReader()
+        self._reader = codec.FrameReader()
         self._frames: deque[codec.ServerFrame] = deque()
         self._last_id = 0
         self._is_sending = False
@@ -107,7 +101,7 @@ class Client:
         """Call a method that streams events before its result."""
         self._last_id += 1
         name = method_name(type(params))
-        self.send(codec.Request(id=self._last_id, method=name, params=pack(params)))
+        self.send(codec.Request(id=self._last_id, method=name, params=codec.pack(params)))
         return Stream(self, self._last_id, result_type(type(params)))
 
     def send(self, frame: codec.ClientFrame) -> None:
@@ -118,7 +112,7 @@ class Client:
             try:
                 # A handler that ran just before the line above may have sent everything.
                 if self._unsent:
-                    self._socket.sendall(encode_frame(self._unsent.popleft()))
+                    self._socket.sendall(codec.encode_frame(self._unsent.popleft()))
             except OSError as error:
                 raise self._lost(error) from error
             finally:
@@ -138,7 +132,7 @@ class Client:
                 raise self._lost(error) from error
             if not data:
                 raise self._lost(None)
-            self._frames.extend(map(decode_server_frame, self._reader.feed(data)))
+            self._frames.extend(map(codec.decode_server_frame, self._reader.feed(data)))
         return self._frames.popleft()
 
     def is_alive(self) -> bool:
@@ -190,6 +184,17 @@ class Client:
             hint="It was stopped or it failed: see its log, then try again.",
             data={"reason": LOST, "socket": str(self.path)},
         )
+
+
+def pages(call: Callable[[Method[R]], R], request: Method[R]) -> Iterator[R]:
+    """Yield the pages of a list; `request` and each page have a cursor, empty in the last page."""
+    cursor = ""
+    while True:
+        page = call(msgspec.structs.replace(request, cursor=cursor))
+        yield page
+        before, cursor = cursor, getattr(page, "cursor", "")
+        if cursor in {"", before}:
+            return
 
 
 class Stream(Generic[R]):
@@ -288,9 +293,9 @@ class Stream(Generic[R]):
     def _take(self, frame: codec.ServerFrame) -> None:
         match frame:
             case codec.EventFrame() if frame.id == self._id:
-                self._events.append(unpack_event(frame.event))
+                self._events.append(codec.unpack_event(frame.event))
             case codec.Result() if frame.id == self._id:
-                self._results.append(unpack(frame.value, self._kind))
+                self._results.append(codec.unpack(frame.value, self._kind))
             case codec.Failure() if frame.id in {self._id, None}:
                 self._failure = _failed(frame)
             case _:

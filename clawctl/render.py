@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO, TypeVar
 
 import msgspec
 
@@ -11,6 +11,7 @@ from clawd.errors import ClawError
 from clawd.wire.codec import to_builtins
 from clawd.wire.safe_text import ascii_json, terminal_safe, visible_line
 
+T = TypeVar("T")
 CELL_LIMIT = 60
 NARROWEST = 20
 
@@ -74,12 +75,22 @@ def emit_json(value: object) -> None:
     print(ascii_json(data.decode()), file=plain(sys.stdout))
 
 
-def emit(value: object, text: str, *, as_json: bool) -> None:
-    """Print a JSON document, or the sentence that says the same, made safe."""
+def emit(value: T, shown: str | list[str] | Callable[[T], object], *, as_json: bool) -> None:
+    """Print a JSON document, or what says the same.
+
+    Args:
+        value: the document.
+        shown: a sentence, which is made safe here; rows of `table` or `fields`; or what prints.
+        as_json: whether the document is wanted.
+    """
     if as_json:
         emit_json(value)
+    elif isinstance(shown, str):
+        say(shown)
+    elif isinstance(shown, list):
+        print("\n".join(shown))
     else:
-        say(text)
+        shown(value)
 
 
 def emit_schema(prints: Any, title: str) -> None:
@@ -117,35 +128,47 @@ def error_values(error: ClawError) -> dict[str, Any]:
     }
 
 
-def show_table(
+def table(
     headers: Sequence[str], rows: Sequence[Sequence[object]], *, nothing: str = "(none)"
-) -> None:
-    """Print rows in aligned columns; a cell is one line, the last column takes what it needs."""
+) -> list[str]:
+    """Return rows in aligned columns; a cell is one line, the last column takes what it needs."""
     if not rows:
-        print(nothing)
-        return
+        return [nothing]
     last = len(headers) - 1
     cells = [
         [visible_line(str(value), 0 if i == last else CELL_LIMIT) for i, value in enumerate(row)]
         for row in rows
     ]
     widths = [max(display_width(line[i]) for line in [list(headers), *cells]) for i in range(last)]
-    palette = Palette.of(sys.stdout)
-    print(palette.bold(_line(headers, widths)))
-    for row_cells in cells:
-        print(_line(row_cells, widths))
+    return [
+        Palette.of(sys.stdout).bold(_line(headers, widths)),
+        *(_line(row, widths) for row in cells),
+    ]
 
 
-def show_fields(fields: Sequence[tuple[str, object]]) -> None:
-    """Print names and values, one a line; a value of several lines is indented."""
+def show_table(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], *, nothing: str = "(none)"
+) -> None:
+    """Print what `table` returns."""
+    print("\n".join(table(headers, rows, nothing=nothing)))
+
+
+def fields(named: Sequence[tuple[str, object]]) -> list[str]:
+    """Return names and values, one a line; a value of several lines is indented."""
     palette = Palette.of(sys.stdout)
-    shown = [(visible_line(name, CELL_LIMIT), value) for name, value in fields]
+    shown = [(visible_line(name, CELL_LIMIT), value) for name, value in named]
     width = max((display_width(name) for name, _ in shown), default=0)
+    rows: list[str] = []
     for name, value in shown:
-        lines = _wrapped(terminal_safe(str(value)).split("\n"), width + 2)
-        print(f"{palette.dim(name)}{' ' * (width - display_width(name))}  {lines[0]}")
-        for line in lines[1:]:
-            print(f"{' ' * width}  {line}")
+        first, *more = _wrapped(terminal_safe(str(value)).split("\n"), width + 2)
+        rows.append(f"{palette.dim(name)}{' ' * (width - display_width(name))}  {first}")
+        rows += [f"{' ' * width}  {line}" for line in more]
+    return rows
+
+
+def show_fields(named: Sequence[tuple[str, object]]) -> None:
+    """Print what `fields` returns."""
+    print("\n".join(fields(named)))
 
 
 def _wrapped(lines: list[str], indent: int) -> list[str]:

@@ -7,22 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from clawctl import systemctl
 from clawctl.daemon import clawd_command, start
 from clawctl.daemon_finder import reach
 from clawctl.daemon_stop import detached_pid, end, environment_of, found_at
 from clawctl.render import Palette, duration, note, show_fields, size
-from clawctl.systemctl import (
-    SERVICE,
-    SOCKET,
-    WAKE_SERVICE,
-    WAKE_TIMER,
-    Manager,
-    UnitFile,
-    files_of,
-    folder_of,
-    is_ours,
-    packaged,
-)
 from clawd.errors import ClawError, ForbiddenError
 from clawd.kernel.files import replace_file
 from clawd.paths import Layout
@@ -95,10 +84,10 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
     beside: int
 
 
-def service_state(manager: Manager, where: Layout) -> ServiceState:
+def service_state(manager: systemctl.Manager, where: Layout) -> ServiceState:
     """Ask systemd how the service stands."""
-    service = manager.show(SERVICE, _SERVICE_PROPERTIES)
-    socket = manager.show(SOCKET, _SOCKET_PROPERTIES)
+    service = manager.show(systemctl.SERVICE, _SERVICE_PROPERTIES)
+    socket = manager.show(systemctl.SOCKET, _SOCKET_PROPERTIES)
     pid = _number(service, "MainPID") or 0
     holder = detached_pid(where) or 0
     path = socket.get("Listen", "").partition(" ")[0]
@@ -280,7 +269,7 @@ class Steps:
         quiet: say nothing on the way.
     """
 
-    def __init__(self, manager: Manager, *, dry_run: bool, quiet: bool) -> None:
+    def __init__(self, manager: systemctl.Manager, *, dry_run: bool, quiet: bool) -> None:
         self._manager = manager
         self._dry_run = dry_run
         self._quiet = quiet
@@ -308,14 +297,14 @@ class Steps:
             )
         self._note(Step(what=f"{what} ({said[0]})", command=shown, result="skipped"))
 
-    def write(self, file: UnitFile) -> bool:
+    def write(self, file: systemctl.UnitFile) -> bool:
         """Write a file if it is not as it is to be; return whether it was written.
 
         Raises:
             ClawError: there is a file of somebody else, or it cannot be written.
         """
         path = file.path
-        if path.exists() and not is_ours(path):
+        if path.exists() and not systemctl.is_ours(path):
             raise ClawError(
                 f"{path} is there, and clawctl did not write it",
                 hint="Compare it with `clawctl service install --print`, then move it away. What "
@@ -341,7 +330,7 @@ class Steps:
         Raises:
             ClawError: it cannot be removed.
         """
-        if not is_ours(path):
+        if not systemctl.is_ours(path):
             return False
         if not self._dry_run:
             try:
@@ -404,7 +393,7 @@ class InstallChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def install(
-    manager: Manager, where: Layout, environ: Mapping[str, str], choice: InstallChoice
+    manager: systemctl.Manager, where: Layout, environ: Mapping[str, str], choice: InstallChoice
 ) -> ServiceReport:
     """Write the units where no package brought them, and start the service.
 
@@ -414,12 +403,12 @@ def install(
     if not choice.is_image:
         manager.require()
     steps = Steps(manager, dry_run=choice.dry_run, quiet=choice.quiet)
-    from_package = packaged(manager.scope, choice.root)
+    from_package = systemctl.packaged(manager.scope, choice.root)
     notes = []
     if from_package is not None:
         notes.append(f"{from_package} comes from a package and is used; no second one is written.")
     else:
-        for file in files_of(manager.scope, choice.root, environ, where):
+        for file in systemctl.files_of(manager.scope, choice.root, environ, where):
             steps.write(file)
         if manager.scope == "system":
             _make_groups(steps, choice)
@@ -429,7 +418,10 @@ def install(
         _start(steps, manager, enable=choice.enable)
     elif choice.enable:
         root = f"--root={choice.root}"
-        steps.command("start it with the machine", ["systemctl", root, "enable", SOCKET, SERVICE])
+        steps.command(
+            "start it with the machine",
+            ["systemctl", root, "enable", systemctl.SOCKET, systemctl.SERVICE],
+        )
     notes += _advice(manager, where, choice)
     return ServiceReport(
         scope=manager.scope,
@@ -441,16 +433,16 @@ def install(
 
 
 def uninstall(
-    manager: Manager, where: Layout, environ: Mapping[str, str], choice: InstallChoice
+    manager: systemctl.Manager, where: Layout, environ: Mapping[str, str], choice: InstallChoice
 ) -> ServiceReport:
     """Stop the service and remove the units that `install` wrote. Data stays.
 
     Raises:
         ClawError: a step failed, or the units are a package's.
     """
-    from_package = packaged(manager.scope, choice.root)
-    folder = folder_of(manager.scope, choice.root, environ)
-    if from_package is not None and not (folder / SERVICE).exists():
+    from_package = systemctl.packaged(manager.scope, choice.root)
+    folder = systemctl.folder_of(manager.scope, choice.root, environ)
+    if from_package is not None and not (folder / systemctl.SERVICE).exists():
         raise ClawError(
             f"{from_package} comes from a package, which alone removes it",
             hint="To stop and not start it again: clawctl service disable. To remove it: apt "
@@ -459,18 +451,18 @@ def uninstall(
     steps = Steps(manager, dry_run=choice.dry_run, quiet=choice.quiet)
     if not choice.is_image:
         manager.require()
-        if (folder / SERVICE).exists():
-            command = manager.command("disable", "--now", SOCKET, SERVICE)
+        if (folder / systemctl.SERVICE).exists():
+            command = manager.command("disable", "--now", systemctl.SOCKET, systemctl.SERVICE)
             steps.command("stop it, and start it no more", command, may_fail=True)
-    paths = [folder / SERVICE, folder / SOCKET]
+    paths = [folder / systemctl.SERVICE, folder / systemctl.SOCKET]
     if manager.scope == "system":
         paths += [choice.root / f"etc/{each}.d/clawd.conf" for each in ("sysusers", "tmpfiles")]
     else:
-        paths += [folder / WAKE_SERVICE, folder / WAKE_TIMER]
+        paths += [folder / systemctl.WAKE_SERVICE, folder / systemctl.WAKE_TIMER]
     removed = [steps.remove(path) for path in paths]
     if not choice.is_image and any(removed):
         steps.command("let systemd forget it", manager.command("daemon-reload"))
-        failed = manager.command("reset-failed", SERVICE)
+        failed = manager.command("reset-failed", systemctl.SERVICE)
         steps.command("forget that it failed", failed, may_fail=True)
     notes = [] if any(removed) else ["Nothing was installed."]
     notes.append(f"Your data stays: {where.home}" + _config_note(where))
@@ -534,15 +526,19 @@ def end_beside(steps: Steps, where: Layout) -> bool:
     return True
 
 
-def _start(steps: Steps, manager: Manager, *, enable: bool) -> None:
+def _start(steps: Steps, manager: systemctl.Manager, *, enable: bool) -> None:
     if enable:
         when = "with the machine" if manager.scope == "system" else "when you log in"
-        steps.command(f"start it {when}", manager.command("enable", SOCKET, SERVICE))
-    steps.command("open its socket", manager.command("start", SOCKET))
-    steps.command("start it, or the new version of it", manager.command("restart", SERVICE))
+        steps.command(
+            f"start it {when}", manager.command("enable", systemctl.SOCKET, systemctl.SERVICE)
+        )
+    steps.command("open its socket", manager.command("start", systemctl.SOCKET))
+    steps.command(
+        "start it, or the new version of it", manager.command("restart", systemctl.SERVICE)
+    )
 
 
-def _advice(manager: Manager, where: Layout, choice: InstallChoice) -> list[str]:
+def _advice(manager: systemctl.Manager, where: Layout, choice: InstallChoice) -> list[str]:
     notes = []
     if manager.scope == "user" and not choice.dry_run and manager.lingers() is False:
         notes.append(

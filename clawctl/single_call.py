@@ -1,18 +1,22 @@
 """A call outside a conversation: made, asked about, shown, and turned into an exit code."""
 
 import sys
+from typing import TypeVar
 
 import msgspec
 
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.client import Client
-from clawctl.render import Palette, emit_json, note, without_status
+from clawctl.render import Palette, emit, note, without_status
 from clawctl.request_follower import follow
 from clawctl.turn import TurnView, ViewOptions
 from clawd.wire.conversations import ConversationLine
+from clawd.wire.method import Method
 from clawd.wire.safe_text import terminal_safe
 from clawd.wire.tools import RunTool, ToolOutcome
+
+R = TypeVar("R")
 
 
 class Rewound(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,17 +34,9 @@ class Rewound(msgspec.Struct, frozen=True, kw_only=True):
 def run_and_show(app: App, request: RunTool, *, may_ask: bool, as_json: bool) -> int:
     """Make the call, show what came of it, and return the exit code; `interactive` is set here."""
     app.wants_json = as_json
-    terminal = Terminal.open() if may_ask else None
-    try:
-        with app.client() as client:
-            outcome = run_tool(client, request, terminal, shows_rows=not as_json)
-    finally:
-        if terminal is not None:
-            terminal.close()
-    if as_json:
-        emit_json(outcome)
-    else:
-        show_outcome(outcome)
+    with Terminal.opened(wanted=may_ask) as terminal, app.client() as client:
+        outcome = run_tool(client, request, terminal, shows_rows=not as_json)
+    emit(outcome, show_outcome, as_json=as_json)
     return exit_code(outcome)
 
 
@@ -53,6 +49,17 @@ def run_tool(
         ClawError: the request failed.
     """
     options = ViewOptions(text=False, rows=shows_rows, calls=False, metrics=False)
+    return follow_calls(client, request, terminal, options)
+
+
+def follow_calls(
+    client: Client, request: Method[R], terminal: Terminal | None, options: ViewOptions
+) -> R:
+    """Make a request that calls tools, asking at the terminal where that is needed.
+
+    Raises:
+        ClawError: the request failed.
+    """
     view = TurnView(sys.stdout, sys.stderr, options)
     call = msgspec.structs.replace(request, interactive=terminal is not None)
     try:

@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from clawctl.approve import is_past, is_resolved
 from clawctl.client import Stream
 from clawctl.safe_stream import plain
 from clawd.errors import ClawError
@@ -394,11 +395,7 @@ class Program:
         """Wait for the answer and send it; where nobody can say any, it is no."""
 
         def is_over() -> bool:
-            return stream.has_ended or any(
-                isinstance(event, events.ApprovalResolved)
-                and event.approval_id == request.approval_id
-                for event in stream.waiting
-            )
+            return is_resolved(stream, request.approval_id)
 
         answer = self._answer_to(request.approval_id, stream, is_over)
         if not is_over():
@@ -407,15 +404,8 @@ class Program:
 
     def answer(self, question: events.QuestionAsked, stream: Stream[Any]) -> None:
         """Wait for the answer and send it; where nobody can say any, it is empty."""
-
-        def is_over() -> bool:
-            # Calls run one at a time: when one has finished, the question of this one ran out.
-            return stream.has_ended or any(
-                isinstance(event, events.ToolFinished) for event in stream.waiting
-            )
-
-        answer = self._answer_to(question.question_id, stream, is_over)
-        if not is_over():
+        answer = self._answer_to(question.question_id, stream, lambda: is_past(stream))
+        if not is_past(stream):
             stream.answer(question.question_id, answer or "")
 
     def _answer_to(

@@ -1,10 +1,11 @@
 """What commands and REPL print alike: status, conversations, receipts, the emergency stop."""
 
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from clawctl.client import Client
+from clawctl.client import Client, pages
 from clawctl.render import say, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.conversations import CompressionReport, ConversationLine, SessionFileList
@@ -98,16 +99,9 @@ def _note_line(entry: KnowledgeEntry) -> str:
 
 def newest_receipts(client: Client, limit: int, wanted: ListReceipts) -> list[ReceiptLine]:
     """Return the newest receipts that fit what is wanted."""
-    items: list[ReceiptLine] = []
-    cursor = ""
-    while len(items) < limit:
-        count = min(RECEIPTS_PAGE, limit - len(items))
-        page = client.call(msgspec.structs.replace(wanted, cursor=cursor, limit=count))
-        items += page.items
-        cursor = page.cursor
-        if not cursor:
-            break
-    return items
+    request = msgspec.structs.replace(wanted, limit=min(RECEIPTS_PAGE, limit))
+    found = pages(client.call, request)
+    return list(islice((each for page in found for each in page.items), limit))
 
 
 def show_receipts(items: list[ReceiptLine]) -> None:

@@ -420,9 +420,9 @@ def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:
     )
     told = TurnView(sys.stdout, sys.stderr, options)
     view: View = told if as_json or choice.quiet or choice.verbose else _drawn(options, told)
-    terminal = Terminal.open() if choice.interactive else None
+    at_terminal = Terminal.opened(wanted=choice.interactive)
     try:
-        with app.client() as client:
+        with at_terminal as terminal, app.client() as client:
             choice = placed(app, choice, client, terminal)
             request = choice.message(text, _to(choice, client), interactive=terminal is not None)
             with listening(choice.log_file, verbose=choice.verbose) as heard:
@@ -433,9 +433,6 @@ def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:
             app.wants_json = False
             emit_json({"error": error_values(error), **_facts(told)})
         raise
-    finally:
-        if terminal is not None:
-            terminal.close()
     view.finish(None if as_json else finished.text, finished)
     if as_json:
         emit_json({**to_builtins(finished), **_facts(told), "type": "answer"})

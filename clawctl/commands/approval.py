@@ -8,21 +8,19 @@ import click
 import msgspec
 
 from clawctl.app import App, Name, json_command
-from clawctl.approve import Terminal, argument_lines, show_changes, show_lookalikes
-from clawctl.argument_editor import edited_arguments
+from clawctl.approve import (
+    Terminal,
+    argument_lines,
+    change_lines,
+    edited_arguments,
+    lookalike_lines,
+)
 from clawctl.client import Client
-from clawctl.render import Palette, emit, emit_json, show_table
+from clawctl.render import Palette, emit, emit_json, table
 from clawctl.views import check_arguments
 from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.wire import policy
 from clawd.wire.method import Done
-from clawd.wire.policy import (
-    AnswerApproval,
-    ApprovalLine,
-    ListApprovals,
-    ListRules,
-    RevokeRule,
-    RuleLine,
-)
 from clawd.wire.safe_text import visible_line
 
 MIN_ID_PART = 4
@@ -33,7 +31,7 @@ Word = Literal["deny", "once", "conversation", "project", "always", "edit"]
 class ApprovalSettled(msgspec.Struct, frozen=True, kw_only=True):
     """An approval, the word that was given, and what came of it."""
 
-    approval: ApprovalLine
+    approval: policy.ApprovalLine
     answer: str
     message: str
 
@@ -44,13 +42,13 @@ def command() -> None:
 
 
 @command.command("list")
-@json_command(list[ApprovalLine])
+@json_command(list[policy.ApprovalLine])
 def list_(app: App, *, as_json: bool) -> None:
     """List what waits for an answer, with the arguments whole.
 
     What timed out and can still be answered is among it.
     """
-    pending = app.call(ListApprovals()).items
+    pending = app.call(policy.ListApprovals()).items
     if as_json:
         emit_json(pending)
         return
@@ -111,29 +109,30 @@ def edit(app: App, approval_id: str, arguments: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.option("--revoke", "rule_id", type=Name("rules"), metavar="ID", help="Remove this rule.")
-@json_command(list[RuleLine] | Done)
+@json_command(list[policy.RuleLine] | Done)
 def rules(app: App, rule_id: str | None, *, as_json: bool) -> None:
     """List the rules in force and what they match, or remove one."""
     if rule_id is not None:
         _revoke(app, rule_id, as_json=as_json)
         return
-    found = app.call(ListRules()).items
-    if as_json:
-        emit_json(found)
-        return
-    show_table(
-        ("ID", "TOOL", "WHERE", "EXPIRES", "MATCHES"),
-        [
-            (
-                rule.id,
-                rule.tool,
-                rule.conversation_id or "everywhere",
-                rule.expires_at,
-                rule.pattern,
-            )
-            for rule in found
-        ],
-        nothing="No rules.",
+    found = app.call(policy.ListRules()).items
+    emit(
+        found,
+        table(
+            ("ID", "TOOL", "WHERE", "EXPIRES", "MATCHES"),
+            [
+                (
+                    rule.id,
+                    rule.tool,
+                    rule.conversation_id or "everywhere",
+                    rule.expires_at,
+                    rule.pattern,
+                )
+                for rule in found
+            ],
+            nothing="No rules.",
+        ),
+        as_json=as_json,
     )
 
 
@@ -146,7 +145,7 @@ def revoke(app: App, rule_id: str, *, as_json: bool) -> None:
 
 
 def _revoke(app: App, rule_id: str, *, as_json: bool) -> None:
-    done = app.call(RevokeRule(rule_id=rule_id))
+    done = app.call(policy.RevokeRule(rule_id=rule_id))
     emit(done, done.message or f"rule {rule_id} removed", as_json=as_json)
 
 
@@ -166,7 +165,7 @@ def _answer(
             sys.stdout.flush()
         if word == "edit":
             arguments = arguments or _edited(line)
-        answer = AnswerApproval(
+        answer = policy.AnswerApproval(
             approval_id=line.id, digest=line.digest, answer=word, days=days, arguments=arguments
         )
         done = client.call(answer)
@@ -177,25 +176,22 @@ def _answer(
     )
 
 
-def _edited(line: ApprovalLine) -> str:
+def _edited(line: policy.ApprovalLine) -> str:
     """Return the arguments as the person writes them in their editor."""
-    terminal = Terminal.open()
-    if terminal is None:
-        raise InvalidRequestError(
-            "there is no terminal to edit at",
-            hint=f"clawctl approval edit {line.id} --arguments JSON",
-        )
-    try:
+    with Terminal.opened() as terminal:
+        if terminal is None:
+            raise InvalidRequestError(
+                "there is no terminal to edit at",
+                hint=f"clawctl approval edit {line.id} --arguments JSON",
+            )
         outcome = edited_arguments(line.arguments, terminal.descriptor)
-    finally:
-        terminal.close()
     if outcome.problem:
         raise InvalidRequestError(f"not edited: {outcome.problem}")
     return outcome.arguments
 
 
-def _find(client: Client, approval_id: str) -> ApprovalLine:
-    pending = client.call(ListApprovals()).items
+def _find(client: Client, approval_id: str) -> policy.ApprovalLine:
+    pending = client.call(policy.ListApprovals()).items
     found = [line for line in pending if line.id == approval_id]
     if len(approval_id) >= MIN_ID_PART:
         found = found or [line for line in pending if line.id.endswith(approval_id)]
@@ -206,7 +202,7 @@ def _find(client: Client, approval_id: str) -> ApprovalLine:
     raise NotFoundError(f"approval {approval_id} {what}; pending: {ids}")
 
 
-def _state(line: ApprovalLine) -> str:
+def _state(line: policy.ApprovalLine) -> str:
     """Return how long an answer is waited for."""
     if line.timed_out:
         return f"timed out, can still be answered until {line.answerable_until}"
@@ -215,7 +211,7 @@ def _state(line: ApprovalLine) -> str:
     return f"denied in {line.expires_in_s:.0f} s"
 
 
-def _show(line: ApprovalLine) -> None:
+def _show(line: policy.ApprovalLine) -> None:
     print(visible_line(f"{line.id}  {line.tool}  risk {line.risk}"))
     print(visible_line(f"  reason     {line.reason}"))
     print(visible_line(f"  workspace  {line.workspace}"))
@@ -225,7 +221,6 @@ def _show(line: ApprovalLine) -> None:
     if line.rule:
         print(visible_line(f"  project    {line.rule}"))
     lines, palette = argument_lines(line.arguments), Palette.of(sys.stdout)
-    for argument in lines:
-        print(f"    {argument}")
-    show_changes(print, palette, line.changes)
-    show_lookalikes(print, palette, lines)
+    rows = [f"    {argument}" for argument in lines]
+    rows += change_lines(palette, line.changes) + lookalike_lines(palette, lines)
+    print("\n".join(rows))

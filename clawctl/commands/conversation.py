@@ -9,7 +9,7 @@ import click
 
 from clawctl.app import App, Name, json_command
 from clawctl.approve import Terminal
-from clawctl.client import Client
+from clawctl.client import Client, pages
 from clawctl.commands.memory import (
     Export,
     Exported,
@@ -25,16 +25,7 @@ from clawctl.render import emit, emit_json, note, say
 from clawctl.single_call import Rewound, exit_code, run_tool, show_outcome
 from clawctl.views import show_compression
 from clawd.errors import InvalidRequestError
-from clawd.wire.conversations import (
-    CompressConversation,
-    CompressionReport,
-    ConversationLine,
-    DeleteConversation,
-    ExportConversation,
-    ForkConversation,
-    RenameConversation,
-    ShowConversation,
-)
+from clawd.wire import conversations as wire
 from clawd.wire.method import Done
 from clawd.wire.safe_text import terminal_safe
 from clawd.wire.tools import RunTool
@@ -55,10 +46,10 @@ command.add_command(show)
 @command.command()
 @click.argument("conversation", type=Name("conversations"))
 @click.argument("title", nargs=-1, required=True)
-@json_command(ConversationLine)
+@json_command(wire.ConversationLine)
 def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool) -> None:
     """Give a conversation another title."""
-    line = app.call(RenameConversation(conversation_id=conversation, title=" ".join(title)))
+    line = app.call(wire.RenameConversation(conversation_id=conversation, title=" ".join(title)))
     emit(line, f"{line.id} is now called: {line.title}", as_json=as_json)
 
 
@@ -72,11 +63,11 @@ def rename(app: App, conversation: str, title: tuple[str, ...], *, as_json: bool
     metavar="MESSAGE",
     help="The last message to copy, by the number that `show` gives it; all without.",
 )
-@json_command(ConversationLine)
+@json_command(wire.ConversationLine)
 def fork(app: App, conversation: str, message_id: int | None, *, as_json: bool) -> None:
     """Copy a conversation, or its beginning, into a new one."""
     with app.client() as client:
-        request = ForkConversation(conversation_id=conversation, message_id=message_id or 0)
+        request = wire.ForkConversation(conversation_id=conversation, message_id=message_id or 0)
         line = client.call(request)
     emit(
         line,
@@ -107,19 +98,14 @@ def rewind(
     the conversation goes on in a copy that ends before the message. The old one stays.
     """
     app.wants_json = as_json
-    terminal = None if no_input else Terminal.open()
-    try:
-        with app.client() as client:
-            line, before = _before(client, conversation, message_id)
-            arguments = {"since": message_id} | ({"preview": True} if preview else {})
-            call = RunTool(name="undo", arguments=json.dumps(arguments), conversation_id=line.id)
-            outcome = run_tool(client, call, terminal, shows_rows=not as_json)
-            goes_on = outcome.status == "allowed" and not preview and before > 0
-            request = ForkConversation(conversation_id=line.id, message_id=before)
-            made = client.call(request) if goes_on else None
-    finally:
-        if terminal is not None:
-            terminal.close()
+    with Terminal.opened(wanted=not no_input) as terminal, app.client() as client:
+        line, before = _before(client, conversation, message_id)
+        arguments = {"since": message_id} | ({"preview": True} if preview else {})
+        call = RunTool(name="undo", arguments=json.dumps(arguments), conversation_id=line.id)
+        outcome = run_tool(client, call, terminal, shows_rows=not as_json)
+        goes_on = outcome.status == "allowed" and not preview and before > 0
+        request = wire.ForkConversation(conversation_id=line.id, message_id=before)
+        made = client.call(request) if goes_on else None
     if as_json:
         emit_json(Rewound(files=outcome, conversation=made))
         return exit_code(outcome)
@@ -131,34 +117,32 @@ def rewind(
     return exit_code(outcome)
 
 
-def _before(client: Client, conversation: str, message_id: int) -> tuple[ConversationLine, int]:
+def _before(
+    client: Client, conversation: str, message_id: int
+) -> tuple[wire.ConversationLine, int]:
     """Return a conversation, and its last message before this one of the person's; 0 for none.
 
     Raises:
         InvalidRequestError: the message is none of theirs.
     """
-    before, cursor = 0, ""
-    while True:
-        request = ShowConversation(conversation_id=conversation, cursor=cursor, limit=PAGE)
-        page = client.call(request)
+    before = 0
+    request = wire.ShowConversation(conversation_id=conversation, limit=PAGE)
+    for page in pages(client.call, request):
         for message in page.messages:
             if message.id == message_id and message.role == "user":
                 return page.conversation, before
             before = message.id
-        is_last = page.cursor in {"", cursor}
-        cursor = page.cursor
-        if is_last:
-            raise InvalidRequestError(
-                f"message {message_id} is none that a person wrote in {conversation}",
-                hint="`clawctl conversation show ID` numbers its messages.",
-            )
+    raise InvalidRequestError(
+        f"message {message_id} is none that a person wrote in {conversation}",
+        hint="`clawctl conversation show ID` numbers its messages.",
+    )
 
 
 @command.command()
 @click.argument("conversation", type=Name("conversations"))
 @click.option("--undo", is_flag=True, help="Show the model every message again.")
 @click.option("--undo-last", is_flag=True, help="Take back the newest compression only.")
-@json_command(CompressionReport)
+@json_command(wire.CompressionReport)
 def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_json: bool) -> None:
     """Let a summary stand for the beginning of a conversation; memory keeps every message.
 
@@ -168,13 +152,10 @@ def compress(app: App, conversation: str, *, undo: bool, undo_last: bool, as_jso
         raise click.UsageError("--undo and --undo-last exclude each other")
     what: Literal["", "all", "last"] = "all" if undo else "last" if undo_last else ""
     with app.client() as client:
-        request = CompressConversation(conversation_id=conversation, undo=what)
+        request = wire.CompressConversation(conversation_id=conversation, undo=what)
         bar = ProgressLine("summarising", quiet=app.is_quiet)
         report = call(client, request, bar, limit_s=COMPRESS_LIMIT_S)
-    if as_json:
-        emit_json(report)
-    else:
-        show_compression(report)
+    emit(report, show_compression, as_json=as_json)
 
 
 @command.command()
@@ -193,7 +174,9 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
     Markdown and escaped in JSON lines. --json puts all of it into one JSON document.
     """
     with app.client() as client:
-        pieces = pieces_of(client, ExportConversation(conversation_id=conversation, format=how))
+        pieces = pieces_of(
+            client, wire.ExportConversation(conversation_id=conversation, format=how)
+        )
         if output is not None:
             write_pieces(pieces, output, quiet=app.is_quiet)
         elif as_json:
@@ -216,5 +199,5 @@ def delete(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError(f"this deletes conversation {conversation}: say so with --yes")
         click.confirm(terminal_safe(f"Delete conversation {conversation}?"), abort=True, err=True)
-    done = app.call(DeleteConversation(conversation_id=conversation))
+    done = app.call(wire.DeleteConversation(conversation_id=conversation))
     emit(done, done.message or "done", as_json=as_json)

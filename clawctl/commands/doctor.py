@@ -12,7 +12,7 @@ import msgspec
 
 from clawctl import checks
 from clawctl.app import App, Exit, json_command
-from clawctl.checks import Finding, MendableFinding
+from clawctl.checks import Finding, MendableFinding, noted, ok, wrong
 from clawctl.client import Client, is_nobody
 from clawctl.daemon_finder import override_text, overrides
 from clawctl.render import Palette, emit_json, say
@@ -38,7 +38,7 @@ def command(app: App, *, fix: bool, as_json: bool) -> int:
     """
     client, problem = _running(app)
     found = list(checks.findings(layout(), daemon_runs=client is not None))
-    found += [MendableFinding(finding=each) for each in _of_daemon(client, problem)]
+    found += _of_daemon(client, problem)
     mended = [_mended(each, says=not as_json) if fix else each.finding for each in found]
     if as_json:
         emit_json(mended)
@@ -55,24 +55,23 @@ def _running(app: App) -> tuple[Client | None, ClawError | None]:
         return None, None if is_nobody(error) else error
 
 
-def _of_daemon(client: Client | None, problem: ClawError | None) -> Iterator[Finding]:
+def _of_daemon(client: Client | None, problem: ClawError | None) -> Iterator[MendableFinding]:
     if problem is not None:
-        yield Finding(check="daemon", state="wrong", says=problem.message, fix=problem.hint)
+        yield wrong("daemon", problem.message, problem.hint)
     if client is None:
         if problem is None:
             says = "none runs; the first command that needs one starts it"
-            yield Finding(check="daemon", state="ok", says=says)
+            yield ok("daemon", says)
         return
     try:
         with client:
             report = client.call(Status())
             yield from findings(report)
             for each in overrides(client, os.environ):
-                yield Finding(
-                    check="environment",
-                    state="wrong",
-                    says=f"the running daemon was started without it: {override_text(each)}",
-                    fix="Start it anew with this environment: clawctl restart, or set it in the "
+                yield wrong(
+                    "environment",
+                    f"the running daemon was started without it: {override_text(each)}",
+                    "Start it anew with this environment: clawctl restart, or set it in the "
                     "config.",
                 )
             yield tools(client.call(ListTools()))
@@ -81,7 +80,7 @@ def _of_daemon(client: Client | None, problem: ClawError | None) -> Iterator[Fin
             yield from templates(client.call(ListLoadedModels()))
     except ClawError as error:
         fix = error.hint or "See its log: clawctl logs"
-        yield Finding(check="daemon", state="wrong", says=error.message, fix=fix)
+        yield wrong("daemon", error.message, fix)
 
 
 def _mended(found: MendableFinding, *, says: bool) -> Finding:
@@ -114,170 +113,150 @@ def _show(found: list[Finding], *, was_fixed: bool) -> None:
     print(f"\n{told}, {notes} to know." if notes else f"\n{told}.")
 
 
-def findings(report: StatusReport) -> Iterator[Finding]:
+def findings(report: StatusReport) -> Iterator[MendableFinding]:
     """Judge what the daemon says of itself."""
     yield _daemon(report)
-    yield checks.user(report.pid).finding
-    yield checks.sandbox(report.sandbox, report.sandbox_layers, report.sandbox_reason).finding
+    yield checks.user(report.pid)
+    yield checks.sandbox(report.sandbox, report.sandbox_layers, report.sandbox_reason)
     if report.sandbox_unbounded:
-        yield Finding(
-            check="limits",
-            state="note",
-            says="not bounded: " + ", ".join(report.sandbox_unbounded),
-            fix="Run clawd under systemd with Delegate=yes, as its units do.",
+        yield noted(
+            "limits",
+            "not bounded: " + ", ".join(report.sandbox_unbounded),
+            "Run clawd under systemd with Delegate=yes, as its units do.",
         )
     for worker in report.workers:
         if worker.fence in {"none", "off"}:
-            yield Finding(
-                check=f"model {worker.alias}",
-                state="note",
-                says="its process may do what clawd may",
-                fix='Set fence = "auto" in [engine], or use a kernel with Landlock or seccomp.',
+            yield noted(
+                f"model {worker.alias}",
+                "its process may do what clawd may",
+                'Set fence = "auto" in [engine], or use a kernel with Landlock or seccomp.',
             )
     yield _receipts(report)
     if report.rules_problem:
-        yield Finding(
-            check="approval rules",
-            state="wrong",
-            says=report.rules_problem,
-            fix="Correct or remove approval_rules.json in the home, then reload clawd.",
+        yield wrong(
+            "approval rules",
+            report.rules_problem,
+            "Correct or remove approval_rules.json in the home, then reload clawd.",
         )
     yield _stop(report)
 
 
-def _daemon(report: StatusReport) -> Finding:
+def _daemon(report: StatusReport) -> MendableFinding:
     if report.problem:
-        return Finding(
-            check="daemon",
-            state="wrong",
-            says=report.problem,
-            fix="Look at clawctl logs, then restart clawd or put a backup of memory in its place.",
+        return wrong(
+            "daemon",
+            report.problem,
+            "Look at clawctl logs, then restart clawd or put a backup of memory in its place.",
         )
     if report.version == __version__:
-        return Finding(check="daemon", state="ok", says=f"{report.version}, pid {report.pid}")
-    return Finding(
-        check="daemon",
-        state="note",
-        says=f"it is {report.version}, this clawctl is {__version__}",
-        fix="Restart clawd, so that both are of one version.",
+        return ok("daemon", f"{report.version}, pid {report.pid}")
+    return noted(
+        "daemon",
+        f"it is {report.version}, this clawctl is {__version__}",
+        "Restart clawd, so that both are of one version.",
     )
 
 
-def _receipts(report: StatusReport) -> Finding:
+def _receipts(report: StatusReport) -> MendableFinding:
     if not report.receipts_enabled:
-        return Finding(
-            check="receipts",
-            state="wrong",
-            says="they are switched off: nothing is recorded",
-            fix="Set enabled = true in [receipts].",
+        return wrong(
+            "receipts",
+            "they are switched off: nothing is recorded",
+            "Set enabled = true in [receipts].",
         )
     if report.receipts_problem:
-        return Finding(
-            check="receipts",
-            state="wrong",
-            says=report.receipts_problem,
-            fix="Look at the log with clawctl receipt verify.",
+        return wrong(
+            "receipts", report.receipts_problem, "Look at the log with clawctl receipt verify."
         )
-    return Finding(check="receipts", state="ok", says=f"{report.receipts} in the chain")
+    return ok("receipts", f"{report.receipts} in the chain")
 
 
-def tools(listed: ToolList) -> Finding:
+def tools(listed: ToolList) -> MendableFinding:
     """Judge the tools that others wrote."""
     refused = [each for each in listed.problems if each.severity == "refused"]
     if not listed.problems:
         added = sum(each.source != "builtin" for each in listed.items)
-        return Finding(check="tools of others", state="ok", says=f"{added} loaded")
-    first = (refused or listed.problems)[0]
-    return Finding(
-        check="tools of others",
-        state="wrong" if refused else "note",
-        says=f"{len(refused)} left out, {len(listed.problems) - len(refused)} doubtful; "
-        f"{first.file}: {first.reason}",
-        fix="Look at all of them with clawctl tool problems.",
-    )
+        return ok("tools of others", f"{added} loaded")
+    first, doubtful = (refused or listed.problems)[0], len(listed.problems) - len(refused)
+    says = f"{len(refused)} left out, {doubtful} doubtful; {first.file}: {first.reason}"
+    judged = wrong if refused else noted
+    return judged("tools of others", says, "Look at all of them with clawctl tool problems.")
 
 
-def gateway(report: StatusReport, keys: int) -> Finding:
+def gateway(report: StatusReport, keys: int) -> MendableFinding:
     """Judge where the HTTP gateway listens, and whether it can be reached from here."""
     if not report.gateway:
-        return Finding(check="gateway", state="ok", says="off: programs cannot connect by HTTP")
+        return ok("gateway", "off: programs cannot connect by HTTP")
     addresses = report.gateway.split(", ")
     silent = [address for address in addresses if not _is_port_answered(address)]
     if silent:
-        return Finding(
-            check="gateway",
-            state="wrong",
-            says=f"{', '.join(silent)} does not answer",
-            fix="Look at the log of clawd, and at the firewall of this machine.",
+        return wrong(
+            "gateway",
+            f"{', '.join(silent)} does not answer",
+            "Look at the log of clawd, and at the firewall of this machine.",
         )
     told = f"{report.gateway}, keys: {keys}"
     exposed = [address for address in addresses if not _is_loopback(address)]
     if not exposed:
-        return Finding(check="gateway", state="ok", says=f"{told}; this machine only")
+        return ok("gateway", f"{told}; this machine only")
     if all(address.startswith("https:") for address in exposed):
-        return Finding(check="gateway", state="ok", says=f"{told}; other machines by TLS")
-    return Finding(
-        check="gateway",
-        state="note",
-        says=f"{told}; other machines reach it, and without TLS keys can be read on the way",
-        fix="Set tls_cert and tls_key in [channels.http], or listen on 127.0.0.1.",
+        return ok("gateway", f"{told}; other machines by TLS")
+    return noted(
+        "gateway",
+        f"{told}; other machines reach it, and without TLS keys can be read on the way",
+        "Set tls_cert and tls_key in [channels.http], or listen on 127.0.0.1.",
     )
 
 
-def servers(listed: McpServerList) -> Iterator[Finding]:
+def servers(listed: McpServerList) -> Iterator[MendableFinding]:
     """Judge the MCP servers: one that is down is a note, for the daemon tries it again."""
     for each in listed.items:
         check = f"MCP server {each.alias}"
         if each.changed:
-            yield Finding(
-                check=check,
-                state="note",
-                says=f"it changed {', '.join(each.changed)} since they were first seen",
-                fix=f"Look at them, which shows how to accept them: clawctl mcp diff {each.alias}.",
+            yield noted(
+                check,
+                f"it changed {', '.join(each.changed)} since they were first seen",
+                f"Look at them, which shows how to accept them: clawctl mcp diff {each.alias}.",
             )
         elif each.link == "ready" and each.reach_problem:
-            yield Finding(
-                check=check,
-                state="note",
-                says=each.reach_problem,
-                fix=f"List what it needs as hosts in [mcp.servers.{each.alias}], and reload.",
+            yield noted(
+                check,
+                each.reach_problem,
+                f"List what it needs as hosts in [mcp.servers.{each.alias}], and reload.",
             )
         elif each.link == "ready":
-            yield Finding(check=check, state="ok", says=f"{each.tools} tools")
+            yield ok(check, f"{each.tools} tools")
         elif each.link == "waiting":
-            yield Finding(
-                check=check,
-                state="note",
-                says=each.problem or "it does not answer, and is tried again",
-                fix=f"Try it now with clawctl mcp connect {each.alias}.",
+            yield noted(
+                check,
+                each.problem or "it does not answer, and is tried again",
+                f"Try it now with clawctl mcp connect {each.alias}.",
             )
         else:
-            yield Finding(check=check, state="ok", says=each.link)
+            yield ok(check, each.link)
 
 
-def templates(loaded: LoadedModelList) -> Iterator[Finding]:
+def templates(loaded: LoadedModelList) -> Iterator[MendableFinding]:
     """Judge how the chat templates of the models in memory took what they were given so far."""
     for model in loaded.items:
         check = f"chat template {model.name}"
         for told in model.template_notes:
-            yield Finding(
-                check=check,
-                state="note",
-                says=told,
-                fix="It works so; a newer file of the model may have a template without the fault.",
+            yield noted(
+                check,
+                told,
+                "It works so; a newer file of the model may have a template without the fault.",
             )
         if model.state == "ready" and not model.template_notes:
-            yield Finding(check=check, state="ok", says="used as it is")
+            yield ok(check, "used as it is")
 
 
-def _stop(report: StatusReport) -> Finding:
+def _stop(report: StatusReport) -> MendableFinding:
     if not report.estop:
-        return Finding(check="emergency stop", state="ok", says="not set")
-    return Finding(
-        check="emergency stop",
-        state="note",
-        says=f"set: {report.estop_reason}" if report.estop_reason else "set",
-        fix="Allow tools again with clawctl estop --clear.",
+        return ok("emergency stop", "not set")
+    return noted(
+        "emergency stop",
+        f"set: {report.estop_reason}" if report.estop_reason else "set",
+        "Allow tools again with clawctl estop --clear.",
     )
 
 

@@ -12,13 +12,7 @@ from clawctl.client import Client
 from clawctl.render import emit, emit_json
 from clawctl.views import show_session_files
 from clawd.errors import ClawError, InvalidRequestError
-from clawd.wire.conversations import (
-    DeleteSessionFile,
-    ListSessionFiles,
-    ReadSessionFile,
-    SessionFileLine,
-    WriteSessionFile,
-)
+from clawd.wire import conversations as wire
 from clawd.wire.method import Done
 from clawd.wire.references import check_name
 from clawd.wire.safe_text import terminal_safe
@@ -29,14 +23,14 @@ MAX_BYTES = 8 << 20
 class FileText(msgspec.Struct, frozen=True, kw_only=True):
     """A session file and its text."""
 
-    file: SessionFileLine
+    file: wire.SessionFileLine
     text: str
 
 
 class FileSaved(msgspec.Struct, frozen=True, kw_only=True):
     """A session file and where it was saved."""
 
-    file: SessionFileLine
+    file: wire.SessionFileLine
     path: str
 
 
@@ -61,10 +55,10 @@ def command() -> None:
 
 @command.command("list")
 @_conversation
-@json_command(list[SessionFileLine])
+@json_command(list[wire.SessionFileLine])
 def list_(app: App, conversation: str, *, as_json: bool) -> None:
     """List the files, the last changed first."""
-    found = app.call(ListSessionFiles(conversation_id=conversation))
+    found = app.call(wire.ListSessionFiles(conversation_id=conversation))
     if as_json:
         emit_json(found.items)
     else:
@@ -112,14 +106,14 @@ def save(app: App, name: str, path: Path, conversation: str, *, as_json: bool) -
 @click.argument("path", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--name", help="What it is called there; by default as it is here.")
 @_conversation
-@json_command(SessionFileLine)
+@json_command(wire.SessionFileLine)
 def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: bool) -> None:
     """Add the file PATH (- is stdin, with --name), or replace the one of its name."""
     is_stdin = str(path) == "-"
     if is_stdin and name is None:
         raise click.UsageError("what comes from stdin needs a name: --name notes.txt")
     called = check_name(path.name if name is None else name)
-    request = WriteSessionFile(
+    request = wire.WriteSessionFile(
         conversation_id=conversation,
         name=called,
         content=_read(None if is_stdin else path),
@@ -134,20 +128,20 @@ def add(app: App, path: Path, name: str | None, conversation: str, *, as_json: b
 @json_command(Done)
 def delete(app: App, name: str, conversation: str, *, as_json: bool) -> None:
     """Delete a file; what refers to it in the conversation stays as it is."""
-    done = app.call(DeleteSessionFile(conversation_id=conversation, name=name))
+    done = app.call(wire.DeleteSessionFile(conversation_id=conversation, name=name))
     emit(done, done.message, as_json=as_json)
 
 
-def _content(client: Client, conversation: str, name: str) -> tuple[SessionFileLine, bytes]:
+def _content(client: Client, conversation: str, name: str) -> tuple[wire.SessionFileLine, bytes]:
     """Return a file and all of its bytes.
 
     Raises:
         ClawError: it cannot be had, or it was changed meanwhile.
     """
     data = b""
-    first: SessionFileLine | None = None
+    first: wire.SessionFileLine | None = None
     while True:
-        request = ReadSessionFile(conversation_id=conversation, name=name, offset=len(data))
+        request = wire.ReadSessionFile(conversation_id=conversation, name=name, offset=len(data))
         chunk = client.call(request)
         first = first or chunk.file
         if chunk.file != first:

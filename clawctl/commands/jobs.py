@@ -5,7 +5,16 @@ import sys
 import click
 
 from clawctl.app import App, ListingGroup, Name, conversation_option, json_command
-from clawctl.render import duration, emit_json, note, show_fields, show_table, size
+from clawctl.render import (
+    duration,
+    emit,
+    emit_json,
+    fields,
+    note,
+    show_fields,
+    size,
+    table,
+)
 from clawd.wire.safe_text import terminal_safe
 from clawd.wire.tools import JobLine, JobOutput, ListJobs, ShowJob, StopJob
 
@@ -28,22 +37,23 @@ def command() -> None:
 def list_(app: App, conversation: str, *, as_json: bool) -> None:
     """List jobs, those that run first."""
     found = app.call(ListJobs(conversation_id=conversation)).items
-    if as_json:
-        emit_json(found)
-        return
-    show_table(
-        ("ID", "STATE", "TIME", "FOLDER", "COMMAND"),
-        [
-            (
-                job.id,
-                job.state,
-                duration(job.duration_s),
-                job.workspace,
-                job.command,
-            )
-            for job in found
-        ],
-        nothing="No jobs: no command went on after its call since the daemon began.",
+    emit(
+        found,
+        table(
+            ("ID", "STATE", "TIME", "FOLDER", "COMMAND"),
+            [
+                (
+                    job.id,
+                    job.state,
+                    duration(job.duration_s),
+                    job.workspace,
+                    job.command,
+                )
+                for job in found
+            ],
+            nothing="No jobs: no command went on after its call since the daemon began.",
+        ),
+        as_json=as_json,
     )
 
 
@@ -82,10 +92,7 @@ def output(app: App, job: str, *, as_json: bool) -> None:
 def stop(app: App, job: str, *, as_json: bool) -> None:
     """End a job that runs; when this returns nothing of it is alive."""
     line = app.call(StopJob(job_id=job))
-    if as_json:
-        emit_json(line)
-        return
-    show_fields(_facts(line))
+    emit(line, fields(_facts(line)), as_json=as_json)
 
 
 def _facts(job: JobLine) -> list[tuple[str, object]]:

@@ -3,7 +3,7 @@
 import click
 
 from clawctl.app import App, Name, json_command
-from clawctl.render import emit, emit_json, show_table
+from clawctl.render import emit, emit_json, table
 from clawd.wire.daemon import CreateKey, KeyLine, ListKeys, NewKey, RevokeKey, Status
 from clawd.wire.method import Done
 from clawd.wire.safe_text import visible_line
@@ -59,24 +59,25 @@ def create(app: App, name: str, scopes: str, days: int | None, *, as_json: bool)
 def list_(app: App, *, as_json: bool) -> None:
     """List keys: what they are for, not the keys themselves."""
     found = app.call(ListKeys()).items
-    if as_json:
-        emit_json(found)
-        return
-    show_table(
-        ("ID", "NAME", "OWNER", "SCOPES", "CREATED", "USED", "EXPIRES"),
-        [
-            (
-                line.id,
-                line.name,
-                line.owner,
-                ",".join(line.scopes),
-                line.created_at,
-                line.used_at or "never",
-                f"{line.expires_at or 'never'}{' (over)' if line.is_expired else ''}",
-            )
-            for line in found
-        ],
-        nothing="No keys.",
+    emit(
+        found,
+        table(
+            ("ID", "NAME", "OWNER", "SCOPES", "CREATED", "USED", "EXPIRES"),
+            [
+                (
+                    line.id,
+                    line.name,
+                    line.owner,
+                    ",".join(line.scopes),
+                    line.created_at,
+                    line.used_at or "never",
+                    f"{line.expires_at or 'never'}{' (over)' if line.is_expired else ''}",
+                )
+                for line in found
+            ],
+            nothing="No keys.",
+        ),
+        as_json=as_json,
     )
 
 

@@ -4,14 +4,12 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 
 from clawctl.app import App, Exit, Name, json_command
 from clawctl.approve import Terminal
 from clawctl.render import Palette, emit, emit_json, note, show_table
-from clawctl.request_follower import follow
-from clawctl.single_call import exit_code, show_outcome
-from clawctl.turn import TurnView, ViewOptions
+from clawctl.single_call import exit_code, follow_calls, show_outcome
+from clawctl.turn import ViewOptions
 from clawctl.views import show_notes
 from clawd.errors import InvalidRequestError
 from clawd.wire import memory
@@ -56,7 +54,7 @@ def append(app: App, keywords: str, content: str, *, as_json: bool) -> int:
 def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_json: bool) -> int:
     """Find the notes with any of the KEYWORDS."""
     request = memory.SearchKnowledge(keywords=" ".join(keywords), page=page, max_results=limit)
-    found = _called(app, request)
+    found = app.call(request)
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
     show_notes(found)
@@ -70,7 +68,7 @@ def search(app: App, keywords: tuple[str, ...], page: int, limit: int, *, as_jso
 @json_command(memory.KnowledgeOutcome)
 def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Show the notes with all of the KEYWORDS, at most four."""
-    found = _called(app, memory.LoadKnowledge(keywords=" ".join(keywords)))
+    found = app.call(memory.LoadKnowledge(keywords=" ".join(keywords)))
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
     for number, entry in enumerate(found.entries):
@@ -86,7 +84,7 @@ def load(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 @json_command(memory.KnowledgeOutcome)
 def list_(app: App, prefix: str, limit: int, *, as_json: bool) -> int:
     """List the notes whose names begin with PREFIX, by name."""
-    found = _called(app, memory.ListKnowledge(prefix=prefix, max=limit))
+    found = app.call(memory.ListKnowledge(prefix=prefix, max=limit))
     if as_json or not found.entries:
         return _show(found, as_json=as_json)
     show_notes(found)
@@ -112,7 +110,7 @@ def delete(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
 @json_command(memory.KnowledgeOutcome)
 def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
     """List the keywords, the most used first."""
-    found = _called(app, memory.ListKeywords(min_count=min_count, max=limit))
+    found = app.call(memory.ListKeywords(min_count=min_count, max=limit))
     if as_json or not found.keywords:
         return _show(found, as_json=as_json)
     show_table(("KEYWORD", "NOTES"), [(each.keyword, each.count) for each in found.keywords])
@@ -125,7 +123,7 @@ def keywords(app: App, min_count: int, limit: int, *, as_json: bool) -> int:
 def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     """Edit the note of just these KEYWORDS in $EDITOR; a new one is begun where there is none."""
     wanted = " ".join(keywords)
-    found = _called(app, memory.LoadKnowledge(keywords=wanted))
+    found = app.call(memory.LoadKnowledge(keywords=wanted))
     if found.call.status == "denied":
         return _show(found, as_json=as_json)
     entry = next((each for each in found.entries if _is_meant(each, wanted)), None)
@@ -151,23 +149,11 @@ def _is_meant(entry: memory.KnowledgeEntry, wanted: str) -> bool:
     return set(entry.keywords) == set(words.casefold().split())
 
 
-def _called(app: App, request: Method[memory.KnowledgeOutcome]) -> memory.KnowledgeOutcome:
-    """Make a call that asks nothing."""
-    return app.call(request)
-
-
 def _asked(app: App, request: Method[memory.KnowledgeOutcome]) -> memory.KnowledgeOutcome:
     """Make a call, asking at the terminal where that is needed."""
-    terminal = Terminal.open()
-    view = TurnView(sys.stdout, sys.stderr, ViewOptions(text=False, rows=False, calls=False))
-    asking = msgspec.structs.replace(request, interactive=terminal is not None)
-    try:
-        with app.client() as client:
-            return follow(client.stream(asking), view, terminal)
-    finally:
-        view.finish(None)
-        if terminal is not None:
-            terminal.close()
+    options = ViewOptions(text=False, rows=False, calls=False)
+    with Terminal.opened() as terminal, app.client() as client:
+        return follow_calls(client, request, terminal, options)
 
 
 def _show(outcome: memory.KnowledgeOutcome, *, as_json: bool) -> int:

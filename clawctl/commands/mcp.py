@@ -23,29 +23,12 @@ from clawctl.config_edit import (
     read_config,
     without_section,
 )
-from clawctl.render import emit_json, note, say, show_fields, show_table
+from clawctl.render import emit, emit_json, note, say, show_fields, show_table
 from clawctl.single_call import run_and_show
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
+from clawd.wire import mcp as wire
 from clawd.wire.events import McpLine
-from clawd.wire.mcp import (
-    END,
-    LINE,
-    AcceptMcp,
-    ConnectMcp,
-    DiffMcp,
-    DisconnectMcp,
-    ListMcpServers,
-    ListMcpTools,
-    McpDiff,
-    McpDifference,
-    McpServerLine,
-    McpServerList,
-    McpToolDetail,
-    McpToolList,
-    ServeMcp,
-    ShowMcpTool,
-)
 from clawd.wire.method import Done
 from clawd.wire.policy import host_grant
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
@@ -107,10 +90,10 @@ def serve(app: App) -> int:
 
 
 @command.command("list")
-@json_command(McpServerList)
+@json_command(wire.McpServerList)
 def list_(app: App, *, as_json: bool) -> None:
     """List the MCP servers: whether they can be called, and what they cost in tokens."""
-    found = app.call(ListMcpServers())
+    found = app.call(wire.ListMcpServers())
     if as_json:
         emit_json(found)
         return
@@ -132,10 +115,10 @@ def list_(app: App, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("alias", type=Name("aliases"), default="")
-@json_command(McpToolList)
+@json_command(wire.McpToolList)
 def tools(app: App, alias: str, *, as_json: bool) -> None:
     """List the tools of all MCP servers, or of server ALIAS, and those that cannot be used."""
-    found = app.call(ListMcpTools(alias=alias))
+    found = app.call(wire.ListMcpTools(alias=alias))
     if as_json:
         emit_json(found)
         return
@@ -179,7 +162,7 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
-@schema_option(McpToolDetail | ToolOutcome)
+@schema_option(wire.McpToolDetail | ToolOutcome)
 @pass_app
 def tool(
     app: App, alias: str, name: str, arguments: str | None, output: str, *, no_input: bool
@@ -191,12 +174,9 @@ def tool(
     as_json = output == "json"
     app.wants_json = as_json
     given = _arguments(arguments)
-    found = app.call(ShowMcpTool(alias=alias, tool=name))
+    found = app.call(wire.ShowMcpTool(alias=alias, tool=name))
     if given is None:
-        if as_json:
-            emit_json(found)
-        else:
-            _show(found)
+        emit(found, _show, as_json=as_json)
         return Exit.DONE
     request = RunTool(name=found.line.name, arguments=given)
     return run_and_show(app, request, may_ask=not no_input, as_json=as_json)
@@ -255,10 +235,7 @@ def remove(app: App, alias: str, *, as_json: bool) -> None:
     """
     text = read_config(layout().config).decode("utf-8", "replace")
     done = changed_to(app, without_section(text, "mcp", "servers", alias))
-    if as_json:
-        emit_json(done)
-    else:
-        say(visible_line(f"removed {alias}. {done.message}"))
+    emit(done, visible_line(f"removed {alias}. {done.message}"), as_json=as_json)
 
 
 @command.command("import")
@@ -313,7 +290,7 @@ def _write_servers(app: App, servers: list[_NewServer], *, as_json: bool) -> Non
     metavar="HASH",
     help="Take its tools as they are then, if that is what `mcp diff` showed under this hash.",
 )
-@json_command(McpServerLine)
+@json_command(wire.McpServerLine)
 def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as_json: bool) -> int:
     """Connect server ALIAS now (again), and say what came of it.
 
@@ -326,7 +303,7 @@ def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as
         raise click.UsageError("--alias and --token-env go with a URL")
     if token_env and token_env not in os.environ:
         raise click.UsageError(f"there is no variable {token_env}")
-    request = ConnectMcp(
+    request = wire.ConnectMcp(
         alias=called or alias,
         accept=bool(offer),
         offer=offer,
@@ -339,10 +316,10 @@ def connect(app: App, alias: str, called: str, token_env: str, offer: str, *, as
 
 @command.command()
 @click.argument("alias", type=Name("aliases"))
-@json_command(McpDiff)
+@json_command(wire.McpDiff)
 def diff(app: App, alias: str, *, as_json: bool) -> None:
     """Show what server ALIAS changed or added since it was first seen, and the hash to accept."""
-    found = app.call(DiffMcp(alias=alias))
+    found = app.call(wire.DiffMcp(alias=alias))
     if as_json:
         emit_json(found)
         return
@@ -359,23 +336,23 @@ def diff(app: App, alias: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("alias", type=Name("aliases"))
 @click.argument("offer", metavar="HASH")
-@json_command(McpServerLine)
+@json_command(wire.McpServerLine)
 def accept(app: App, alias: str, offer: str, *, as_json: bool) -> int:
     """Take the tools of server ALIAS as they are, if HASH is what `mcp diff` showed of them."""
     with app.client() as client:
-        return _show_line(client, AcceptMcp(alias=alias, offer=offer), as_json=as_json)
+        return _show_line(client, wire.AcceptMcp(alias=alias, offer=offer), as_json=as_json)
 
 
 @command.command()
 @click.argument("alias", type=Name("aliases"))
-@json_command(McpServerLine)
+@json_command(wire.McpServerLine)
 def disconnect(app: App, alias: str, *, as_json: bool) -> int:
     """Disconnect server ALIAS until it is connected by hand; its tools are offered no more."""
     with app.client() as client:
-        return _show_line(client, DisconnectMcp(alias=alias), as_json=as_json)
+        return _show_line(client, wire.DisconnectMcp(alias=alias), as_json=as_json)
 
 
-def _difference(found: McpDifference) -> list[str]:
+def _difference(found: wire.McpDifference) -> list[str]:
     """Return the lines of a difference; all of it where what was there before is not known."""
     was = _pretty(found.was)
     if not was and found.kind == "changed":
@@ -392,7 +369,7 @@ def _pretty(text: str) -> list[str]:
 
 
 def _show_line(
-    client: Client, request: ConnectMcp | DisconnectMcp | AcceptMcp, *, as_json: bool
+    client: Client, request: wire.ConnectMcp | wire.DisconnectMcp | wire.AcceptMcp, *, as_json: bool
 ) -> int:
     line = client.call(request)
     if as_json:
@@ -401,13 +378,13 @@ def _show_line(
         say(visible_line(f"{line.alias} is {line.link}, {line.tools} tools ({_about(line)})"))
         for remark in _remarks(line):
             note(visible_line(f"{line.alias}: {remark}"))
-    is_done = isinstance(request, AcceptMcp) or line.link == (
-        "ready" if isinstance(request, ConnectMcp) else "off"
+    is_done = isinstance(request, wire.AcceptMcp) or line.link == (
+        "ready" if isinstance(request, wire.ConnectMcp) else "off"
     )
     return Exit.DONE if is_done else Exit.FAILED
 
 
-def _about(line: McpServerLine) -> str:
+def _about(line: wire.McpServerLine) -> str:
     words = [
         line.address or line.transport,
         "trusted" if line.is_trusted else "",
@@ -417,7 +394,7 @@ def _about(line: McpServerLine) -> str:
     return ", ".join(filter(None, words))
 
 
-def _remarks(line: McpServerLine) -> list[str]:
+def _remarks(line: wire.McpServerLine) -> list[str]:
     remarks = [line.problem] if line.problem else []
     if line.reach_problem and line.reach_problem not in line.problem:
         remarks.append(line.reach_problem)
@@ -441,7 +418,7 @@ def _remarks(line: McpServerLine) -> list[str]:
     return remarks
 
 
-def _show(found: McpToolDetail) -> None:
+def _show(found: wire.McpToolDetail) -> None:
     line = found.line
     hints = ", ".join(f"{name}: {'yes' if on else 'no'}" for name, on in found.hints.items())
     example = msgspec.json.encode(found.example).decode()
@@ -662,7 +639,7 @@ def _serve_stdio(app: App) -> int:
     Until the client closes either. What it says is not looked at here; the daemon speaks MCP.
     """
     with app.client() as client:
-        stream = client.stream(ServeMcp())
+        stream = client.stream(wire.ServeMcp())
         try:
             _pass_on(stream)
         except BrokenPipeError:
@@ -693,7 +670,7 @@ def _pass_on(stream: Stream[Done]) -> None:
                 raise ClawError(f"a line of the client is over {_MAX_LINE_BYTES} bytes")
             if not data:
                 is_open, waiting = False, b""
-                stream.answer(END, "")
+                stream.answer(wire.END, "")
         if stream.fileno() in readable:
             stream.read(0)
         while (event := _next(stream)) is not None:
@@ -719,4 +696,4 @@ def _next(stream: Stream[Done]) -> object:
 
 def _send(stream: Stream[Done], line: bytes) -> None:
     if line.strip():
-        stream.answer(LINE, line.decode(errors="replace"))
+        stream.answer(wire.LINE, line.decode(errors="replace"))

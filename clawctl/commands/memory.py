@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -11,27 +12,12 @@ import click
 import msgspec
 
 from clawctl.app import App, Exit, Name, json_command
-from clawctl.client import Client
+from clawctl.client import Client, pages
 from clawctl.progress import ProgressLine, call
 from clawctl.render import Palette, emit, emit_json, note, say
 from clawctl.views import show_conversations, show_hits
 from clawd.errors import ClawError
-from clawd.wire.conversations import (
-    ConversationDetail,
-    ConversationLine,
-    ExportConversation,
-    ListConversations,
-    MessageLine,
-    ShowConversation,
-)
-from clawd.wire.memory import (
-    BackUpMemory,
-    CheckMemory,
-    ClearMemory,
-    MemoryCheck,
-    MemoryHit,
-    SearchMemory,
-)
+from clawd.wire import conversations, memory
 from clawd.wire.method import Done
 from clawd.wire.safe_text import ascii_json, shortened, terminal_safe, visible_line
 
@@ -41,8 +27,8 @@ Format = Literal["jsonl", "markdown"]
 class ConversationShown(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation with its messages, oldest first."""
 
-    conversation: ConversationLine
-    messages: list[MessageLine]
+    conversation: conversations.ConversationLine
+    messages: list[conversations.MessageLine]
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,32 +45,23 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-def all_conversations(client: Client) -> list[ConversationLine]:
+def all_conversations(client: Client) -> list[conversations.ConversationLine]:
     """Return every conversation that the caller may see, oldest first."""
-    items: list[ConversationLine] = []
-    cursor = ""
-    while True:
-        page = client.call(ListConversations(cursor=cursor, limit=PAGE))
-        items += page.items
-        cursor = page.cursor
-        if not cursor:
-            return items[::-1]
+    found = pages(client.call, conversations.ListConversations(limit=PAGE))
+    return [each for page in found for each in page.items][::-1]
 
 
 def pieces_of_all(client: Client, how: Format) -> Iterator[str]:
     """Yield the text of an export of every conversation, one after the other."""
     for each in all_conversations(client):
-        yield from pieces_of(client, ExportConversation(conversation_id=each.id, format=how))
+        yield from pieces_of(
+            client, conversations.ExportConversation(conversation_id=each.id, format=how)
+        )
 
 
-def pieces_of(client: Client, request: ExportConversation) -> Iterator[str]:
-    """Yield the text of an export, piece by piece."""
-    while True:
-        chunk = client.call(request)
-        yield chunk.text
-        if not chunk.cursor:
-            return
-        request = msgspec.structs.replace(request, cursor=chunk.cursor)
+def pieces_of(client: Client, request: conversations.ExportConversation) -> Iterator[str]:
+    """Return the text of an export, piece by piece."""
+    return (chunk.text for chunk in pages(client.call, request))
 
 
 def show_pieces(pieces: Iterator[str], how: Format) -> None:
@@ -152,32 +129,22 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@json_command(list[ConversationLine])
+@json_command(list[conversations.ConversationLine])
 def list_(app: App, limit: int, *, as_json: bool) -> None:
     """List conversations, newest first."""
-    items: list[ConversationLine] = []
-    cursor = ""
     with app.client() as client:
-        while len(items) < limit:
-            request = ListConversations(cursor=cursor, limit=min(PAGE, limit - len(items)))
-            page = client.call(request)
-            items += page.items
-            cursor = page.cursor
-            if not cursor:
-                break
-    if as_json:
-        emit_json(items)
-    else:
-        show_conversations(items)
+        found = pages(client.call, conversations.ListConversations(limit=min(PAGE, limit)))
+        items = list(islice((each for page in found for each in page.items), limit))
+    emit(items, show_conversations, as_json=as_json)
 
 
 @command.command()
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
-@json_command(list[MemoryHit])
+@json_command(list[memory.MemoryHit])
 def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
     """Search the stored messages."""
-    hits = app.call(SearchMemory(query=" ".join(words), limit=limit))
+    hits = app.call(memory.SearchMemory(query=" ".join(words), limit=limit))
     if as_json:
         emit_json(hits.items)
     else:
@@ -189,21 +156,12 @@ def search(app: App, words: tuple[str, ...], limit: int, *, as_json: bool) -> No
 @json_command(ConversationShown)
 def show(app: App, conversation: str, *, as_json: bool) -> None:
     """Show a conversation, by its id or a unique beginning of it."""
-    messages: list[MessageLine] = []
-    cursor = ""
     with app.client() as client:
-        while True:
-            detail = client.call(
-                ShowConversation(conversation_id=conversation, cursor=cursor, limit=PAGE)
-            )
-            messages += detail.messages
-            cursor = detail.cursor
-            if not cursor:
-                break
-    if as_json:
-        emit_json(ConversationShown(conversation=detail.conversation, messages=messages))
-    else:
-        _show_messages(detail, messages)
+        request = conversations.ShowConversation(conversation_id=conversation, limit=PAGE)
+        found = list(pages(client.call, request))
+    messages = [each for page in found for each in page.messages]
+    shown = ConversationShown(conversation=found[-1].conversation, messages=messages)
+    emit(shown, _show_messages, as_json=as_json)
 
 
 @command.command()
@@ -217,7 +175,7 @@ def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError(f"this deletes {what}: say so with --yes")
         click.confirm(f"Delete {what}?", abort=True, err=True)
-    done = app.call(ClearMemory(conversation_id=conversation))
+    done = app.call(memory.ClearMemory(conversation_id=conversation))
     emit(done, done.message or "done", as_json=as_json)
 
 
@@ -260,19 +218,19 @@ def backup(app: App, file: Path, *, as_json: bool) -> None:
     """
     with app.client() as client:
         bar = ProgressLine(f"copying memory to {file.name}", quiet=app.is_quiet)
-        request = BackUpMemory(path=str(file.absolute()))
+        request = memory.BackUpMemory(path=str(file.absolute()))
         done = call(client, request, bar, limit_s=BACKUP_LIMIT_S)
     emit(done, f"wrote {done.message}", as_json=as_json)
 
 
 @command.command()
 @click.option("--repair", is_flag=True, help="Make bad search indexes anew.")
-@json_command(MemoryCheck)
+@json_command(memory.MemoryCheck)
 def check(app: App, *, repair: bool, as_json: bool) -> Exit:
     """Check the file of memory and its search indexes; exit code 1 when something is wrong."""
     with app.client() as client:
         bar = ProgressLine("checking memory", quiet=app.is_quiet)
-        found = call(client, CheckMemory(repair=repair), bar, limit_s=BACKUP_LIMIT_S)
+        found = call(client, memory.CheckMemory(repair=repair), bar, limit_s=BACKUP_LIMIT_S)
     if as_json:
         emit_json(found)
     else:
@@ -285,9 +243,9 @@ def check(app: App, *, repair: bool, as_json: bool) -> Exit:
     return Exit.FAILED if found.problems else Exit.DONE
 
 
-def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> None:
+def _show_messages(shown: ConversationShown) -> None:
     palette = Palette.of(sys.stdout)
-    conversation = detail.conversation
+    conversation = shown.conversation
     print(palette.bold(visible_line(conversation.title or conversation.id)))
     print(palette.dim(visible_line(f"{conversation.id}  {conversation.workspace}")))
     if conversation.untrusted_sources:
@@ -296,11 +254,11 @@ def _show_messages(detail: ConversationDetail, messages: list[MessageLine]) -> N
     if conversation.replaced:
         count = f"the model is shown a summary of the first {conversation.replaced} messages"
         print(palette.dim(count))
-    for message in messages:
+    for message in shown.messages:
         _show_message(message, palette)
 
 
-def _show_message(message: MessageLine, palette: Palette) -> None:
+def _show_message(message: conversations.MessageLine, palette: Palette) -> None:
     name = f" {message.name}" if message.name else ""
     head = f"{message.role}{name}  {message.timestamp}  {message.id}"
     print(f"\n{palette.cyan(visible_line(head))}")

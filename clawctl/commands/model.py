@@ -356,7 +356,6 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
 
 
 @command.command()
-<<<<<<< HEAD
 @click.argument("name", type=Name("models"), default=modelfile.ASSISTANT)
 @click.option(
     "--adapter",
@@ -403,10 +402,7 @@ def merge(app: App, /, name: str, **given: str | bool | Path | None) -> None:
 
 
 @command.command()
-@click.argument("name")
-=======
 @click.argument("name", type=Name("models"))
->>>>>>> e7098b6d (clawctl: a parameter names the kind of live names that TAB offers, REPL and shells ask alike)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_command(Confirmed)
 def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
@@ -463,12 +459,11 @@ def load(app: App, name: str, *, as_json: bool) -> None:
     with app.client() as client:
         bar = ProgressLine(f"loading {name}", unit="bytes", quiet=app.is_quiet)
         model = call(client, wire.LoadModel(name=name), bar, limit_s=LOAD_LIMIT_S)
-    if as_json:
-        emit_json(model)
-        return
-    say(
+    emit(
+        model,
         f"loaded {model.name}: {_billions(model.parameters)} parameters, context "
-        f"{model.context_size}, pid {model.pid}"
+        f"{model.context_size}, pid {model.pid}",
+        as_json=as_json,
     )
 
 

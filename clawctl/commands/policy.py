@@ -18,23 +18,8 @@ from clawctl.app import App, Exit, Name, conversation_option, json_command, json
 from clawctl.render import emit, emit_json, say, show_table
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
+from clawd.wire import policy as wire
 from clawd.wire.method import Done, Method
-from clawd.wire.policy import (
-    HOST_TOOL,
-    REPLAY_LIMIT,
-    AddRule,
-    AllowHost,
-    Autonomy,
-    CheckPolicy,
-    ExplainPolicy,
-    PolicyBoundary,
-    PolicyCaseLine,
-    PolicyExplanation,
-    PolicyReplay,
-    ReplayPolicy,
-    ShowPolicy,
-    host_grant,
-)
 
 # Hosts that a package tool's own settings on this machine name; no list of hosts is kept here.
 #
@@ -60,7 +45,7 @@ def hosts_of(
     found: dict[str, None] = {}
     for url in _URL.findall(ask(environ, run or _run)):
         with contextlib.suppress(InvalidRequestError):
-            found[host_grant(re.sub(r"//[^/]*@", "//", url))] = None
+            found[wire.host_grant(re.sub(r"//[^/]*@", "//", url))] = None
     if not found:
         raise InvalidRequestError(
             f"{preset} names no host in its settings here, or is not installed",
@@ -149,7 +134,7 @@ _AGE = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?", re.ASCII)
 
 autonomy_option = click.option(
-    "--autonomy", type=click.Choice(get_args(Autonomy)), help="Judge in this autonomy."
+    "--autonomy", type=click.Choice(get_args(wire.Autonomy)), help="Judge in this autonomy."
 )
 
 
@@ -224,7 +209,7 @@ def deny(app: App, /, pattern: str, **scope: Any) -> None:
 def _add_rule(
     app: App, pattern: str, verdict: Literal["allow", "deny"], *, as_json: bool, **scope: Any
 ) -> None:
-    request = AddRule(
+    request = wire.AddRule(
         pattern=pattern,
         verdict=verdict,
         workspace=_scoped_folder(scope),
@@ -245,7 +230,7 @@ def _allow_hosts(
         named += found
         say(f"{preset}: {', '.join(found)}")
     folder = _scoped_folder(scope)
-    request = AllowHost(
+    request = wire.AllowHost(
         hosts=tuple(named),
         workspace=folder,
         conversation_id=scope["conversation"],
@@ -274,7 +259,7 @@ def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
 @click.option("--host", default="", metavar="HOST:PORT", help="Ask about a host that is reached.")
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the call.")
 @autonomy_option
-@json_command(PolicyExplanation)
+@json_command(wire.PolicyExplanation)
 def explain(
     app: App, /, tool: str, arguments: str, host: str, *, as_json: bool, **how: Any
 ) -> None:
@@ -282,31 +267,25 @@ def explain(
     if bool(tool) == bool(host):
         raise click.UsageError("name a TOOL, or a --host")
     if host:
-        tool, arguments = HOST_TOOL, json.dumps({"host": host_grant(host)})
+        tool, arguments = wire.HOST_TOOL, json.dumps({"host": wire.host_grant(host)})
     check_arguments(arguments, example=f'clawctl policy explain {tool} \'{{"command": "ls"}}\'')
-    request = ExplainPolicy(
+    request = wire.ExplainPolicy(
         tool=tool,
         arguments=arguments,
         workspace=_absolute(how["directory"]),
         autonomy=how["autonomy"],
     )
     found = app.call(request)
-    if as_json:
-        emit_json(found)
-    else:
-        show_explanation(found)
+    emit(found, show_explanation, as_json=as_json)
 
 
 @command.command()
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace to look at.")
-@json_command(PolicyBoundary)
+@json_command(wire.PolicyBoundary)
 def show(app: App, directory: str, *, as_json: bool) -> None:
     """Show the boundary: the workspace, forbidden paths and commands, allowed hosts."""
-    found = app.call(ShowPolicy(workspace=_absolute(directory)))
-    if as_json:
-        emit_json(found)
-    else:
-        show_boundary(found)
+    found = app.call(wire.ShowPolicy(workspace=_absolute(directory)))
+    emit(found, show_boundary, as_json=as_json)
 
 
 @command.command()
@@ -314,14 +293,14 @@ def show(app: App, directory: str, *, as_json: bool) -> None:
     "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the calls.")
-@json_command(list[PolicyCaseLine])
+@json_command(list[wire.PolicyCaseLine])
 def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
     """Judge the table of cases in FILE (TOML) under the policy in force; exit 1 if one is wrong.
 
     Without FILE it is the table that policy_cases in [security] of the config names.
     """
     table = "" if file is None else _text_of(file)
-    request = CheckPolicy(table=table, configured=file is None, workspace=_absolute(directory))
+    request = wire.CheckPolicy(table=table, configured=file is None, workspace=_absolute(directory))
     cases = app.call(request).items
     wrong = [case for case in cases if case.problem]
     if as_json:
@@ -346,16 +325,19 @@ def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
 @autonomy_option
 @click.option("--since", default="", metavar="WHEN", help="7d, 12h, 2026-11-21, or a whole time.")
 @click.option(
-    "--limit", type=click.IntRange(1, REPLAY_LIMIT), default=1_000, help="Of the newest receipts."
+    "--limit",
+    type=click.IntRange(1, wire.REPLAY_LIMIT),
+    default=1_000,
+    help="Of the newest receipts.",
 )
-@json_command(PolicyReplay)
+@json_command(wire.PolicyReplay)
 def replay(
     app: App,
     config: Path | None,
     since: str,
     limit: int,
     *,
-    autonomy: Autonomy | None,
+    autonomy: wire.Autonomy | None,
     as_json: bool,
 ) -> Exit:
     """Judge past calls again, from their receipts, and show what would be decided otherwise.
@@ -363,21 +345,18 @@ def replay(
     Nothing is run. Without --config and --autonomy the policy in force judges. Exit codes: 0 every
     call would be decided as it was, 1 some would not.
     """
-    request = ReplayPolicy(
+    request = wire.ReplayPolicy(
         config=None if config is None else _text_of(config),
         autonomy=autonomy,
         since=_since(since, time.time()),
         limit=limit,
     )
     found = app.call(request)
-    if as_json:
-        emit_json(found)
-    else:
-        _show_replay(found)
+    emit(found, _show_replay, as_json=as_json)
     return Exit.FAILED if found.items else Exit.DONE
 
 
-def _show_replay(found: PolicyReplay) -> None:
+def _show_replay(found: wire.PolicyReplay) -> None:
     if found.items:
         show_table(
             ("NO", "WHEN", "TOOL", "WAS", "WOULD BE", "RISK", "WHY", "ARGUMENTS"),

@@ -5,7 +5,7 @@ import msgspec
 
 from clawctl.app import App, Name, json_command
 from clawctl.progress import ProgressLine, call
-from clawctl.render import emit, emit_json, show_table
+from clawctl.render import emit, table
 from clawd.wire.models import CheckProvider, ListProviders, ProviderLine
 
 CHECK_LIMIT_S = 600.0
@@ -29,12 +29,13 @@ def command() -> None:
 def list_(app: App, *, as_json: bool) -> None:
     """List the configured providers."""
     providers = app.call(ListProviders())
-    if as_json:
-        emit_json(providers.items)
-        return
-    show_table(
-        ("", "NAME", "KIND", "MODEL"),
-        [("*" if p.is_default else "", p.name, p.kind, p.model) for p in providers.items],
+    emit(
+        providers.items,
+        table(
+            ("", "NAME", "KIND", "MODEL"),
+            [("*" if p.is_default else "", p.name, p.kind, p.model) for p in providers.items],
+        ),
+        as_json=as_json,
     )
 
 

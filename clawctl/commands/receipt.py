@@ -147,10 +147,7 @@ def list_(
     asked = msgspec.structs.replace(wanted, **{each: filters[each] or "" for each in filters})
     with app.client() as client:
         items = newest_receipts(client, limit, asked)
-    if as_json:
-        emit_json(items)
-    else:
-        show_receipts(items)
+    emit(items, show_receipts, as_json=as_json)
 
 
 @command.command()
@@ -159,10 +156,7 @@ def list_(
 def show(app: App, receipt: str, *, as_json: bool) -> None:
     """Show one receipt: by id, a unique end of it, or its number."""
     detail = app.call(wire.ShowReceipt(receipt_id=receipt))
-    if as_json:
-        emit_json(detail)
-    else:
-        _show_receipt(detail)
+    emit(detail, _show_receipt, as_json=as_json)
 
 
 @command.command()

@@ -11,21 +11,10 @@ from clawctl.app import App, ListingGroup, Name, json_command
 from clawctl.commands.skill import directory_option
 from clawctl.commands.sop import inputs_of, inputs_option
 from clawctl.prompt_view import workspace_of
-from clawctl.render import emit_json, say, show_fields, show_table
+from clawctl.render import emit, emit_json, show_fields, table
+from clawd.wire import schedules
 from clawd.wire.method import Done
 from clawd.wire.safe_text import visible_line
-from clawd.wire.schedules import (
-    AddSchedule,
-    ListScheduleRuns,
-    ListSchedules,
-    PauseSchedule,
-    RemoveSchedule,
-    RunSchedule,
-    ScheduleHistory,
-    ScheduleLine,
-    ScheduleList,
-    ScheduleRun,
-)
 
 name_argument = click.argument("name", type=Name("schedules"))
 
@@ -40,27 +29,28 @@ def command() -> None:
 
 
 @command.command("list")
-@json_command(ScheduleList)
+@json_command(schedules.ScheduleList)
 def list_(app: App, *, as_json: bool) -> None:
     """List schedules, when each begins next and how its last time ended."""
-    found = app.call(ListSchedules())
-    if as_json:
-        emit_json(found)
-        return
-    show_table(
-        ("NAME", "WHEN", "NEXT", "LAST", "MODE", "FOLDER"),
-        [
-            (
-                each.name,
-                each.when or _other_trigger(each),
-                "paused" if each.is_paused else each.problem or _local(each.wakes_at),
-                f"{each.last.state} {_local(each.last.due_at)}" if each.last else "-",
-                each.mode,
-                each.workspace,
-            )
-            for each in found.items
-        ],
-        nothing="There are no schedules.",
+    found = app.call(schedules.ListSchedules())
+    emit(
+        found,
+        table(
+            ("NAME", "WHEN", "NEXT", "LAST", "MODE", "FOLDER"),
+            [
+                (
+                    each.name,
+                    each.when or _other_trigger(each),
+                    "paused" if each.is_paused else each.problem or _local(each.wakes_at),
+                    f"{each.last.state} {_local(each.last.due_at)}" if each.last else "-",
+                    each.mode,
+                    each.workspace,
+                )
+                for each in found.items
+            ],
+            nothing="There are no schedules.",
+        ),
+        as_json=as_json,
     )
 
 
@@ -130,43 +120,44 @@ def list_(app: App, *, as_json: bool) -> None:
 @click.option("--to-mail", "mail", default="", metavar="ADDRESS", help="Mail the result there.")
 @answering_options
 @directory_option
-@json_command(ScheduleLine)
+@json_command(schedules.ScheduleLine)
 def add(app: App, /, *, directory: str | None, as_json: bool, **options: Any) -> None:
     """Have a prompt or a procedure run at times as schedule NAME."""
     options["inputs"] = inputs_of(options.pop("given"))
     options["mode"] = options["mode"] or ""
     request = msgspec.convert(
-        {**options, "workspace": workspace_of(directory, here=False)}, AddSchedule
+        {**options, "workspace": workspace_of(directory, here=False)}, schedules.AddSchedule
     )
     _show(app.call(request), as_json=as_json)
 
 
 @command.command()
 @name_argument
-@json_command(ScheduleLine)
+@json_command(schedules.ScheduleLine)
 def pause(app: App, name: str, *, as_json: bool) -> None:
     """Begin a schedule no more until it is resumed."""
-    _show(app.call(PauseSchedule(name=name)), as_json=as_json)
+    _show(app.call(schedules.PauseSchedule(name=name)), as_json=as_json)
 
 
 @command.command()
 @name_argument
-@json_command(ScheduleLine)
+@json_command(schedules.ScheduleLine)
 def resume(app: App, name: str, *, as_json: bool) -> None:
     """Let a schedule go on; the times in between do not count as missed."""
-    _show(app.call(PauseSchedule(name=name, resume=True)), as_json=as_json)
+    _show(app.call(schedules.PauseSchedule(name=name, resume=True)), as_json=as_json)
 
 
 @command.command()
 @name_argument
-@json_command(ScheduleRun)
+@json_command(schedules.ScheduleRun)
 def run(app: App, name: str, *, as_json: bool) -> None:
     """Run a schedule now, beside its times."""
-    began = app.call(RunSchedule(name=name))
-    if as_json:
-        emit_json(began)
-        return
-    say(visible_line(f"{name}: {began.state}; clawctl schedule history {name} says how it ended"))
+    began = app.call(schedules.RunSchedule(name=name))
+    emit(
+        began,
+        visible_line(f"{name}: {began.state}; clawctl schedule history {name} says how it ended"),
+        as_json=as_json,
+    )
 
 
 @command.command()
@@ -174,44 +165,42 @@ def run(app: App, name: str, *, as_json: bool) -> None:
 @json_command(Done)
 def remove(app: App, name: str, *, as_json: bool) -> None:
     """Remove a schedule and its history; its conversations stay."""
-    done = app.call(RemoveSchedule(name=name))
-    if as_json:
-        emit_json(done)
-        return
-    say(visible_line(done.message))
+    done = app.call(schedules.RemoveSchedule(name=name))
+    emit(done, visible_line(done.message), as_json=as_json)
 
 
 @command.command()
 @name_argument
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=20, help="At most so many.")
-@json_command(ScheduleHistory)
+@json_command(schedules.ScheduleHistory)
 def history(app: App, name: str, limit: int, *, as_json: bool) -> None:
     """Show the times of a schedule, newest first: run, waiting, missed, lost."""
-    found = app.call(ListScheduleRuns(name=name, limit=limit))
-    if as_json:
-        emit_json(found)
-        return
-    show_table(
-        ("DUE", "BY", "STATE", "CONVERSATION", "DETAIL"),
-        [
-            (_local(run.due_at), run.cause, _state(run), run.conversation_id or "-", run.detail)
-            for run in found.items
-        ],
-        nothing="It has not come yet.",
+    found = app.call(schedules.ListScheduleRuns(name=name, limit=limit))
+    emit(
+        found,
+        table(
+            ("DUE", "BY", "STATE", "CONVERSATION", "DETAIL"),
+            [
+                (_local(run.due_at), run.cause, _state(run), run.conversation_id or "-", run.detail)
+                for run in found.items
+            ],
+            nothing="It has not come yet.",
+        ),
+        as_json=as_json,
     )
 
 
-def _state(run: ScheduleRun) -> str:
+def _state(run: schedules.ScheduleRun) -> str:
     return run.state if run.times == 1 else f"{run.state} {run.times} times"
 
 
-def _other_trigger(line: ScheduleLine) -> str:
+def _other_trigger(line: schedules.ScheduleLine) -> str:
     if line.server:
         return f"by {line.server}"
     return "by files" if line.folder else "by hand"
 
 
-def _show(line: ScheduleLine, *, as_json: bool) -> None:
+def _show(line: schedules.ScheduleLine, *, as_json: bool) -> None:
     if as_json:
         emit_json(line)
         return

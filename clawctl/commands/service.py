@@ -10,23 +10,10 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from clawctl import service_install
 from clawctl.app import App, Exit, json_command
-from clawctl.render import emit_json, note, say
+from clawctl.render import emit, emit_json, note, say
 from clawctl.safe_stream import plain
-from clawctl.service_install import (
-    InstallChoice,
-    ServiceReport,
-    ServiceState,
-    Steps,
-    end_beside,
-    install,
-    is_up,
-    restart_beside,
-    runs_beside,
-    service_state,
-    show_service,
-    uninstall,
-)
 from clawctl.systemctl import SERVICE, SOCKET, Manager, Scope, files_of
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import SYSTEM_HOME, Layout, layout
@@ -80,7 +67,7 @@ _root = click.option(
 @click.option("--no-enable", is_flag=True, help="Start it now, but not by itself later.")
 @click.option("--print", "prints", is_flag=True, help="Print the units and write nothing.")
 @_dry_run
-@json_command(ServiceReport | Units)
+@json_command(service_install.ServiceReport | Units)
 def install_(_app: App, /, scope: Scope | None, root: Path, **flags: bool) -> int:
     """Write the units (where no package did), enable and start them. Doing it again is safe.
 
@@ -91,33 +78,35 @@ def install_(_app: App, /, scope: Scope | None, root: Path, **flags: bool) -> in
         return _print_units(manager, where, root, as_json=flags["as_json"])
     if manager.scope == "system" and root == Path("/"):
         _require_root(flags["dry_run"])
-    choice = InstallChoice(
+    choice = service_install.InstallChoice(
         root=root.absolute(),
         enable=not flags["no_enable"],
         dry_run=flags["dry_run"],
         quiet=flags["as_json"],
     )
-    return _tell(install(manager, where, os.environ, choice), as_json=flags["as_json"])
+    return _tell(
+        service_install.install(manager, where, os.environ, choice), as_json=flags["as_json"]
+    )
 
 
 @command.command("uninstall")
 @_scope_option
 @_root
 @_dry_run
-@json_command(ServiceReport)
+@json_command(service_install.ServiceReport)
 def uninstall_(_app: App, scope: Scope | None, root: Path, *, dry_run: bool, as_json: bool) -> int:
     """Stop the service and remove the units that `install` wrote. Data stays."""
     manager, where = _manager(scope), _layout(scope)
     if manager.scope == "system" and root == Path("/"):
         _require_root(dry_run)
-    choice = InstallChoice(root=root.absolute(), dry_run=dry_run, quiet=as_json)
-    return _tell(uninstall(manager, where, os.environ, choice), as_json=as_json)
+    choice = service_install.InstallChoice(root=root.absolute(), dry_run=dry_run, quiet=as_json)
+    return _tell(service_install.uninstall(manager, where, os.environ, choice), as_json=as_json)
 
 
 @command.command()
 @_scope_option
 @_dry_run
-@json_command(ServiceReport)
+@json_command(service_install.ServiceReport)
 def start(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Start the service and its socket."""
     return _act(scope, "start", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
@@ -126,20 +115,22 @@ def start(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> in
 @command.command()
 @_scope_option
 @_dry_run
-@json_command(ServiceReport)
+@json_command(service_install.ServiceReport)
 def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Stop the service, and its socket: else the next client would start it again.
 
     A daemon that clawctl started without systemd ends too, also where there is no systemd.
     """
     manager, where = _manager(scope), _layout(scope)
-    steps = Steps(manager, dry_run=dry_run, quiet=as_json)
-    ended = [end_beside(steps, each) for each in _layouts(scope)]
+    steps = service_install.Steps(manager, dry_run=dry_run, quiet=as_json)
+    ended = [service_install.end_beside(steps, each) for each in _layouts(scope)]
     if not any(ended) or _is_installed(manager, where):
         units, how = (SOCKET, SERVICE), {"dry_run": dry_run, "as_json": as_json}
         return _act(scope, "stop", units, steps=steps, **how)
     done = tuple(steps.done)
-    report = ServiceReport(scope=manager.scope, action="stop", dry_run=dry_run, steps=done)
+    report = service_install.ServiceReport(
+        scope=manager.scope, action="stop", dry_run=dry_run, steps=done
+    )
     return _tell(report, as_json=as_json)
 
 
@@ -147,7 +138,7 @@ def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int
 @_scope_option
 @click.option("--socket", "with_socket", is_flag=True, help="The socket too, where it is gone.")
 @_dry_run
-@json_command(ServiceReport)
+@json_command(service_install.ServiceReport)
 def restart(
     _app: App, scope: Scope | None, *, with_socket: bool, dry_run: bool, as_json: bool
 ) -> int:
@@ -157,13 +148,15 @@ def restart(
     there is no systemd.
     """
     manager = _manager(scope)
-    beside = [each for each in _layouts(scope) if runs_beside(each)]
+    beside = [each for each in _layouts(scope) if service_install.runs_beside(each)]
     if beside and not _is_installed(manager, _layout(scope)):
-        steps = Steps(manager, dry_run=dry_run, quiet=as_json)
+        steps = service_install.Steps(manager, dry_run=dry_run, quiet=as_json)
         for each in beside:
-            restart_beside(steps, each, os.environ)
+            service_install.restart_beside(steps, each, os.environ)
         done = tuple(steps.done)
-        report = ServiceReport(scope=manager.scope, action="restart", dry_run=dry_run, steps=done)
+        report = service_install.ServiceReport(
+            scope=manager.scope, action="restart", dry_run=dry_run, steps=done
+        )
         return _tell(report, as_json=as_json)
     units = (SOCKET, SERVICE) if with_socket else (SERVICE,)
     return _act(scope, "restart", units, dry_run=dry_run, as_json=as_json)
@@ -172,7 +165,7 @@ def restart(
 @command.command()
 @_scope_option
 @_dry_run
-@json_command(ServiceReport)
+@json_command(service_install.ServiceReport)
 def enable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Let it start by itself: with the machine, or when you log in."""
     return _act(scope, "enable", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
@@ -181,7 +174,7 @@ def enable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> i
 @command.command()
 @_scope_option
 @_dry_run
-@json_command(ServiceReport)
+@json_command(service_install.ServiceReport)
 def disable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Do not let it start by itself any more; one that runs goes on."""
     return _act(scope, "disable", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
@@ -190,7 +183,7 @@ def disable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> 
 @command.command()
 @_scope_option
 @_dry_run
-@json_command(ServiceReport)
+@json_command(service_install.ServiceReport)
 def reload(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Let it read its config again; one with errors is refused, and the old one stays."""
     code = _act(scope, "reload", (SERVICE,), dry_run=dry_run, as_json=as_json)
@@ -209,17 +202,14 @@ def reload(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> i
 
 @command.command()
 @_scope_option
-@json_command(ServiceState)
+@json_command(service_install.ServiceState)
 def status(_app: App, scope: Scope | None, *, as_json: bool) -> int:
     """Say how the service stands; not 0 when no client would be served."""
     manager = _manager(scope)
     manager.require()
-    state = service_state(manager, _layout(scope))
-    if as_json:
-        emit_json(state)
-    else:
-        show_service(state)
-    return Exit.DONE if is_up(state) else Exit.FAILED
+    state = service_install.service_state(manager, _layout(scope))
+    emit(state, service_install.show_service, as_json=as_json)
+    return Exit.DONE if service_install.is_up(state) else Exit.FAILED
 
 
 @command.command()
@@ -271,21 +261,21 @@ def _act(
     *,
     dry_run: bool,
     as_json: bool,
-    steps: Steps | None = None,
+    steps: service_install.Steps | None = None,
 ) -> int:
     manager, where = _manager(scope), _layout(scope)
     manager.require()
     if manager.scope == "system":
         _require_root(dry_run)
-    if service_state(manager, where).state == "not installed":
+    if service_install.service_state(manager, where).state == "not installed":
         raise ClawError(
             "the service is not installed",
             code="not_found",
             hint=f"Install it with: clawctl service install --{manager.scope}",
         )
-    steps = steps or Steps(manager, dry_run=dry_run, quiet=as_json)
+    steps = steps or service_install.Steps(manager, dry_run=dry_run, quiet=as_json)
     steps.command(f"{verb} {' and '.join(units)}", manager.command(verb, *units))
-    report = ServiceReport(
+    report = service_install.ServiceReport(
         scope=manager.scope, action=verb, dry_run=dry_run, steps=tuple(steps.done)
     )
     return _tell(report, as_json=as_json)
@@ -296,10 +286,10 @@ def _is_installed(manager: Manager, where: Layout) -> bool:
         manager.require()
     except ClawError:
         return False
-    return service_state(manager, where).state != "not installed"
+    return service_install.service_state(manager, where).state != "not installed"
 
 
-def _tell(report: ServiceReport, *, as_json: bool) -> int:
+def _tell(report: service_install.ServiceReport, *, as_json: bool) -> int:
     if as_json:
         emit_json(report)
     else:

@@ -8,18 +8,9 @@ import click
 from clawctl.app import App, Exit, Name, json_command
 from clawctl.commands.plugin import asked, yes_option
 from clawctl.prompt_view import workspace_of
-from clawctl.render import emit_json, note, say, show_fields, show_table, size
+from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
+from clawd.wire import skills
 from clawd.wire.safe_text import visible_line
-from clawd.wire.skills import (
-    AddSkill,
-    InspectSkill,
-    ListSkills,
-    SkillKind,
-    SkillLine,
-    SkillList,
-    SkillReview,
-    TrustSkill,
-)
 
 BODY_LINES = 200
 directory_option = click.option(
@@ -27,7 +18,7 @@ directory_option = click.option(
 )
 kind_option = click.option(
     "--kind",
-    type=click.Choice(get_args(SkillKind)),
+    type=click.Choice(get_args(skills.SkillKind)),
     default="skill",
     help="Skills, or the agents or the commands that Markdown files define.",
 )
@@ -42,11 +33,13 @@ def command() -> None:
 @command.command("list")
 @directory_option
 @kind_option
-@json_command(SkillList)
-def list_(app: App, *, directory: str | None, kind: SkillKind, as_json: bool) -> None:
+@json_command(skills.SkillList)
+def list_(app: App, *, directory: str | None, kind: skills.SkillKind, as_json: bool) -> None:
     """List the skills, which of them a model is offered, and what is wrong with the others."""
     with app.client() as client:
-        found = client.call(ListSkills(workspace=workspace_of(directory, here=False), kind=kind))
+        found = client.call(
+            skills.ListSkills(workspace=workspace_of(directory, here=False), kind=kind)
+        )
     if as_json:
         emit_json(found)
         return
@@ -73,22 +66,21 @@ def list_(app: App, *, directory: str | None, kind: SkillKind, as_json: bool) ->
 @click.argument("name", type=Name("skills"))
 @directory_option
 @kind_option
-@json_command(SkillReview)
-def show(app: App, name: str, *, directory: str | None, kind: SkillKind, as_json: bool) -> None:
+@json_command(skills.SkillReview)
+def show(
+    app: App, name: str, *, directory: str | None, kind: skills.SkillKind, as_json: bool
+) -> None:
     """Show what a skill is, its files and its text."""
     with app.client() as client:
         workspace = workspace_of(directory, here=False)
-        found = client.call(InspectSkill(name=name, workspace=workspace, kind=kind))
-    if as_json:
-        emit_json(found)
-    else:
-        _show(found)
+        found = client.call(skills.InspectSkill(name=name, workspace=workspace, kind=kind))
+    emit(found, _show, as_json=as_json)
 
 
 @command.command()
 @source_argument
 @yes_option
-@json_command(SkillLine | SkillReview)
+@json_command(skills.SkillLine | skills.SkillReview)
 def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
     """Show the skill in folder or archive PATH, ask, and copy it into the home.
 
@@ -96,11 +88,11 @@ def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
     """
     source = str(path.absolute())
     with app.client() as client:
-        found = client.call(InspectSkill(path=source))
+        found = client.call(skills.InspectSkill(path=source))
         question = "Replace the one of the home?" if found.replaces else "Add it?"
         if not _is_agreed(found, question, yes=yes, as_json=as_json):
             return Exit.FAILED
-        done = client.call(AddSkill(path=source, digest=found.skill.digest))
+        done = client.call(skills.AddSkill(path=source, digest=found.skill.digest))
     _tell(done.message, found, as_json=as_json)
     return Exit.DONE
 
@@ -111,16 +103,18 @@ def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
 @kind_option
 @click.option("--revoke", is_flag=True, help="Trust it no longer.")
 @yes_option
-@json_command(SkillLine | SkillReview)
-def trust(app: App, /, name: str, *, directory: str | None, kind: SkillKind, **flags: bool) -> int:
+@json_command(skills.SkillLine | skills.SkillReview)
+def trust(
+    app: App, /, name: str, *, directory: str | None, kind: skills.SkillKind, **flags: bool
+) -> int:
     """Show a workspace's skill and what changed in it, ask, and trust it as it is now."""
     workspace, as_json = workspace_of(directory, here=False), flags["as_json"]
     with app.client() as client:
-        found = client.call(InspectSkill(name=name, workspace=workspace, kind=kind))
+        found = client.call(skills.InspectSkill(name=name, workspace=workspace, kind=kind))
         revoke, digest = flags["revoke"], found.skill.digest
         if not revoke and not _is_agreed(found, "Trust it?", yes=flags["yes"], as_json=as_json):
             return Exit.FAILED
-        request = TrustSkill(
+        request = skills.TrustSkill(
             name=name, workspace=workspace, kind=kind, digest=digest, revoke=revoke
         )
         done = client.call(request)
@@ -131,11 +125,11 @@ def trust(app: App, /, name: str, *, directory: str | None, kind: SkillKind, **f
 @command.command()
 @source_argument
 @kind_option
-@json_command(SkillReview)
-def lint(app: App, path: Path, *, kind: SkillKind, as_json: bool) -> int:
+@json_command(skills.SkillReview)
+def lint(app: App, path: Path, *, kind: skills.SkillKind, as_json: bool) -> int:
     """Say all that is wrong with the skill in folder or archive PATH, by the standard."""
     with app.client() as client:
-        found = client.call(InspectSkill(path=str(path.absolute()), kind=kind))
+        found = client.call(skills.InspectSkill(path=str(path.absolute()), kind=kind))
     if as_json:
         emit_json(found)
     elif found.skill.problems:
@@ -146,7 +140,7 @@ def lint(app: App, path: Path, *, kind: SkillKind, as_json: bool) -> int:
     return Exit.FAILED if found.skill.problems else Exit.DONE
 
 
-def _is_agreed(found: SkillReview, question: str, *, yes: bool, as_json: bool) -> bool:
+def _is_agreed(found: skills.SkillReview, question: str, *, yes: bool, as_json: bool) -> bool:
     """Show a skill and find out whether it is wanted; a broken one never is."""
     if not as_json:
         _show(found)
@@ -158,20 +152,17 @@ def _is_agreed(found: SkillReview, question: str, *, yes: bool, as_json: bool) -
     return yes or asked(question, as_json=as_json)
 
 
-def _tell(message: str, found: SkillReview, *, as_json: bool) -> None:
-    if as_json:
-        emit_json(found.skill)
-    else:
-        say(visible_line(message))
+def _tell(message: str, found: skills.SkillReview, *, as_json: bool) -> None:
+    emit(found.skill, visible_line(message), as_json=as_json)
 
 
-def _tell_problems(skill: SkillLine) -> None:
+def _tell_problems(skill: skills.SkillLine) -> None:
     for each in skill.problems:
         where = f"SKILL.md:{each.line}: " if each.line else ""
         say(visible_line(f"{skill.name or skill.folder}: {where}{each.text}"))
 
 
-def _show(found: SkillReview) -> None:
+def _show(found: skills.SkillReview) -> None:
     skill = found.skill
     programs = ", ".join(each.path for each in found.files if each.is_program)
     total = sum(each.size_bytes for each in found.files)

@@ -1,20 +1,18 @@
 """`clawctl sop`: list procedures, look at them, run them, and answer what their runs wait for."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from clawctl.app import App, Exit, Name, json_command
 from clawctl.approve import Terminal
 from clawctl.commands.plugin import asked, yes_option
 from clawctl.commands.skill import directory_option
 from clawctl.prompt_view import workspace_of
-from clawctl.render import emit_json, note, say, show_fields, show_table
-from clawctl.request_follower import follow
-from clawctl.turn import TurnView, ViewOptions
+from clawctl.render import emit, emit_json, note, say, show_fields, show_table, table
+from clawctl.single_call import follow_calls
+from clawctl.turn import ViewOptions
 from clawd.wire import sops
 from clawd.wire.safe_text import visible_line
 
@@ -115,10 +113,7 @@ def enable(app: App, /, name: str, *, directory: str | None, **flags: bool) -> i
             _show(found)
             say(found.source)
         if found.sop.problems and not flags["revoke"]:
-            if as_json:
-                emit_json(found.sop)
-            else:
-                _tell_problems(found.sop)
+            emit(found.sop, _tell_problems, as_json=as_json)
             note("Nothing was done: it is no procedure.")
             return Exit.FAILED
         if not (flags["revoke"] or flags["yes"] or asked("Enable it?", as_json=as_json)):
@@ -127,10 +122,7 @@ def enable(app: App, /, name: str, *, directory: str | None, **flags: bool) -> i
             name=name, workspace=workspace, digest=found.sop.digest, revoke=flags["revoke"]
         )
         done = client.call(request)
-    if as_json:
-        emit_json(found.sop)
-    else:
-        say(visible_line(done.message))
+    emit(found.sop, visible_line(done.message), as_json=as_json)
     return Exit.DONE
 
 
@@ -183,10 +175,7 @@ def dry_run(
 def status(app: App, run: str, *, as_json: bool) -> None:
     """Show how far a run is, step by step."""
     found = app.call(sops.ShowSopRun(run=run))
-    if as_json:
-        emit_json(found)
-    else:
-        _report(found)
+    emit(found, _report, as_json=as_json)
 
 
 @command.command()
@@ -222,10 +211,7 @@ def resume(app: App, run: str, *, answer: Any, detach: bool, as_json: bool) -> i
 def cancel(app: App, run: str, *, as_json: bool) -> None:
     """End a run for good, and what it is doing; nothing is taken back."""
     found = app.call(sops.CancelSop(run=run))
-    if as_json:
-        emit_json(found)
-    else:
-        say(visible_line(f"{found.run.id} is cancelled"))
+    emit(found, visible_line(f"{found.run.id} is cancelled"), as_json=as_json)
 
 
 @command.command()
@@ -236,16 +222,17 @@ def cancel(app: App, run: str, *, as_json: bool) -> None:
 def history(app: App, name: str, *, open_only: bool, limit: int, as_json: bool) -> None:
     """List runs, newest first."""
     found = app.call(sops.ListSopRuns(name=name, open_only=open_only, limit=limit))
-    if as_json:
-        emit_json(found)
-        return
-    show_table(
-        ("RUN", "NAME", "STATUS", "STEP", "STARTED", "BY", "REASON"),
-        [
-            (r.id, r.name, r.status, r.step, r.created_at[:19], r.origin, r.reason)
-            for r in found.items
-        ],
-        nothing="There are no runs.",
+    emit(
+        found,
+        table(
+            ("RUN", "NAME", "STATUS", "STEP", "STARTED", "BY", "REASON"),
+            [
+                (r.id, r.name, r.status, r.step, r.created_at[:19], r.origin, r.reason)
+                for r in found.items
+            ],
+            nothing="There are no runs.",
+        ),
+        as_json=as_json,
     )
 
 
@@ -270,22 +257,11 @@ def inputs_of(given: tuple[str, ...]) -> dict[str, Any]:
 def _follow(app: App, request: sops.RunSop | sops.ResumeSop, *, as_json: bool) -> int:
     """Follow a run until it rests, show how far it is, and return the exit code."""
     app.wants_json = as_json
-    terminal = None if as_json or request.detach else Terminal.open()
-    view = TurnView(sys.stdout, sys.stderr, ViewOptions(text=False, rows=not as_json))
-    request = msgspec.structs.replace(request, interactive=terminal is not None)
-    try:
-        with app.client() as client:
-            try:
-                found = follow(client.stream(request), view, terminal)
-            finally:
-                view.finish(None)
-    finally:
-        if terminal is not None:
-            terminal.close()
-    if as_json:
-        emit_json(found)
-    else:
-        _report(found)
+    options = ViewOptions(text=False, rows=not as_json)
+    at_terminal = Terminal.opened(wanted=not (as_json or request.detach))
+    with at_terminal as terminal, app.client() as client:
+        found = follow_calls(client, request, terminal, options)
+    emit(found, _report, as_json=as_json)
     return _exit_code(found.run.status, is_detached=request.detach)
 
 

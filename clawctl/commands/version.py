@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from clawctl.app import App, json_command
-from clawctl.render import emit_json, show_fields
+from clawctl.render import emit, fields
 from clawd import __version__
 from clawd.errors import ClawError
 from clawd.wire.codec import PROTOCOL_MAX, PROTOCOL_MIN
@@ -46,25 +46,24 @@ def command(app: App, *, as_json: bool) -> None:
     if PROTOCOL_MAX != PROTOCOL_MIN:
         protocol = f"{PROTOCOL_MIN} to {PROTOCOL_MAX}"
     binding = _version_of("llama-cpp-python")
-    if as_json:
-        emit_json(
-            Versions(
-                clawctl=__version__,
-                clawd=daemon or None,
-                protocol=Spoken(min=PROTOCOL_MIN, max=PROTOCOL_MAX, spoken=spoken or None),
-                llama_cpp=binding,
-                python=platform.python_version(),
-            )
-        )
-        return
-    show_fields(
-        [
-            ("clawctl", __version__),
-            ("clawd", daemon or "(not running)"),
-            ("protocol", protocol + (f", {spoken} spoken with the daemon" if spoken else "")),
-            ("llama.cpp", f"llama-cpp-python {binding}" if binding else "not installed"),
-            ("python", platform.python_version()),
-        ]
+    emit(
+        Versions(
+            clawctl=__version__,
+            clawd=daemon or None,
+            protocol=Spoken(min=PROTOCOL_MIN, max=PROTOCOL_MAX, spoken=spoken or None),
+            llama_cpp=binding,
+            python=platform.python_version(),
+        ),
+        fields(
+            [
+                ("clawctl", __version__),
+                ("clawd", daemon or "(not running)"),
+                ("protocol", protocol + (f", {spoken} spoken with the daemon" if spoken else "")),
+                ("llama.cpp", f"llama-cpp-python {binding}" if binding else "not installed"),
+                ("python", platform.python_version()),
+            ]
+        ),
+        as_json=as_json,
     )
 
 

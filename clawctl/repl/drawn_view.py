@@ -13,19 +13,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from clawctl import turn
-from clawctl.call_text import (
-    DIFF_LINES,
-    call_name,
-    counts_of,
-    ending,
-    has_returns,
-    mark_of,
-    reasons,
-    remarks_on,
-    subject_of,
-    text_of,
-)
+from clawctl import call_text, turn
 from clawctl.plan import parts_of
 from clawctl.repl.canvas import Canvas
 from clawctl.repl.markdown import Painter, Piece, Splitter
@@ -323,11 +311,11 @@ class DrawnView:
         columns, is_good = self._canvas.columns, event.status == "allowed"
         has_waited = call.was_asked and call.started_at > 0
         alone_ms = int(1_000 * (self._clock() - call.started_at)) if has_waited else None
-        how = ending(event, alone_ms)
+        how = call_text.ending(event, alone_ms)
         if self._options.details:
             how = f"{how} {self._look.marks.dot} {visible_line(event.receipt_id)}"
         rows = _finished_call(call, is_good=is_good, how=how, columns=columns, look=self._look)
-        told = reasons(event)
+        told = call_text.reasons(event)
         for line in told:
             rows += self._indented(line, self._look.theme.dim, indent="    ")
         if is_good and call.diffs and not call.was_asked:
@@ -501,8 +489,8 @@ def _live_call(call: _CallRow, now: float, frame: str, columns: int, look: Look)
     """Return the rows of a call that goes on."""
     theme = look.theme
     elapsed = f" {look.marks.dot} {now - call.started_at:.1f} s" if call.started_at else ""
-    head = [Span(f"  {frame} ", theme.accent), Span(call_name(call.tool), theme.dim)]
-    subject = subject_of(call.arguments, call.diffs)
+    head = [Span(f"  {frame} ", theme.accent), Span(call_text.call_name(call.tool), theme.dim)]
+    subject = call_text.subject_of(call.arguments, call.diffs)
     room = max(columns - _width([*head, Span(elapsed)]), _LEAST_SUBJECT)
     head += shortened_row([Span(f" {subject}", theme.dim)], room, look.marks.ellipsis)
     rows = [shortened_row([*head, Span(elapsed, theme.dim)], columns, look.marks.ellipsis)]
@@ -519,13 +507,13 @@ def _finished_call(
     theme, marks = look.theme, look.marks
     head = [
         Span(f"  {marks.done if is_good else marks.failed} ", theme.good if is_good else theme.bad),
-        Span(call_name(call.tool), theme.dim),
+        Span(call_text.call_name(call.tool), theme.dim),
     ]
     tail = [Span(f" {marks.dot} {how}", theme.dim if is_good else theme.bad)]
     if call.diffs and is_good:
-        added, removed = counts_of(call.diffs)
+        added, removed = call_text.counts_of(call.diffs)
         tail = [Span(f" {added}", theme.added), Span(f" {removed}", theme.removed), *tail]
-    subject = subject_of(call.arguments, call.diffs)
+    subject = call_text.subject_of(call.arguments, call.diffs)
     if subject:
         room = max(columns - _width([*head, *tail]), _LEAST_SUBJECT)
         head += shortened_row([Span(f" {subject}", theme.dim)], room, marks.ellipsis)
@@ -557,11 +545,11 @@ def _diff_rows(diffs: Sequence[events.FileDiff], columns: int, look: Look) -> li
     hidden = 0
     for diff in diffs:
         rows += _diff_title(diff, look, columns, is_alone=len(diffs) == 1)
-        room = max(DIFF_LINES - len(rows), 0)
+        room = max(call_text.DIFF_LINES - len(rows), 0)
         digits = len(str(max((line.number for line in diff.lines), default=0)))
-        returns = has_returns(diff)
+        returns = call_text.has_returns(diff)
         for line in diff.lines[:room]:
-            row = _diff_line(line, text_of(line, returns=returns), digits, look)
+            row = _diff_line(line, call_text.text_of(line, returns=returns), digits, look)
             rows.append(shortened_row(row, columns, look.marks.ellipsis))
         hidden += max(len(diff.lines) - room, 0)
     if hidden:
@@ -574,10 +562,10 @@ def _diff_title(
 ) -> list[list[Span]]:
     """Return what stands above a diff, nothing where the row of its call says it all."""
     about = ["new file"] if diff.is_new else ["removed"] if diff.is_removed else []
-    about += [remarks] if (remarks := remarks_on(diff)) else []
+    about += [remarks] if (remarks := call_text.remarks_on(diff)) else []
     if is_alone:
         return fitted([Span(f"    {', '.join(about)}", look.theme.dim)], columns) if about else []
-    added, removed = counts_of([diff])
+    added, removed = call_text.counts_of([diff])
     title = [
         Span(f"    {visible_line(diff.path)}", look.theme.dim),
         Span(f" {', '.join(about)}" if about else "", look.theme.dim),
@@ -592,7 +580,7 @@ def _diff_line(line: events.DiffLine, text: str, digits: int, look: Look) -> lis
         return [Span(f"    {' ' * digits} {look.marks.ellipsis}", look.theme.dim)]
     number = f"    {line.number or '':>{digits}} "
     style = {"+": look.theme.added, "-": look.theme.removed}.get(line.mark, look.theme.dim)
-    return [Span(number, look.theme.dim), Span(f"{mark_of(line)} {safe(text)}", style)]
+    return [Span(number, look.theme.dim), Span(f"{call_text.mark_of(line)} {safe(text)}", style)]
 
 
 def _more(count: int, look: Look) -> str:

@@ -17,7 +17,7 @@ from clawctl.app import App, Exit
 from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.render import note, show_error
-from clawctl.repl.acts.talk import show_end
+from clawctl.repl.acts.talk import messages, show_end
 from clawctl.repl.bar_state import Pulse, SessionStanding
 from clawctl.repl.daemon_link import DaemonLink, Opening, wait_long
 from clawctl.repl.host import Host, Spent
@@ -33,7 +33,7 @@ from clawctl.turn import TurnView, ViewOptions
 from clawctl.workspace_trust import placed, real_folder
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
-from clawd.wire.conversations import ConversationLine, SetMode, ShowConversation
+from clawd.wire.conversations import ConversationLine, SetMode
 from clawd.wire.daemon import SetEstop, StatusReport
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
@@ -41,8 +41,6 @@ from clawd.wire.safe_text import visible_line
 from clawd.wire.skills import FillCommand
 from clawd.wire.tools import RunTool, ToolOutcome
 from clawd.wire.turns import PreviewPicture
-
-_PAGE = 1_000
 
 _TO_LEAVE = 3
 _WINDOW_S = 1.0
@@ -589,19 +587,13 @@ def _tell_what_is_kept(host: Host) -> list[str]:
 
 def _last_turn(host: Host) -> tuple[list[str], str]:
     """Return what the person said in the last turn that is stored, and what was answered last."""
-    asked, answered, cursor, turn_id = list[str](), "", "", ""
-    while True:
-        page = host.call(
-            ShowConversation(conversation_id=host.conversation_id, cursor=cursor, limit=_PAGE)
-        )
-        for message in page.messages:
-            if message.role == "user":
-                if not message.turn_id or message.turn_id != turn_id:
-                    asked.clear()
-                asked.append(message.content)
-                answered, turn_id = "", message.turn_id
-            elif message.role == "assistant":
-                answered = message.content or answered
-        cursor = page.cursor
-        if not cursor:
-            return asked, answered
+    asked, answered, turn_id = list[str](), "", ""
+    for message in messages(host, host.conversation_id):
+        if message.role == "user":
+            if not message.turn_id or message.turn_id != turn_id:
+                asked.clear()
+            asked.append(message.content)
+            answered, turn_id = "", message.turn_id
+        elif message.role == "assistant":
+            answered = message.content or answered
+    return asked, answered

@@ -179,8 +179,7 @@ def test_a_key_of_habit_at_what_is_on_no_list_asks_again() -> None:
         if len(terminal.asked) != times:
             wrong[line] = terminal.asked
     assert wrong == {}
-    shown: list[str] = []
-    approve.show_request(shown.append, Palette(is_on=False), request)
+    shown = approve.request_lines(Palette(is_on=False), request)
     assert shown[0] == "  ╭ shell · high", "the question itself says why"
 
 
@@ -217,9 +216,8 @@ def test_s12_a_long_question_says_what_it_is_once_more_beside_the_prompt() -> No
 
 
 def test_s12_letters_that_pass_for_others_are_named_in_a_question() -> None:
-    shown: list[str] = []
     request = msgspec.structs.replace(
         REQUEST, tool="shell", arguments='{"command":"curl https://p\u0430ypal.com"}'
     )
-    approve.show_request(shown.append, Palette(is_on=False), request)
+    shown = approve.request_lines(Palette(is_on=False), request)
     assert shown[-1].endswith("p‹\u0430 CYRILLIC SMALL LETTER A›ypal")

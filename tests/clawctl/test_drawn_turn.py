@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clawctl.approve import show_request
+from clawctl.approve import request_lines
 from clawctl.render import Palette
 from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import ASCII, CONTRAST, DARK, LIGHT, NONE, Look, chosen_look
@@ -500,7 +500,8 @@ def test_p7_a_turn_with_an_edit_that_was_asked_about_shows_its_diff_once() -> No
     )
     turn.show(request)
     turn.pause()
-    show_request(lambda line: turn.terminal.feed(f"{line}\n"), Palette(is_on=False), request)
+    for line in request_lines(Palette(is_on=False), request):
+        turn.terminal.feed(f"{line}\n")
     turn.terminal.feed("  ╰ Approve? [y/N]   y\n")
     turn.now += 30
     turn.show(ApprovalResolved(approval_id="a1", answer="once", by=""))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clawctl.approve import show_request
+from clawctl.approve import request_lines
 from clawctl.render import Palette
 from clawd.security.approvals import Answer
 from clawd.wire.events import ApprovalRequested
@@ -127,8 +127,7 @@ async def test_a_question_shows_nothing_but_itself(world: World) -> None:
     await world.turn(calls(*hops), person=person)
     assert person.asked
     for asked in person.asked:
-        shown: list[str] = []
-        show_request(shown.append, Palette(is_on=False), asked)
+        shown = request_lines(Palette(is_on=False), asked)
         assert not [line for line in shown if has_invisible(line) or "\n" in line]
         headings = [line for line in shown if line.startswith("  ╭ ")]
         assert len(headings) == 1

@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from clawctl.client import pages
 from clawctl.render import duration, note, say, show_table
 from clawctl.repl.acts.talk import has_conversation
 from clawctl.repl.host import Host
@@ -53,19 +54,9 @@ def save(host: Host, rest: str) -> None:
     if not has_conversation(host):
         return
     path = host.directory / Path(rest).expanduser()
-    pieces: list[str] = []
-    cursor = ""
-    while True:
-        piece = host.call(
-            ExportConversation(
-                conversation_id=host.conversation_id, format="markdown", cursor=cursor
-            )
-        )
-        pieces.append(piece.text)
-        cursor = piece.cursor
-        if not cursor:
-            break
-    _write(path, "".join(pieces), replaces=False)
+    request = ExportConversation(conversation_id=host.conversation_id, format="markdown")
+    text = "".join(piece.text for piece in pages(host.call, request))
+    _write(path, text, replaces=False)
     say(f"Written to {path.absolute()}")
 
 

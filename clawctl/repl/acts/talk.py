@@ -6,21 +6,13 @@ from typing import Literal
 
 import msgspec
 
+from clawctl.client import pages
 from clawctl.render import Palette, note, say
 from clawctl.repl.host import Host
 from clawctl.settings import read_settings
 from clawctl.views import show_compression
 from clawctl.workspace_trust import real_folder
-from clawd.wire.conversations import (
-    CompressConversation,
-    ConversationLine,
-    DeleteConversation,
-    ForkConversation,
-    MessageLine,
-    OpenConversation,
-    RenameConversation,
-    ShowConversation,
-)
+from clawd.wire import conversations as wire
 from clawd.wire.daemon import Status
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 from clawd.wire.tools import RunTool
@@ -44,11 +36,13 @@ def clear(host: Host, _rest: str) -> None:
 def go_on(host: Host, rest: str) -> None:
     """Go on with another conversation and show its end."""
     if rest:
-        request = OpenConversation(conversation_id=rest)
-        line = host.call(ShowConversation(conversation_id=rest, limit=1)).conversation
-        line = host.call(OpenConversation(conversation_id=line.id))
+        request = wire.OpenConversation(conversation_id=rest)
+        line = host.call(wire.ShowConversation(conversation_id=rest, limit=1)).conversation
+        line = host.call(wire.OpenConversation(conversation_id=line.id))
     else:
-        request = OpenConversation(workspace=host.workspace, agent=host.choice.agent, resume=True)
+        request = wire.OpenConversation(
+            workspace=host.workspace, agent=host.choice.agent, resume=True
+        )
         line = host.call(request)
     _enter(host, line)
 
@@ -79,16 +73,16 @@ def resume(host: Host, rest: str) -> None:
     if not offered:
         note(f"No conversation has {visible_line(rest)}." if rest else "There is none to go on in.")
     elif chosen := conversation_picker.choose(offered):
-        _enter(host, host.call(OpenConversation(conversation_id=chosen)))
+        _enter(host, host.call(wire.OpenConversation(conversation_id=chosen)))
 
 
-def _enter(host: Host, line: ConversationLine) -> None:
+def _enter(host: Host, line: wire.ConversationLine) -> None:
     host.choose(think="")  # each conversation has its own
     host.go_on_in(line)
     show_end(host, line)
 
 
-def show_end(host: Host, line: ConversationLine) -> None:
+def show_end(host: Host, line: wire.ConversationLine) -> None:
     """Show what a conversation is and its last messages."""
     title = line.title or "no title yet"
     say(f"You go on in {line.id}: {visible_line(title)} ({line.messages} messages)")
@@ -121,7 +115,7 @@ def retry(host: Host, _rest: str) -> None:
         host.go_on_in(None)
     else:
         upto = found[asked[-1] - 1].id
-        request = ForkConversation(conversation_id=host.conversation_id, message_id=upto)
+        request = wire.ForkConversation(conversation_id=host.conversation_id, message_id=upto)
         host.go_on_in(host.call(request))
     say(f"Asked again: {visible_line(shortened(text, 60))}")
     host.send(text)
@@ -138,7 +132,7 @@ def compress(host: Host, rest: str) -> None:
     if rest not in known:
         note("/compress takes nothing, --undo or --undo-last")
     elif has_conversation(host):
-        request = CompressConversation(conversation_id=host.conversation_id, undo=known[rest])
+        request = wire.CompressConversation(conversation_id=host.conversation_id, undo=known[rest])
         show_compression(host.wait_for(request, "compressing"))
 
 
@@ -147,7 +141,7 @@ def rename(host: Host, rest: str) -> None:
     if not rest:
         note("/rename takes the new title, as in: /rename adapters for the lab")
     elif has_conversation(host):
-        line = host.call(RenameConversation(conversation_id=host.conversation_id, title=rest))
+        line = host.call(wire.RenameConversation(conversation_id=host.conversation_id, title=rest))
         say(f"This conversation is now called: {line.title}")
 
 
@@ -156,7 +150,9 @@ def fork(host: Host, rest: str) -> None:
     if rest and not re.fullmatch("[1-9][0-9]{0,17}", rest):
         note("/fork takes the number of the last message to copy, or nothing")
     elif has_conversation(host):
-        request = ForkConversation(conversation_id=host.conversation_id, message_id=int(rest or 0))
+        request = wire.ForkConversation(
+            conversation_id=host.conversation_id, message_id=int(rest or 0)
+        )
         line = host.call(request)
         host.go_on_in(line)
         say(f"You go on in {line.id}, a copy of {line.messages} messages.")
@@ -182,9 +178,9 @@ def rewind(host: Host, rest: str) -> None:
         note("The conversation stays where it is.")
         return
     before = [message.id for message in found if message.id < chosen[0].id]
-    made: ConversationLine | None = None
+    made: wire.ConversationLine | None = None
     if before:
-        request = ForkConversation(conversation_id=host.conversation_id, message_id=before[-1])
+        request = wire.ForkConversation(conversation_id=host.conversation_id, message_id=before[-1])
         made = host.call(request)
     old = host.conversation_id
     host.go_on_in(made)
@@ -199,18 +195,10 @@ def has_conversation(host: Host) -> bool:
     return bool(host.conversation_id)
 
 
-def messages(host: Host, conversation_id: str) -> list[MessageLine]:
+def messages(host: Host, conversation_id: str) -> list[wire.MessageLine]:
     """Return the stored messages of a conversation, oldest first."""
-    found: list[MessageLine] = []
-    cursor = ""
-    while True:
-        page = host.call(
-            ShowConversation(conversation_id=conversation_id, cursor=cursor, limit=PAGE)
-        )
-        found += page.messages
-        cursor = page.cursor
-        if not cursor:
-            return found
+    request = wire.ShowConversation(conversation_id=conversation_id, limit=PAGE)
+    return [each for page in pages(host.call, request) for each in page.messages]
 
 
 def refine(host: Host, rest: str) -> None:
@@ -222,14 +210,14 @@ def refine(host: Host, rest: str) -> None:
     if not text:
         note("/refine takes a message: /refine TEXT; without one it takes your last.")
         return
-    opened = host.call(OpenConversation(workspace=host.workspace, agent=host.choice.agent))
+    opened = host.call(wire.OpenConversation(workspace=host.workspace, agent=host.choice.agent))
     asked = host.choice.message(text, opened.id, interactive=False)
     try:
         # No tool: what it wants to know is the person's to say.
         request = msgspec.structs.replace(asked, system=REFINE, tools_allow=("-*",), hints={})
         words = host.wait_for(request, "refining").text.strip()
     finally:
-        host.call(DeleteConversation(conversation_id=opened.id))
+        host.call(wire.DeleteConversation(conversation_id=opened.id))
     if not words:
         note("The model said nothing; your words are in the prompt.")
     host.offer(words or text)
