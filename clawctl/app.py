@@ -119,6 +119,14 @@ conversation_option = partial(
 )
 
 
+config_file_option = click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Another config file than the usual one.",
+)
+
+
 class ListingGroup(click.Group):
     """A group that lists where no command of it is named."""
 

@@ -10,14 +10,14 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command
+from clawctl.app import App, C, Exit, config_file_option, json_command
 from clawctl.client import is_nobody
 from clawctl.render import Palette, emit, note
 from clawd.errors import ClawError, ConfigError, ForbiddenError, NotFoundError
@@ -29,34 +29,6 @@ _SECTION = re.compile(r"^\s*\[")
 _MAX_LINES = 2_000  # of one value
 
 _Flat = dict[tuple[str, ...], Any]
-
-
-def with_value(text: str, key: str, value: str) -> str:
-    """Return the text with a key set, `default_model` or `security.autonomy`.
-
-    Raises:
-        ConfigError: the value there spans several lines.
-    """
-    section, _, name = key.rpartition(".")
-    lines = text.splitlines(keepends=True)
-    first, last = _bounds(lines, section)
-    wanted = f"{name} = {quoted(value)}\n"
-    there = re.compile(rf"^\s*{re.escape(name)}\s*=\s*(.*)$")
-    for number in range(first, last):
-        found = there.match(lines[number].rstrip("\r\n"))
-        if found is None:
-            continue
-        if not _is_one_line(found[1]):
-            raise ConfigError(
-                f"{key} is written in a way that is left to you: {found[0].strip()[:80]}",
-                hint=f"Set it yourself: clawctl config edit ({wanted.strip()})",
-            )
-        lines[number] = wanted
-        return "".join(lines)
-    if section and first == last == len(lines):
-        end = "" if not lines or lines[-1].endswith("\n") else "\n"
-        return "".join([*lines, f"{end}\n[{section}]\n", wanted])
-    return "".join([*lines[:first], wanted, *lines[first:]])
 
 
 def with_toml(text: str, key: str, value: str) -> str:
@@ -220,9 +192,10 @@ def _flat_value(key: tuple[str, ...], value: object) -> _Flat:
     return {} if value is None else _flat(value, key)
 
 
-def with_section(text: str, name: str, values: dict[str, str]) -> str:
-    """Return the text with a section added to its end."""
-    lines = [f"\n[{name}]", *(f"{key} = {quoted(value)}" for key, value in values.items() if value)]
+def with_section(text: str, name: str, values: Mapping[str, Any]) -> str:
+    """Return the text with a section added to its end; values that are empty are left out."""
+    filled = [(key, value) for key, value in values.items() if value not in ("", (), {})]
+    lines = [f"\n[{name}]", *(f"{key} = {toml(value)}" for key, value in filled)]
     end = "" if not text or text.endswith("\n") else "\n"
     return text + end + "\n".join(lines) + "\n"
 
@@ -256,6 +229,15 @@ def has_section(text: str, name: str) -> bool:
     return re.search(rf"^\s*\[\s*{re.escape(name)}\s*\]", text, re.MULTILINE) is not None
 
 
+def toml(value: Any) -> str:
+    """Return a text, a flag, a list of texts or a table of texts as TOML."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {quoted(each)}' for name, each in value.items())} }}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(quoted, value))}]"
+    return quoted(value) if isinstance(value, str) else str(value).lower()
+
+
 def quoted(text: str) -> str:
     """Return the text as a TOML string."""
     # A JSON string is a TOML string, but for DEL.
@@ -273,11 +255,6 @@ def _bounds(lines: list[str], section: str) -> tuple[int, int]:
         if heading.match(lines[head]):
             return head + 1, end
     return len(lines), len(lines)
-
-
-def _is_one_line(value: str) -> bool:
-    """Return whether a plain string stands after `=`, and at most a comment after it."""
-    return re.fullmatch(r"""("[^"\\]*"|'[^']*')\s*(#.*)?""", value.strip()) is not None
 
 
 EDITED = "config.toml"
@@ -298,18 +275,14 @@ class _Checked(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-_FILE = click.option(
-    "--file",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Another config file than the usual one.",
-)
+def _changes(command: C) -> Callable[..., Any]:
+    """Add what the commands take that change a config."""
+    no_reload = click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
+    return config_file_option(no_reload(json_command(Edited)(command)))
 
 
 @click.command()
-@_FILE
-@click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_command(Edited)
+@_changes
 def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     """Edit the config in $VISUAL or $EDITOR; it is replaced only when it is valid.
 
@@ -337,9 +310,7 @@ def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
 @click.command("set")
 @click.argument("key")
 @click.argument("value")
-@_FILE
-@click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_command(Edited)
+@_changes
 def set_(
     app: App, /, key: str, value: str, file: str | None, *, no_reload: bool, as_json: bool
 ) -> int:
@@ -352,31 +323,20 @@ def set_(
     before = read_config(path)
     # By what the key takes: 4 is a number here and a model's name there.
     forms = [quoted(value)] if _is_text(value) else [value, quoted(value)]
-    problems: list[str] = []
-    for form in forms:
-        after = with_toml(before.decode(), key, form).encode()
-        problems = trial(path, after)
-        if not problems:
-            done = put(app, path, before, after, wanted=not no_reload and file is None)
-            return _tell(done, as_json=as_json)
-    raise ConfigError(
-        f"{path} was left as it is:\n" + "\n".join(f"  {each}" for each in problems),
-        problems=tuple(problems),
-    )
+    texts = [with_toml(before.decode(), key, form).encode() for form in forms]
+    after = next((text for text in texts if not trial(path, text)), texts[-1])
+    done = put(app, path, before, after, wanted=not no_reload and file is None)
+    return _tell(done, as_json=as_json)
 
 
 @click.command()
 @click.argument("key")
-@_FILE
-@click.option("--no-reload", is_flag=True, help="Leave a running daemon as it is.")
-@json_command(Edited)
+@_changes
 def unset(app: App, /, key: str, file: str | None, *, no_reload: bool, as_json: bool) -> int:
     """Take KEY out of the config, so that its built-in value is in force."""
     path = config_of(file)
     before = read_config(path)
     after = without(before.decode(), key).encode()
-    if problems := trial(path, after):
-        raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
     done = put(app, path, before, after, wanted=not no_reload and file is None)
     return _tell(done, as_json=as_json)
 
@@ -424,10 +384,17 @@ def trial(path: Path, text: bytes) -> list[str]:
 
 
 def put(app: App, path: Path, before: bytes, after: bytes, *, wanted: bool) -> Edited:
-    """Put a new text, which is valid, in the place of a config; if `wanted` a daemon reads it."""
+    """Put a new text in the place of a config; if `wanted` a daemon that runs reads it.
+
+    Raises:
+        ConfigError: it is not valid; the config is as it was.
+    """
     if after == before:
         message = "Nothing was changed."
         return Edited(path=str(path), changed=False, reloaded=False, message=message)
+    if problems := trial(path, after):
+        told = "\n".join(f"  {each}" for each in problems)
+        raise ConfigError(f"{path} was left as it is:\n{told}", problems=tuple(problems))
     replace(path, before, after)
     return _reload(app, path, wanted=wanted)
 
@@ -563,29 +530,6 @@ def _kept(error: ConfigError, folder: Path, path: Path) -> ConfigError:
         hint = f"Your text is kept: {kept}. Edit again with: clawctl config edit"
         return ConfigError(error.message, hint=hint, problems=error.problems)
     return error
-
-
-def changed_to(app: App, text: str) -> Edited:
-    """Put a changed text in the place of the usual config, if that is valid.
-
-    Raises:
-        ConfigError: it is not; the config is as it was.
-        ClawError: it cannot be read or replaced.
-    """
-    path = layout().config
-    before = read_config(path)
-    after = text.encode()
-    folder = Path(tempfile.mkdtemp(prefix="clawctl-"))
-    try:
-        copy = folder / EDITED
-        copy.touch(mode=0o600)
-        copy.write_bytes(after)
-        if problems := problems_of(copy, path):
-            raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
-        replace(path, before, after)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return _reload(app, path, wanted=True)
 
 
 def _reload(app: App, path: Path, *, wanted: bool) -> Edited:

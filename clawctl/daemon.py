@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 import clawd
 from clawctl.client import LOST, Client, connect, is_nobody, reason_of
 from clawctl.safe_stream import plain
@@ -76,6 +78,37 @@ def run_clawd(arguments: list[str], *, capture: bool = False) -> "subprocess.Com
         text=True,
         check=False,
     )
+
+
+class _PlaceOf(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+
+
+class _Security(msgspec.Struct, frozen=True, kw_only=True):
+    autonomy: str
+
+
+class ConfigValues(msgspec.Struct, frozen=True, kw_only=True):
+    """Values that a daemon started here would have, of those that clawctl works with."""
+
+    receipts: _PlaceOf
+    memory: _PlaceOf
+    security: _Security
+    workspace_dir: str
+    default_provider: str
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    values: ConfigValues
+
+
+def config_values() -> ConfigValues | None:
+    """Return the values of the config and the environment; None where they cannot be read."""
+    done = run_clawd(["--show-config", "--json"], capture=True)
+    try:
+        return msgspec.json.decode(done.stdout, type=_Shown).values
+    except msgspec.MsgspecError:
+        return None
 
 
 def tell_of_clawd(arguments: list[str]) -> bool:

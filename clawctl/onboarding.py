@@ -6,7 +6,7 @@ from typing import Literal
 import click
 import msgspec
 
-from clawctl.config_edit import has_section, with_section, with_value
+from clawctl.config_edit import has_section, quoted, with_section, with_toml
 from clawctl.model_servers import FoundServer
 from clawctl.model_servers import answers as is_answered
 from clawctl.modelfile import is_remote
@@ -111,9 +111,9 @@ def changed(text: str, answers: OnboardingAnswers, model: str) -> str:
         ConfigError: it is written in a way that is not ours to change.
     """
     if answers.workspace:
-        text = with_value(text, "workspace_dir", answers.workspace)
+        text = with_toml(text, "workspace_dir", quoted(answers.workspace))
     if answers.autonomy:
-        text = with_value(text, "security.autonomy", answers.autonomy)
+        text = with_toml(text, "security.autonomy", quoted(answers.autonomy))
     match answers.source:
         case "keep":
             return text
@@ -121,8 +121,8 @@ def changed(text: str, answers: OnboardingAnswers, model: str) -> str:
             if not has_section(text, "providers.models.local"):
                 values = {"kind": "local", "model": "embedded"}
                 text = with_section(text, "providers.models.local", values)
-            text = with_value(text, "default_provider", "local")
-            return with_value(text, "default_model", model)
+            text = with_toml(text, "default_provider", quoted("local"))
+            return with_toml(text, "default_model", quoted(model))
         case "openai" | "anthropic":
             name = _free_name(text, "server" if answers.source == "openai" else "claude")
             kind = "openai-compatible" if answers.source == "openai" else "anthropic"
@@ -133,8 +133,8 @@ def changed(text: str, answers: OnboardingAnswers, model: str) -> str:
                 "api_key_env": answers.key_variable,
             }
             text = with_section(text, f"providers.models.{name}", values)
-            text = with_value(text, "default_provider", name)
-            return with_value(text, "default_model", "")
+            text = with_toml(text, "default_provider", quoted(name))
+            return with_toml(text, "default_model", quoted(""))
 
 
 def _ask_source(

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from clawctl.backup_create import Sources
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
-    path: str
-
-
-class _Values(msgspec.Struct, frozen=True, kw_only=True):
-    receipts: _File
-    memory: _File
-    workspace_dir: str
-
-
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    values: _Values
-
-
 class BackupFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a backup says of itself; `files` is how many, `schema` is memory's."""
 
@@ -182,17 +168,14 @@ def restore(file: str, into: Path | None, *, replace: bool, as_json: bool) -> in
 
 def _sources(*, keys: bool, models: bool, workspace: bool) -> "Sources":
     from clawctl.backup_create import Sources
-    from clawctl.daemon import run_clawd
+    from clawctl.daemon import config_values
 
     where = layout()
     memory, receipts, folder = where.database, where.receipts, where.workspace
-    done = run_clawd(["--show-config", "--json"], capture=True)
-    try:
-        shown = msgspec.json.decode(done.stdout, type=_Shown)
-    except msgspec.MsgspecError:
+    values = config_values()
+    if values is None:
         note("The config cannot be read, so everything is looked for where it lies by default.")
     else:
-        values = shown.values
         memory, receipts = Path(values.memory.path), Path(values.receipts.path)
         folder = Path(values.workspace_dir)
     return Sources(

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawctl.app import App, Exit, json_command, json_option
+from clawctl.app import App, Exit, config_file_option, json_command, json_option
 from clawctl.config_edit import edit, set_, unset
 
 
@@ -35,12 +35,7 @@ def command() -> None:
 
 
 @command.command()
-@click.option(
-    "--file",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Another config file than the usual one.",
-)
+@config_file_option
 @json_option(Checked)
 def validate(file: str | None, *, as_json: bool) -> int:
     """Check the config file and name every problem in it."""
@@ -48,12 +43,7 @@ def validate(file: str | None, *, as_json: bool) -> int:
 
 
 @command.command()
-@click.option(
-    "--file",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Another config file than the usual one.",
-)
+@config_file_option
 @json_command(Shown)
 def show(app: App, file: str | None, *, as_json: bool) -> int:
     """Show every value that a daemon started here would have, and where it comes from.

@@ -17,10 +17,10 @@ from clawctl.app import App, Exit, Name, json_command, pass_app, schema_option
 from clawctl.client import Client, Stream
 from clawctl.config_edit import (
     Edited,
-    changed_to,
     has_section,
-    quoted,
+    put,
     read_config,
+    with_section,
     without_section,
 )
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table
@@ -49,6 +49,10 @@ _COMMENTS = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMAS = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
 
 WIDTH = 100
+_KEYS = (
+    *("command", "url", "env_passthrough", "auth_env", "hosts"),
+    *("workspace_access", "readonly_paths", "env"),
+)
 
 
 class _NewServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,8 +237,10 @@ def remove(app: App, alias: str, *, as_json: bool) -> None:
 
     Needs no daemon. `clawctl config set mcp.servers.ALIAS.enabled false` only switches it off.
     """
-    text = read_config(layout().config).decode("utf-8", "replace")
-    done = changed_to(app, without_section(text, "mcp", "servers", alias))
+    path = layout().config
+    before = read_config(path)
+    after = without_section(before.decode("utf-8", "replace"), "mcp", "servers", alias)
+    done = put(app, path, before, after.encode(), wanted=True)
     emit(done, visible_line(f"removed {alias}. {done.message}"), as_json=as_json)
 
 
@@ -257,8 +263,9 @@ def import_(app: App, file: str, *, network: bool, as_json: bool) -> None:
 
 def _write_servers(app: App, servers: list[_NewServer], *, as_json: bool) -> None:
     """Add servers to the config, where it is valid with them; say what is left to do."""
-    text = read_config(layout().config).decode("utf-8", "replace")
-    added: list[str] = []
+    path = layout().config
+    before = read_config(path)
+    text, added = before.decode("utf-8", "replace"), list[str]()
     for server in servers:
         if not server.alias or _is_known(text, server.alias):
             note(visible_line(f"left out: {server.alias or 'a server without a name'} is there"))
@@ -269,7 +276,7 @@ def _write_servers(app: App, servers: list[_NewServer], *, as_json: bool) -> Non
             note(visible_line(f"{server.alias}: {each}"))
     if not added:
         raise InvalidRequestError("no server was added: there is none that is new")
-    done = changed_to(app, text)
+    done = put(app, path, before, text.encode(), wanted=True)
     if as_json:
         emit_json(done)
         return
@@ -459,20 +466,10 @@ def _arguments(text: str | None) -> str | None:
 
 def with_server(text: str, server: _NewServer) -> str:
     """Return the text of a config with a server added to its end."""
-    lines = [f"\n[mcp.servers.{server.alias}]"]
-    keys = (
-        *("command", "url", "env_passthrough", "auth_env", "hosts"),
-        *("workspace_access", "readonly_paths"),
-    )
-    lines += [f"{key} = {_toml(getattr(server, key))}" for key in keys if getattr(server, key)]
-    if server.env:
-        held = ", ".join(f"{name} = {quoted(value)}" for name, value in server.env.items())
-        lines.append(f"env = {{ {held} }}")
-    lines += ["oauth = true"] if server.oauth else []
-    if not server.enabled:
-        lines.append("enabled = false")
-    end = "" if not text or text.endswith("\n") else "\n"
-    return text + end + "\n".join(lines) + "\n"
+    values = {name: getattr(server, name) for name in _KEYS}
+    values |= {"oauth": True} if server.oauth else {}
+    values |= {} if server.enabled else {"enabled": False}
+    return with_section(text, f"mcp.servers.{server.alias}", values)
 
 
 def _is_known(text: str, alias: str) -> bool:
@@ -621,12 +618,6 @@ def _token_variable(header: str) -> str:
             hint="Keep the token in a variable of the daemon's, or use --token-env NAME.",
         )
     return found[1]
-
-
-def _toml(value: str | tuple[str, ...]) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    return "[" + ", ".join(quoted(each) for each in value) + "]"
 
 
 def _list(value: object) -> list[Any]:

@@ -10,12 +10,12 @@ import click
 import msgspec
 
 from clawctl import modelfile
-from clawctl.app import App, Name, json_command
+from clawctl.app import App, Name, config_file_option, json_command
 from clawctl.client import is_nobody
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
 from clawctl.views import warm_told
-from clawd.errors import ClawError, ConfigError, ProtocolError
+from clawd.errors import ClawError, ProtocolError
 from clawd.paths import expanded, layout
 from clawd.wire import models as wire
 from clawd.wire.codec import mirror
@@ -326,19 +326,14 @@ def _of_the_package(model: wire.ModelDetail) -> Iterator[tuple[str, str]]:
 
 @command.command()
 @click.argument("name", type=Name("models"))
-@click.option(
-    "--file",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Another config file than the usual one.",
-)
+@config_file_option
 @json_command("clawctl.config_edit:Edited")
 def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
     """Answer from a model from now on: the config names it, and a running daemon takes it over.
 
     NAME is one of clawctl model list, or auto: the assistant where its base is, else embedded.
     """
-    from clawctl.config_edit import config_of, put, read_config, trial
+    from clawctl.config_edit import config_of, put, read_config
     from clawctl.onboarding import OnboardingAnswers, changed
 
     stem = name.lower()
@@ -349,8 +344,6 @@ def use(app: App, name: str, file: str | None, *, as_json: bool) -> None:
     path = config_of(file)
     before = read_config(path)
     after = changed(before.decode(), OnboardingAnswers(source="gguf"), stem).encode()
-    if problems := trial(path, after):
-        raise ConfigError(f"{path} was left as it is: {problems[0]}", problems=tuple(problems))
     done = put(app, path, before, after, wanted=file is None)
     emit(done, f"{done.message} Answers come from {stem}.", as_json=as_json)
 

@@ -49,20 +49,6 @@ class Onboarded(msgspec.Struct, frozen=True, kw_only=True):
     tool_called: bool | None = None
 
 
-class _Named(msgspec.Struct, frozen=True, kw_only=True):
-    autonomy: str = "supervised"
-
-
-class _Values(msgspec.Struct, frozen=True, kw_only=True):
-    workspace_dir: str = ""
-    default_provider: str = ""
-    security: _Named = _Named()
-
-
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    values: _Values = _Values()
-
-
 @click.command()
 @click.option("--embedded", is_flag=True, help="Answer from the model that comes with clawd.")
 @click.option("--gguf", metavar="FILE|NAME", help="Answer from this model file, or one added.")
@@ -157,17 +143,13 @@ def _init(where: Layout, *, says: bool) -> None:
 
 
 def _now(*, is_new: bool) -> Now:
-    from clawctl.daemon import run_clawd
+    from clawctl.daemon import config_values
 
-    shown = run_clawd(["--show-config", "--json"], capture=True)
-    try:
-        values = msgspec.json.decode(shown.stdout, type=_Shown).values
-    except msgspec.DecodeError:
-        values = _Values()
+    values = config_values()
     return Now(
-        provider=values.default_provider,
-        workspace=values.workspace_dir,
-        autonomy=values.security.autonomy,
+        provider=values.default_provider if values else "",
+        workspace=values.workspace_dir if values else "",
+        autonomy=values.security.autonomy if values else "supervised",
         is_new=is_new,
         has_engine=has_module("llama_cpp"),
     )

@@ -98,19 +98,6 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     anchor: tuple[int, str] | None = None
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
-    path: str
-
-
-class _Values(msgspec.Struct, frozen=True, kw_only=True):
-    receipts: _File
-    memory: _File
-
-
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    values: _Values
-
-
 class ReceiptsExported(msgspec.Struct, frozen=True, kw_only=True):
     """An export of receipts and whether it verifies."""
 
@@ -257,7 +244,7 @@ def _passes(verdict: CheckedLog, known: _Known) -> bool:
 def _head_of_file() -> wire.ReceiptHead:
     from clawd.receipts.verify import read_head
 
-    return read_head(_configured_path(), first_public_key_path=layout().checkpoint_public_key)
+    return read_head(_configured()[0], first_public_key_path=layout().checkpoint_public_key)
 
 
 def _verify_all(app: App, known: _Known) -> list[CheckedLog]:
@@ -281,22 +268,16 @@ def _verify_all(app: App, known: _Known) -> list[CheckedLog]:
     return [_verify_file(file, known), by_daemon]
 
 
-def _configured_path() -> Path:
-    return _configured()[0]
-
-
 def _configured() -> tuple[Path, Path]:
     """Return where chain and memory are by the config; without one, the usual places."""
     where = layout()
     usual = where.receipts, where.database
     if not where.config.exists():
         return usual
-    from clawctl.daemon import run_clawd
+    from clawctl.daemon import config_values
 
-    shown = run_clawd(["--show-config", "--json"], capture=True)
-    try:
-        values = msgspec.json.decode(shown.stdout, type=_Shown).values
-    except msgspec.DecodeError:
+    values = config_values()
+    if values is None:
         return usual  # the config is wrong, and its own command says how
     return Path(values.receipts.path), Path(values.memory.path)
 

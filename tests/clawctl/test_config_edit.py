@@ -14,7 +14,6 @@ from clawctl.config_edit import (
     quoted,
     with_section,
     with_toml,
-    with_value,
     without,
     without_section,
 )
@@ -107,21 +106,10 @@ def test_a_config_that_may_not_be_written_says_how(here: Run, config: Path) -> N
 TEXT = 'a = "1"  # one\n\n[security]\n# autonomy\nautonomy = "supervised"\n[other]\nb = 2\n'
 
 
-def test_a_value_is_set_where_it_stands_and_all_else_stays() -> None:
-    assert with_value(TEXT, "a", "x") == TEXT.replace('"1"  # one', '"x"')
-    changed = with_value(TEXT, "security.autonomy", "full")
-    assert changed == TEXT.replace("supervised", "full")
-    assert tomllib.loads(with_value(TEXT, "new", "y"))["new"] == "y"
-    assert tomllib.loads(with_value(TEXT, "third.c", "z"))["third"] == {"c": "z"}
-    with pytest.raises(ConfigError, match="left to you"):
-        with_value('a = """x\ny"""\n', "a", "z")
-
-
 @given(value=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_every_value_comes_back_from_toml(value: str) -> None:
-    assert tomllib.loads(with_value(TEXT, "security.autonomy", value))["security"] == {
-        "autonomy": value
-    }
+    changed = with_toml(TEXT, "security.autonomy", quoted(value))
+    assert tomllib.loads(changed)["security"] == {"autonomy": value}
     added = with_section(TEXT, "providers.models.server", {"model": value, "empty": ""})
     expected = {"model": value} if value else {}
     assert tomllib.loads(added)["providers"]["models"]["server"] == expected
