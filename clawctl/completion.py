@@ -18,7 +18,6 @@ from typing import NoReturn
 import click
 from click.shell_completion import CompletionItem, ShellComplete
 
-from clawctl.app import App
 from clawctl.daemon_finder import reach
 from clawctl.live_names import names_in, request_of
 from clawd.errors import ClawError
@@ -44,7 +43,7 @@ def offered(kind: str, context: click.Context) -> list[CompletionItem]:
 
 
 def complete(
-    root: click.Command, shell: str, words: list[str], app: App, *, limit_s: float = LIMIT_S
+    root: click.Command, shell: str, words: list[str], app: object, *, limit_s: float = LIMIT_S
 ) -> list[str]:
     """Return the lines for a shell; `words` are those after `clawctl`, the last is being typed."""
     _limit.set(limit_s)
@@ -54,7 +53,7 @@ def complete(
         return []
 
 
-def _proposals(root: click.Command, shell: str, words: list[str], app: App) -> Iterator[str]:
+def _proposals(root: click.Command, shell: str, words: list[str], app: object) -> Iterator[str]:
     glued, cut = _glued(words) if shell == "bash" else (words, 0)
     *before, incomplete = glued or [""]
     finder = ShellComplete(root, {"obj": app}, "clawctl", "_CLAWCTL_COMPLETE")
