@@ -20,7 +20,7 @@ from training.assistant.values import Value, Values
 from training.data.lists import STOP_WORDS, WORDS
 from training.data.phrasings import expand
 
-TALK_SHARE = 0.3
+TALK_SHARE = 0.33
 CALL_ONLY_SHARE = 0.6
 GERMAN_SHARE = 0.25
 SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enough

@@ -50,6 +50,29 @@ _LINE_COUNTS = {
         "fünfzehn": 15, "zwanzig": 20, "dreißig": 30, "vierzig": 40, "fünfzig": 50, "hundert": 100,
     },
 }  # fmt: skip
+_CURRENCIES = {
+    "en": ["{}", "{}", "${}", "€{}", "{} euros", "{} dollars", "{}€", "£{}", "{} bucks"],
+    "de": ["{}", "{} Euro", "{} €", "{}€"],
+}
+_WELL_KNOWN = [
+    ("readme", "README.md"), ("README", "README.md"), ("readme file", "README.md"),
+    ("makefile", "Makefile"), ("Makefile", "Makefile"), ("dockerfile", "Dockerfile"),
+    ("changelog", "CHANGELOG.md"), ("license", "LICENSE"), ("license file", "LICENSE"),
+    ("gitignore", ".gitignore"), ("package json", "package.json"), ("cargo toml", "Cargo.toml"),
+    ("pyproject", "pyproject.toml"), ("docker compose file", "docker-compose.yml"),
+]  # fmt: skip
+_WELL_KNOWN_FOLDERS = {
+    "en": [
+        ("my home folder", "~"), ("my home directory", "~"), ("my home dir", "~"),
+        ("the parent folder", ".."), ("the parent directory", ".."), ("the folder above", ".."),
+        ("the root directory", "/"), ("the tmp directory", "/tmp"),
+    ],
+    "de": [
+        ("meinem Home-Verzeichnis", "~"), ("meinem Home-Ordner", "~"),
+        ("dem übergeordneten Ordner", ".."), ("dem Ordner darüber", ".."),
+        ("dem Wurzelverzeichnis", "/"), ("dem tmp-Verzeichnis", "/tmp"),
+    ],
+}  # fmt: skip
 _PERCENTS = [5, 7, 10, 12, 15, 19, 20, 21, 25, 30, 40, 50, 60, 75, 80, 90]
 _ORDINALS = {"en": "first second third fourth fifth", "de": "erste zweite dritte vierte fünfte"}
 _SETTINGS = [
@@ -93,11 +116,13 @@ class Values:
     def __init__(self, rng: random.Random, *, held_out: bool) -> None:
         self._rng = rng
         self._real = real(held_out)
+        self._currency = {"en": "{}", "de": "{}"}
         self.make = Arguments(rng, request_words(), held_out=held_out)
 
     def all(self, slots: Iterable[str], language: str) -> dict[str, Value]:
         """Return values for slots; what must differ or belong together does."""
         rng = self._rng
+        self._currency = {key: rng.choice(marks) for key, marks in _CURRENCIES.items()}
         filled = {name: self.of(name, language) for name in sorted(set(slots))}
         if {"A", "A2"} <= set(filled):
             pairs = self._real["edits"] + self._real["typos"]
@@ -226,6 +251,22 @@ class Values:
         stem = rng.choice([rng.choice(FILE_STEMS), self.make.word(), self.make.noun()])
         folder = self.folder().rstrip("/") + "/" if rng.random() < 0.25 else ""
         return self._named(f"{folder}{stem}.{extension}")
+
+    def _wf(self, _language: str) -> Value:
+        """A file that is called by what it is, as the readme."""
+        return Value(*self._rng.choice(_WELL_KNOWN))
+
+    def _wd(self, language: str) -> Value:
+        """A folder that is called by where it is, as the parent folder."""
+        return Value(*self._rng.choice(_WELL_KNOWN_FOLDERS[language]))
+
+    def _cv(self, _language: str) -> Value:
+        """A file with a table."""
+        return self._ending_in(self._rng.choice(["csv", "csv", "csv", "md", "txt", "tsv"]))
+
+    def _tx(self, _language: str) -> Value:
+        """A file with a list."""
+        return self._ending_in(self._rng.choice(["txt", "txt", "md", "md", "list"]))
 
     def _py(self, _language: str) -> Value:
         return self._ending_in("py")
@@ -612,11 +653,13 @@ class Values:
         if chance < 0.22:
             number = rng.randint(2, 12)
             return Value(_NUMBER_WORDS[language].split()[number - 1], number)
-        if chance < 0.3:
+        if chance < 0.27:
             number = rng.randint(1000, 99999)
             text = f"{number:,}"
             return Value(text.replace(",", ".") if language == "de" else text, number)
-        number = rng.choice([rng.randint(2, 12), rng.randint(2, 99), rng.randint(10, 2500)])
+        number = rng.choice(
+            [rng.randint(2, 12), rng.randint(2, 99), rng.randint(2, 600), rng.randint(10, 2500)]
+        )
         return Value(str(number), number)
 
     def _mo(self, language: str) -> Value:
@@ -628,11 +671,8 @@ class Values:
         )
         if rng.random() < 0.2:
             sent = str(rng.randint(2, 990))
-        if language == "de":
-            told = sent.replace(".", ",") if rng.random() < 0.85 else sent
-            return Value(told + rng.choice(["", " Euro", " €", "€"]), sent)
-        marks = ["{}", "${}", "€{}", "{} euros", "{} dollars", "{}€", "£{}"]
-        return Value(rng.choice(marks).format(sent), sent)
+        told = sent.replace(".", ",") if language == "de" and rng.random() < 0.85 else sent
+        return Value(self._currency[language].format(told), sent)
 
     def _ft(self, language: str) -> Value:
         """A number that may have a fraction, without a unit."""
