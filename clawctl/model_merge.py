@@ -318,6 +318,7 @@ def _placed(target: Path) -> Iterator[Path]:
     fresh = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         modelfile.make_folder(target.parent)
+        modelfile.remove_unfinished(target.parent)
         fresh.unlink(missing_ok=True)
         yield fresh
         fresh.replace(target)

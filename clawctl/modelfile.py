@@ -310,7 +310,7 @@ def _put(parts: list[Path], targets: list[Path], options: AddOptions, progress: 
     """Make every file beside its place first, then move all of them there."""
     folder = targets[0].parent
     make_folder(folder)
-    _remove_unfinished(folder)
+    remove_unfinished(folder)
     fresh = [folder / f".{target.name}.{os.getpid()}.part" for target in targets]
     try:
         how = "linked" if not options.copy and all(map(_link, parts, fresh)) else "copied"
@@ -342,7 +342,7 @@ def make_folder(folder: Path) -> None:
         os.chown(folder, home.st_uid, home.st_gid)
 
 
-def _remove_unfinished(folder: Path) -> None:
+def remove_unfinished(folder: Path) -> None:
     """Remove copies whose process was killed: each may be as large as a model."""
     for path in folder.iterdir():
         made = _UNFINISHED.fullmatch(path.name)

@@ -97,6 +97,22 @@ def set_up_models(checkout: Path) -> list[Path]:
     return paths
 
 
+def set_up_merged(checkout: Path) -> tuple[Path, str]:
+    """Make an adapter, and what it was merged into; return that file, and the digest in its pin."""
+    adapter = checkout / models.ADAPTER.relative_to(ROOT)
+    adapter.parent.mkdir(parents=True, exist_ok=True)
+    adapter.write_bytes(b"GGUF adapter")
+    digest = hashlib.sha256(b"GGUF adapter").hexdigest()
+    path = checkout / ".setup/models" / f"assistant-merged-{digest[:12]}.gguf"
+    path.write_bytes(b"GGUF merged")
+    write_pin(path, "7" * 64)
+    return path, "7" * 64
+
+
+def write_pin(path: Path, digest: str) -> None:
+    path.with_name(f"{path.name}.pin").write_text(json.dumps({"sha256": digest}), encoding="utf-8")
+
+
 def write_card(checkout: Path, text: str) -> None:
     """Write the card of the packaged assistant."""
     card = checkout / CARD.relative_to(ROOT)
@@ -433,6 +449,70 @@ def test_a_real_model_that_cannot_be_had_is_reported_and_never_left_half(
     assert list((tmp_path / "setup/models").iterdir()) == []
 
 
+@pytest.fixture
+def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "adapter.gguf"
+    path.write_bytes(b"GGUF adapter")
+    monkeypatch.setattr(models, "ADAPTER", path)
+    return path
+
+
+def test_the_small_model_is_merged_with_its_adapter_once_for_each_adapter(
+    python_with_wheel: Path,
+    adapter: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    base = models.prepare_model(python_with_wheel)
+    assert base is not None
+    write_script(
+        python_with_wheel,
+        f'#!/bin/sh\necho "$*" >> "{tmp_path}/merges"\n'
+        """printf merged > "$(dirname "$5")/$9.gguf"\n"""
+        """printf '{"sha256":"77"}' > "$(dirname "$5")/$9.gguf.pin"\n""",
+    )
+    made = [models.prepare_merged(python_with_wheel, base) for _ in range(2)]
+    first = tmp_path / f"setup/models/assistant-merged-{_digest(adapter)[:12]}.gguf"
+    assert made == [first, first] == [models.merged_model()] * 2
+    assert models.noted_digest(first) == "77"
+    assert "merging the small model with its adapter (145 MB, once" in capsys.readouterr().out
+
+    adapter.write_bytes(b"GGUF another adapter")
+    assert models.merged_model() is None
+    second = models.prepare_merged(python_with_wheel, base)
+    assert second == tmp_path / f"setup/models/assistant-merged-{_digest(adapter)[:12]}.gguf"
+    words = f"-m clawctl model merge {base} --adapter {adapter} --name"
+    assert (tmp_path / "merges").read_text(encoding="utf-8").splitlines() == [
+        f"{words} {path.stem} --force" for path in (first, second)
+    ]
+    assert {path.name for path in base.parent.iterdir()} == {
+        base.name,
+        second.name,
+        f"{second.name}.pin",
+    }
+
+
+def test_a_merge_that_fails_is_told_and_nothing_else_fails(
+    python_with_wheel: Path,
+    adapter: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    base = models.prepare_model(python_with_wheel)
+    assert base is not None
+    write_script(python_with_wheel, "#!/bin/sh\necho it has room for 3 bytes\nexit 1\n")
+    assert models.prepare_merged(python_with_wheel, base) is None
+    told = capsys.readouterr().err
+    assert "it has room for 3 bytes" in told
+    assert "Going on with the small model and its adapter as they are" in told
+    assert list(base.parent.iterdir()) == [base]
+    adapter.unlink()
+    assert models.prepare_merged(python_with_wheel, base) is None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def test_an_embedding_model_of_other_bytes_is_refused_before_it_is_converted(
     python_with_wheel: Path,
     tmp_path: Path,
@@ -477,21 +557,35 @@ def test_make_run_writes_a_config_once_and_starts_the_repl(checkout: Path, tmp_p
     write_script(venv / "bin/clawctl", RECORDING_CLAWCTL)
     home = tmp_path / "home of clawd"
     base = set_up_models(checkout)[0]
+    merged, digest = set_up_merged(checkout)
     write_card(checkout, "is_default = true")
-    for _ in range(2):
+    # The second start finds both in the home, the third one a merged file of another adapter.
+    for noted in (digest, "8" * 64, ""):
         answer = make(checkout, "run", CLAWD_HOME=str(home), CALLS=str(calls))
         assert (answer.returncode, answer.stderr) == (0, "")
         (home / "models").mkdir(exist_ok=True)
         (home / "models/assistant.gguf").touch()
-    pull = ["model", "pull", str(base), "--name", "assistant", "--sha256", models.SHA256]
+        write_pin(home / "models/assistant-merged.gguf", noted)
+    pull, pull_merged = (
+        ["model", "pull", str(path), "--name", name, "--sha256", sha256, "--force"]
+        for path, name, sha256 in (
+            (base, "assistant", models.SHA256),
+            (merged, "assistant-merged", digest),
+        )
+    )
     agent = ["agent", "--home-workspace"]
     assert calls.read_text(encoding="utf-8").splitlines() == [
         "init",
         " ".join(pull),
-        *2 * [" ".join(agent)],
+        " ".join(pull_merged),
+        " ".join(agent),
+        " ".join(agent),
+        " ".join(pull_merged),
+        " ".join(agent),
     ]
+    merge = ["model", "merge", str(base), "--adapter", "a", "--name", "b", "--force"]
     # The script above takes anything; the client itself must know these commands.
-    for command in (pull, agent):
+    for command in (pull, merge, agent):
         client = [sys.executable, "-m", "clawctl", *command, "--help"]
         parsed = subprocess.run(client, capture_output=True, text=True, timeout=60)
         assert parsed.returncode == 0, parsed.stderr
@@ -566,10 +660,11 @@ def test_make_bench_measures_a_part_with_what_is_set_up(checkout: Path, name: st
         checkout / f"tests/bench/{name}/__main__.py", "import sys\nprint(*sys.argv[1:], sep='|')\n"
     )
     model, embedder = set_up_models(checkout)
+    merged, _digest = set_up_merged(checkout)
     templates = checkout / ".setup/llama.cpp/models/templates"
     templates.mkdir(parents=True)
     answer = make(checkout, f"bench-{name}", JSON="figures.json", ARGS="--only some_row")
-    given = f"--embedder|{embedder}|--real|{model}|--templates|{templates}|"
+    given = f"--embedder|{embedder}|--real|{model}|--merged|{merged}|--templates|{templates}|"
     given = given if name == "agent" else ""
     expected = f"{given}--json|figures.json|--only|some_row\n"
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, expected, "")

@@ -18,7 +18,15 @@ from bootstrap.clients import prepare_clients
 from bootstrap.debian import build_package, update_lock
 from bootstrap.dist import build_distributions
 from bootstrap.environment import ROOT, built_wheels, prepare
-from bootstrap.models import SHA256, prepare_embedder, prepare_model, prepare_models
+from bootstrap.models import (
+    MERGED,
+    SHA256,
+    noted_digest,
+    prepare_embedder,
+    prepare_merged,
+    prepare_model,
+    prepare_models,
+)
 from bootstrap.page import prepare_page
 from bootstrap.peer import CHAT_CASES, build_peer, fetch_chat_cases
 from bootstrap.rootfs import prepare_rootfs
@@ -136,7 +144,7 @@ def setup() -> int:
     python = prepare(RUN_PARTS)
     prepare_page(python)
     if is_assistant_default():
-        prepare_model(python, is_patient=False)
+        prepare_assistant(python)
     print("Ready. Talk to clawd with:  make run")
     return 0
 
@@ -159,7 +167,7 @@ def run_agent() -> int:
         if status:
             return status
     if is_assistant_default():
-        give_base(clawctl, prepare_model(python, is_patient=False), home, environ)
+        give_assistant(clawctl, prepare_assistant(python), home, environ)
     sys.stdout.flush()
     return os.execve(python, [*clawctl, "agent", "--home-workspace"], environ)
 
@@ -172,16 +180,38 @@ def is_assistant_default() -> bool:
         return False
 
 
-def give_base(
-    clawctl: Sequence[str], base: Path | None, home: Path, environ: Mapping[str, str]
-) -> None:
-    """Puts the base of the assistant into a home that has none: linked where it can be, checked.
+def prepare_assistant(python: Path) -> tuple[Path | None, Path | None]:
+    """Fetches the base of the assistant and merges it with its adapter; gives what is there now."""
+    base = prepare_model(python, is_patient=False)
+    return base, prepare_merged(python, base) if base is not None else None
 
-    Without it the embedded model answers, which the REPL tells.
+
+def give_assistant(
+    clawctl: Sequence[str],
+    models: tuple[Path | None, Path | None],
+    home: Path,
+    environ: Mapping[str, str],
+) -> None:
+    """Puts the assistant's base, and the file of base and adapter, into a home that lacks them.
+
+    Linked where they can be, checked. A merged file of another adapter is replaced. Without the
+    base the embedded model answers, which the REPL tells.
     """
-    if base is None or (home / "models" / f"{ASSISTANT}.gguf").exists():
+    base, merged = models
+    if base is None:
         return
-    command = [*clawctl, "model", "pull", str(base), "--name", ASSISTANT, "--sha256", SHA256]
+    if not (home / "models" / f"{ASSISTANT}.gguf").exists():
+        give_model(clawctl, base, ASSISTANT, SHA256, environ)
+    digest = noted_digest(merged) if merged is not None else ""
+    if merged is not None and noted_digest(home / "models" / f"{MERGED}.gguf") != digest:
+        give_model(clawctl, merged, MERGED, digest, environ)
+
+
+def give_model(
+    clawctl: Sequence[str], path: Path, name: str, digest: str, environ: Mapping[str, str]
+) -> None:
+    """Puts a model into the home of clawctl under a name, whatever had that name."""
+    command = [*clawctl, "model", "pull", str(path), "--name", name, "--sha256", digest, "--force"]
     subprocess.call(command, env=environ, stdout=subprocess.DEVNULL)
 
 
@@ -357,6 +387,8 @@ def run_bench_agent() -> int:
     model, embedder = prepare_model(python), prepare_embedder(python)
     given = ["--embedder", str(embedder)] if embedder is not None else []
     given += ["--real", str(model)] if model is not None else []
+    merged = prepare_merged(python, model) if model is not None else None
+    given += ["--merged", str(merged)] if merged is not None else []
     templates = fetch_templates(python)
     given += ["--templates", str(templates)] if templates.is_dir() else []
     arguments = [*given, *json_option(), *extra_arguments()]

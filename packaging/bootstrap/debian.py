@@ -11,6 +11,7 @@ A second run with nothing changed builds nothing.
 
 import gzip
 import hashlib
+import json
 import os
 import platform
 import re
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from bootstrap.environment import ENGINE, ROOT, SETUP, pip, setup_lock
 from bootstrap.lock import LOCK, entries, write_lock
-from bootstrap.models import check_model, prepare_model
+from bootstrap.models import MERGED, check_model, merged_model, noted_digest, prepare_model
 from bootstrap.page import prepare_page
 from bootstrap.portable import portable_wheel
 from bootstrap.steps import SetupError, announce, run_step
@@ -106,7 +107,8 @@ def build_package(engine: Path | None = None) -> int:
         run_dpkg(tree, python, compression="xz" if engine is None else "gzip")
         packages = take_results(key)
         if engine is None and (base := prepare_model(python)) is not None:
-            print(f"{build_model_package(base, OUTPUT).relative_to(ROOT)}  the assistant's base")
+            made = build_model_package(base, OUTPUT, merged_model())
+            print(f"{made.relative_to(ROOT)}  the assistant's base")
     announce("package")
     size = packages[0].stat().st_size / 1e6
     print(f"{packages[0].relative_to(ROOT)}  {size:.1f} MB\nInstall it with:  sudo apt install "
@@ -275,8 +277,11 @@ def built_packages() -> list[Path]:
     return sorted(OUTPUT.glob("clawd_*.deb"))
 
 
-def build_model_package(base: Path, folder: Path) -> Path:
+def build_model_package(base: Path, folder: Path, merged: Path | None = None) -> Path:
     """Packs the base of the assistant, for every architecture; gives the package.
+
+    With base and adapter in one file, if the set-up of this checkout has made it: clawd of the
+    package lacks what makes it.
 
     Raises:
         SetupError: the file is not the base, or dpkg-deb failed.
@@ -291,6 +296,10 @@ def build_model_package(base: Path, folder: Path) -> Path:
         for parent in (documents, target.parent, tree / "DEBIAN"):
             parent.mkdir(parents=True)
         shutil.copyfile(base, target)
+        if merged is not None:
+            pin = json.dumps({"sha256": noted_digest(merged), "source": "made with the package"})
+            shutil.copyfile(merged, target.with_name(f"{MERGED}.gguf"))
+            target.with_name(f"{MERGED}.gguf.pin").write_text(f"{pin}\n", encoding="utf-8")
         (documents / "copyright").write_text(MODEL_COPYRIGHT, encoding="utf-8")
         packed = gzip.compress((TEMPLATE / "changelog").read_bytes(), mtime=0)
         (documents / "changelog.Debian.gz").write_bytes(packed)

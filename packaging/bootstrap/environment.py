@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SETUP = ROOT / ".setup"
 ENGINE = "llama-cpp-python"
 GUIDANCE = "llguidance"
+GGUF = "gguf"  # reads and writes models: `clawctl model merge`
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"  # torch alone, 190 MB
 # For this CPU; with libmtmd, which reads pictures, but films, for which it starts ffmpeg.
 CPU_BUILD = "-DGGML_NATIVE=ON -DLLAVA_BUILD=ON -DMTMD_VIDEO=OFF"
@@ -138,8 +139,12 @@ def install_training(python: Path) -> None:
 
 
 def install_engine(python: Path) -> None:
-    """Installs llama-cpp-python: the one already there, the wheel built before, or a new build."""
-    pip(python, "installing what holds answers to schemas", "install", local_requirement(GUIDANCE))
+    """Installs llama-cpp-python: the one already there, the wheel built before, or a new build.
+
+    And what goes with it.
+    """
+    beside = [local_requirement(name) for name in (GUIDANCE, GGUF)]
+    pip(python, "installing what holds answers to schemas and merges models", "install", *beside)
     found = engine_version(python)
     if has_engine(python) and not os.environ.get("CMAKE_ARGS"):
         return

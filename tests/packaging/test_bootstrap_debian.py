@@ -12,7 +12,8 @@ from bootstrap import debian, lock, models, package_copyright, package_site, por
 from bootstrap.environment import engine_requirement, read_project, satisfies
 from bootstrap.steps import SetupError
 
-from clawd.engine.models import BASE_FILE, SHARED_MODELS
+from clawd.engine.models import BASE_FILE, MERGED_FILE, SHARED_MODELS
+from clawd.wire.models import ModelPin, decode_pin, encode_pin, pin_of
 
 HASHED = re.compile(r"[a-z0-9-]+==\S+( +--hash=sha256:[0-9a-f]{64})+")
 
@@ -80,6 +81,17 @@ def test_the_model_package_holds_the_base_where_clawd_looks_and_nothing_else_is_
         "usr/share/doc/clawd-model-small/copyright",
     }
     assert Path("/usr/share/clawd/models/assistant.gguf") == SHARED_MODELS / BASE_FILE
+
+    merged = tmp_path / "assistant-merged-0123.gguf"
+    merged.write_bytes(b"GGUF merged weights")
+    noted = hashlib.sha256(merged.read_bytes()).hexdigest()
+    pin_of(merged).write_bytes(encode_pin(ModelPin(sha256=noted, source="elsewhere")))
+    package = debian.build_model_package(base, tmp_path, merged)
+    subprocess.run(["dpkg-deb", "-x", package, tmp_path / "both"], check=True, timeout=100)
+    packed = tmp_path / "both/usr/share/clawd/models" / MERGED_FILE
+    assert packed.read_bytes() == merged.read_bytes()
+    assert decode_pin(pin_of(packed).read_bytes()).sha256 == noted
+    assert packed.with_name(BASE_FILE).read_bytes() == base.read_bytes()
 
 
 @pytest.fixture
