@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 408,
     "files of clawctl": 116,
-    "code lines of clawd": 83_158,
+    "code lines of clawd": 83_163,
     "code lines of clawctl": 20_454,
     "modules with one importer": 120,
     "modules with one importer, under 60 code lines": 3,

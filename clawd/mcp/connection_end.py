@@ -1,12 +1,13 @@
 """What went wrong with one connection, as its parts learn it: the one place they tell it."""
 
 import asyncio
-import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import anyio.to_thread
 
 from clawd.wire.safe_text import single_line
 
@@ -117,8 +118,14 @@ class StderrLog:
             return
         self._is_saved = True
         data = self._text().encode()
-        with contextlib.suppress(OSError):
-            await asyncio.to_thread(_replace, self._path, data)
+        try:
+            # Not left by a cancel until it is written: an older text must not come after a newer.
+            await anyio.to_thread.run_sync(_replace, self._path, data)
+        except OSError:
+            pass
+        except BaseException:
+            self._is_saved = False
+            raise
 
     def _text(self) -> str:
         kept = bytes(self._tail[-KEPT_BYTES:])

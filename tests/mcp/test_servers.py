@@ -1,14 +1,17 @@
 """What the servers promise whatever is configured."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import NotFoundError
+from clawd.mcp import connection_end
 from clawd.mcp.connection_end import KEPT_BYTES, StderrLog
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.server_hosts import ConnectionContext
@@ -112,3 +115,32 @@ async def test_a_person_who_is_asked_just_when_the_time_is_up_changes_nothing() 
                 await around.on_sign_in("https://a.example/")
                 raise
     assert told == ["https://a.example/"]
+
+
+async def test_what_a_cancelled_save_did_not_write_is_written_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "server.stderr.log"
+    log = StderrLog(path, str)
+    log.add(b"the last words\n")
+    with anyio.CancelScope() as scope:
+        scope.cancel()  # before its thread has begun
+        await log.save()
+    await log.save()
+    assert path.read_text() == "the last words\n"
+
+    log.add(b"and more\n")
+    began, go_on, write = threading.Event(), threading.Event(), connection_end._replace
+
+    def slowly(path: Path, data: bytes) -> None:
+        began.set()
+        go_on.wait(60)
+        write(path, data)
+
+    monkeypatch.setattr(connection_end, "_replace", slowly)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(log.save)
+        await asyncio.to_thread(began.wait, 60)
+        tasks.cancel_scope.cancel()
+        go_on.set()
+    assert path.read_text() == "the last words\nand more\n"

@@ -125,7 +125,8 @@ class World:
         async with asyncio.TaskGroup() as group:
             result = group.create_task(self.call(how))
             others = [group.create_task(self.call("beside", f"n{i}")) for i in range(5)]
-        assert words in told(result.result())
+        said = told(result.result())
+        assert words in said, said
         assert [told(each.result()) for each in others] == [f"n{i}" for i in range(5)]
         assert told(await self.call("beside", "still here")) == "still here"
         assert self.state("beside").connects == 1
