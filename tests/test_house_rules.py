@@ -17,14 +17,14 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 408,
     "files of clawctl": 116,
-    "code lines of clawd": 83_163,
-    "code lines of clawctl": 20_454,
+    "code lines of clawd": 83_432,
+    "code lines of clawctl": 20_469,
     "modules with one importer": 120,
     "modules with one importer, under 60 code lines": 3,
     "import lines, percent of code": 7.3,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 2,
-    "parameters that are a Callable": 246,
+    "parameters that are a Callable": 247,
     "classes with more than 12 fields": 58,
     "public class names that stand in two files or more": 1,
 }

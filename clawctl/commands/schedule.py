@@ -181,13 +181,30 @@ def history(app: App, name: str, limit: int, *, as_json: bool) -> None:
         table(
             ("DUE", "BY", "STATE", "CONVERSATION", "DETAIL"),
             [
-                (_local(run.due_at), run.cause, _state(run), run.conversation_id or "-", run.detail)
+                (
+                    _local(run.due_at),
+                    run.cause,
+                    _state(run),
+                    run.conversation_id or "-",
+                    _detail(run),
+                )
                 for run in found.items
             ],
             nothing="It has not come yet.",
         ),
         as_json=as_json,
     )
+
+
+def _detail(run: schedules.ScheduleRun) -> str:
+    told = [run.detail]
+    for each in run.deliveries:
+        if each.state == "given_up":
+            told.append(f"not delivered: {each.way}: {each.problem}")
+        elif each.state == "waiting":
+            again = f": {each.problem}; again {_local(each.next_at)}" if each.problem else ""
+            told.append(f"on its way: {each.way}{again}")
+    return "; ".join(told)
 
 
 def _state(run: schedules.ScheduleRun) -> str:

@@ -27,6 +27,7 @@ from clawd.security.pinned_http import pinned_session
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
+    Notice,
     TurnFailed,
     TurnFinished,
     TurnStarted,
@@ -38,6 +39,7 @@ QUEUED = 64
 MAX_OPEN = 1_000
 PROGRAM = "notify-send"
 _NAME = 64
+MAX_NOTICE = 400
 _FIRST_ERROR = 400
 _PASSED = ("PATH", "HOME", "LANG", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
 _BUS = "DBUS_SESSION_BUS_ADDRESS"
@@ -49,7 +51,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """Something for a person.
 
     Attributes:
-        kind: an approval that waits, or a turn that ended.
+        kind: an approval that waits, a turn that ended, or a notice.
         title: a few words.
         text: a sentence or two, without secrets and without text of a model or a tool.
         conversation_id: what it is about, "" for none.
@@ -58,7 +60,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
             that; "" is never replaced.
     """
 
-    kind: Literal["approval", "turn"]
+    kind: Literal["approval", "turn", "notice"]
     title: str
     text: str
     conversation_id: str = ""
@@ -298,6 +300,16 @@ class Notifier:
                         text=f"{single_line(how, _NAME)}: clawctl conversation show "
                         f"{event.conversation_id}",
                         conversation_id=event.conversation_id,
+                        owner=told.owner,
+                    )
+                )
+            case Notice() if told.is_news:
+                self._put(
+                    Outgoing(
+                        kind="notice",
+                        title="clawd went on with less",
+                        text=single_line(event.text, MAX_NOTICE),
+                        conversation_id=told.conversation_id,
                         owner=told.owner,
                     )
                 )

@@ -39,6 +39,10 @@ SOURCE_DEFAULT = "default"
 MAX_WORKSPACE_MESSAGE = 16 * 1024
 ToolMode = Literal["split", "unified", "both"]
 Offered = Literal["core", "all", "auto"]
+Delays = Annotated[
+    tuple[Annotated[float, Field(ge=0, le=604_800)], ...], Field(strict=False, max_length=20)
+]
+
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 Backend = Literal["duckduckgo", "brave", "mojeek", "yahoo", "startpage", "wikipedia", "grokipedia"]
 Backends = Annotated[tuple[Backend, ...], Field(strict=False, max_length=16)]
@@ -235,6 +239,11 @@ class SchedulesSection(Section):
         default=(),
         description='What sends mail, as ["/usr/sbin/sendmail", "-t", "-i"]; it receives the '
         "message on standard input.",
+    )
+    retry_after_s: Delays = Field(
+        default=(30, 120, 600, 3_600, 14_400, 43_200),
+        description="A result that could not be delivered is tried again after so many seconds "
+        "each time, and then given up; [] never tries again.",
     )
     webhook_secret_env: str = Field(
         default="",

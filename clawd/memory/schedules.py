@@ -4,6 +4,7 @@ A time is claimed in the write that moves its job on, so that of two daemons one
 claimed and has no end, and whose daemon is gone, is lost: it is reported, and not run again.
 """
 
+import asyncio
 import hmac
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ Cause = Literal["time", "hand", "file", "hook", "mcp"]
 MAX_JOBS = 200  # of each owner
 MAX_INPUT = 16_384
 MAX_HELD = 24  # of each job
+MAX_UNDELIVERED = 100  # of each job; older ones are given up
 MAX_KEPT = 500  # times of each job; the oldest go
 MAX_MISSED = 100  # times that are rows of their own; older ones are one row
 _LIVE = "('claimed', 'running')"
@@ -42,6 +44,9 @@ _RUN = (
     "number, schedule_id, key, cause, state, due_at, times, claimed_by, began_at, ended_at, "
     "conversation_id, detail, input"
 )
+
+_DELIVERY = "number, schedule_id, run, way, key, result, state, tries, next_at, problem"
+_UNREAD = "'' AS result"
 
 # Every f-string of SQL here is made of constants; values go in as parameters.
 # ruff: noqa: S608
@@ -113,6 +118,33 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     input: str = ""
 
 
+Way = Literal["file", "webhook", "mail"]
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A result on its way to one place.
+
+    Attributes:
+        run: the number of the time that it is of.
+        key: the same at every try, and of no other delivery.
+        result: what is delivered, as JSON; "" once it has come to an end.
+        tries: how often it was tried.
+        next_at: when it is tried next, in seconds since 1970.
+        problem: why the last try failed, or it was given up.
+    """
+
+    number: int = 0
+    schedule_id: str
+    run: int
+    way: Way
+    key: str
+    result: str
+    state: Literal["waiting", "delivered", "given_up"] = "waiting"
+    tries: int = 0
+    next_at: float = 0.0
+    problem: str = ""
+
+
 class RunClaim(msgspec.Struct, frozen=True, kw_only=True):
     """Who claims, when, and how many may run side by side."""
 
@@ -122,10 +154,15 @@ class RunClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedules:
-    """Those in memory. Every method raises `StorageError` when the disk fails."""
+    """Those in memory. Every method raises `StorageError` when the disk fails.
+
+    Attributes:
+        to_deliver: set when there is a new delivery.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.to_deliver = asyncio.Event()
 
     async def add(self, schedule: Schedule) -> Schedule:
         """Keep a new job; return it with its id.
@@ -293,10 +330,62 @@ class Schedules:
         await self._database.write(lambda c: _update(c, running), durable=False)
         return running
 
-    async def ended(self, run: JobRun, state: RunState, detail: str, at: float) -> None:
-        """Note how a time ended."""
+    async def ended(
+        self, run: JobRun, state: RunState, detail: str, at: float, to: Sequence[Delivery] = ()
+    ) -> None:
+        """Note how a time ended, and in the same write where its result goes."""
         done = msgspec.structs.replace(run, state=state, detail=clean(detail), ended_at=at)
-        await self._database.write(lambda c: _update(c, done))
+
+        def act(connection: sqlite3.Connection) -> None:
+            if _update(connection, done):
+                for each in to:
+                    facts = msgspec.structs.astuple(each)[1:]
+                    connection.execute(
+                        f"INSERT INTO schedule_deliveries ({_DELIVERY.removeprefix('number, ')}) "
+                        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        facts,
+                    )
+
+        await self._database.write(act)
+        if to:
+            self.to_deliver.set()
+
+    async def undelivered(self) -> list[Delivery]:
+        """Return what waits to be delivered, first what is due first; without what it holds."""
+        query = (
+            f"SELECT {_DELIVERY.replace('result', _UNREAD)} FROM schedule_deliveries "
+            "WHERE state = 'waiting' ORDER BY next_at, number"
+        )
+        return list(
+            map(_delivery, await self._database.read(lambda c: c.execute(query).fetchall()))
+        )
+
+    async def delivery(self, number: int) -> Delivery | None:
+        """Return a delivery that waits; None where it does no more."""
+        query = (
+            f"SELECT {_DELIVERY} FROM schedule_deliveries WHERE number = ? AND state = 'waiting'"
+        )
+        row = await self._database.read(lambda c: c.execute(query, (number,)).fetchone())
+        return _delivery(row) if row is not None else None
+
+    async def tried(self, delivery: Delivery) -> None:
+        """Note what came of a try; what came to an end holds nothing any more."""
+        result = delivery.result if delivery.state == "waiting" else ""
+        facts = (delivery.state, delivery.tries, delivery.next_at, clean(delivery.problem), result)
+        query = (
+            "UPDATE schedule_deliveries SET state = ?, tries = ?, next_at = ?, problem = ?, "
+            "result = ? WHERE number = ?"
+        )
+        await self._database.write(lambda c: c.execute(query, (*facts, delivery.number)).rowcount)
+
+    async def deliveries(self, schedule_id: str) -> list[Delivery]:
+        """Return where the results of a job went, oldest first; without what they hold."""
+        query = (
+            f"SELECT {_DELIVERY.replace('result', _UNREAD)} FROM schedule_deliveries "
+            "WHERE schedule_id = ? ORDER BY number"
+        )
+        rows = await self._database.read(lambda c: c.execute(query, (schedule_id,)).fetchall())
+        return list(map(_delivery, rows))
 
     async def lose(self, is_alive: Callable[[str], bool], at: float) -> list[JobRun]:
         """Note the times as lost whose daemon is gone; return them."""
@@ -429,8 +518,10 @@ def _update(connection: sqlite3.Connection, run: JobRun) -> int:
 def _prune(connection: sqlite3.Connection, schedule_id: str) -> None:
     connection.execute(
         f"DELETE FROM schedule_runs WHERE schedule_id = ?1 AND state NOT IN {_LIVE} "
-        "AND state != 'held' AND (cause != 'file' OR number < (SELECT max(number) FROM "
-        "schedule_runs WHERE schedule_id = ?1 AND cause = 'file')) "
+        "AND state != 'held' AND number NOT IN (SELECT run FROM schedule_deliveries WHERE "
+        "schedule_id = ?1 AND state = 'waiting') "
+        "AND (cause != 'file' OR number < (SELECT max(number) FROM schedule_runs "
+        "WHERE schedule_id = ?1 AND cause = 'file')) "
         "AND number <= (SELECT number FROM schedule_runs WHERE schedule_id = ?1 "
         "ORDER BY number DESC LIMIT 1 OFFSET ?2)",
         (schedule_id, MAX_KEPT),
@@ -447,6 +538,10 @@ def _schedule(row: tuple[Any, ...]) -> Schedule:
         next_at=row[5],
         job=msgspec.json.decode(row[6], type=ScheduledJob),
     )
+
+
+def _delivery(row: tuple[Any, ...]) -> Delivery:
+    return msgspec.convert(dict(zip(Delivery.__struct_fields__, row, strict=True)), Delivery)
 
 
 def _run(row: tuple[Any, ...]) -> JobRun:

@@ -11,7 +11,8 @@
     session_files  named contents of a conversation; their numbers in session_file_numbers
     points         where conversations stood when a client saw them, by digests of what it saw
     lapsed_calls   calls that waited for an approval, and may be answered late
-    schedules      jobs that begin by themselves; each time of one is in schedule_runs
+    schedules      jobs that begin by themselves; each time of one is in schedule_runs, and where
+                   its result goes in schedule_deliveries
     pictures       of messages, each once; which message has which is in message_pictures
     sop_runs       runs of procedures, each with how far it is
     embedding_models, message_vectors, note_vectors   for searches by meaning; see vectors.py
@@ -373,6 +374,27 @@ CREATE INDEX IF NOT EXISTS sop_runs_by_owner ON sop_runs (owner, is_ended, id);
 """
 
 
+_DELIVERIES = """
+CREATE TABLE IF NOT EXISTS schedule_deliveries (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    schedule_id TEXT NOT NULL,
+    run INTEGER NOT NULL REFERENCES schedule_runs (number) ON DELETE CASCADE,
+    way TEXT NOT NULL,
+    key TEXT NOT NULL,
+    result TEXT NOT NULL,
+    state TEXT NOT NULL,
+    tries INTEGER NOT NULL,
+    next_at REAL NOT NULL,
+    problem TEXT NOT NULL,
+    UNIQUE (run, way)
+);
+CREATE INDEX IF NOT EXISTS schedule_deliveries_by_state
+    ON schedule_deliveries (state, next_at);
+CREATE INDEX IF NOT EXISTS schedule_deliveries_by_schedule
+    ON schedule_deliveries (schedule_id, way);
+"""
+
+
 STEPS: tuple[Step, ...] = (
     _create,
     _CHANGES,
@@ -388,6 +410,7 @@ STEPS: tuple[Step, ...] = (
     _PICTURES,
     _SCHEDULES,
     _SOP_RUNS,
+    _DELIVERIES,
 )
 
 

@@ -108,7 +108,7 @@ def _backoff_s(settings: RetrySettings, number: int) -> float:
     return wait + _chance.uniform(0.0, settings.jitter_s)
 
 
-def _is_passing(error: Exception) -> bool:
+def is_passing(error: Exception) -> bool:
     """Return whether a failure may be gone when the same is asked again."""
     if not isinstance(error, ProviderError):
         return False
@@ -146,7 +146,7 @@ def parse_retry_after(value: str) -> float | None:
 
 def _wait_or_stop(settings: RetrySettings, error: Exception) -> bool | float:
     """Return whether to try again; a number is the wait that the server asked for."""
-    if not isinstance(error, ProviderError) or not _is_passing(error):
+    if not isinstance(error, ProviderError) or not is_passing(error):
         return False
     if error.retry_after_s is None:
         return True
@@ -267,7 +267,7 @@ class ReliableProvider:
                 failures.append((provider, attempt.failure))
                 if place < len(asked):
                     self._log_failure(failures[-1], f"asking {asked[place].name()}")
-            again = [(each, error) for each, error in failures if _is_passing(error)]
+            again = [(each, error) for each, error in failures if is_passing(error)]
             wait_s = self._wait_s(again, number)
             if wait_s is None:
                 break
@@ -374,7 +374,7 @@ class _Attempt:
 def _passes_on(error: Exception) -> TypeGuard[ProviderError]:
     if not isinstance(error, ProviderError):
         return False
-    return error.kind in _FALLBACK_KINDS or _is_passing(error)
+    return error.kind in _FALLBACK_KINDS or is_passing(error)
 
 
 def _as_provider_error(error: ClawError) -> ProviderError:

@@ -203,6 +203,7 @@ class DaemonEvent(msgspec.Struct, frozen=True, kw_only=True):
         conversation_id: empty for a call outside of conversations.
         made_by: id of the key of the HTTP gateway that it was made with; empty for none.
         number: its place among all of this daemon; 0 before it has one.
+        is_news: people who look elsewhere are told of it, too.
     """
 
     event: Event | EstopChanged
@@ -210,6 +211,7 @@ class DaemonEvent(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str = ""
     made_by: str = ""
     number: int = 0
+    is_news: bool = False
 
 
 class HubSubscription(EventQueue[DaemonEvent]):

@@ -3,7 +3,8 @@
 The file is written by a call of `file_write` through the gate, which leaves a receipt and brings
 the conversation's untrusted sources along. The address is judged as those of the web tools are, and
 what is posted is signed where the config names a secret. Mail goes through a program of the owner.
-What fails is in the job's history, in the log, and a notice in the conversation.
+What fails is tried again later and later, over ends of the daemon, and then given up; the job's
+history says how it stands, and a notice that it was given up.
 """
 
 import asyncio
@@ -12,24 +13,44 @@ import hashlib
 import hmac
 import logging
 import os
+import random
 import re
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.message import EmailMessage
+from typing import NamedTuple
 
 import msgspec
 import yarl
 
 from clawd.config.secrets import schedules_secret
 from clawd.config.sections import SchedulesSection
-from clawd.errors import ClawError, ConfigError, InvalidRequestError, StoppedError
-from clawd.memory.schedules import JobRun, Schedule, ScheduledJob
+from clawd.errors import (
+    BusyError,
+    ClawError,
+    ConfigError,
+    InvalidRequestError,
+    NotFoundError,
+    StorageError,
+)
+from clawd.memory.schedules import (
+    MAX_UNDELIVERED,
+    Delivery,
+    JobRun,
+    Schedule,
+    ScheduledJob,
+    Schedules,
+    Way,
+)
+from clawd.providers.reliable import is_passing
+from clawd.receipts.record import new_ulid
 from clawd.runtime.calls import Calls, ClientCall, new_call_id
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.hub import DaemonEvent
 from clawd.schedules.scheduler import JobWorker, RunEnd, TurnWorker
-from clawd.security.estop import ESTOP_REASON, Stop
+from clawd.security.estop import Stop
 from clawd.security.network import NetworkRules, judge_url, resolve_and_judge
 from clawd.security.principal import Principal
 from clawd.tools.outcome import CallRequest
@@ -40,7 +61,10 @@ SEND_LIMIT_S = 30.0
 MAX_TEXT = 256 * 1024
 _PASSED = ("PATH", "HOME", "LANG")
 _ADDRESS = re.compile(r"[A-Za-z0-9._+=-]{1,64}@[A-Za-z0-9.-]{1,253}")
-_FIRST_ERROR = 400
+_FIRST_ERROR, _FIRST_SERVER_ERROR = 400, 500
+_PASSING_STATUS = {408, 425, 429}
+RECHECK_S = 15.0
+MAX_SIDE_BY_SIDE = 8
 
 _log = logging.getLogger(__name__)
 
@@ -78,23 +102,44 @@ class DeliveryMeans(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deliverer:
-    """Runs jobs by another worker, and delivers what came of them.
+    """Runs jobs by another worker, and delivers what came of them, again until it is there.
+
+    A result is in memory, with how its time ended, before it goes anywhere; a try that was under
+    way when the daemon was killed is made again, with the same key.
 
     Args:
         worker: runs them.
         turns: knows as whom a job runs.
+        store: keeps what is on its way.
         means: what deliveries work with.
     """
 
-    def __init__(self, worker: JobWorker, turns: TurnWorker, means: DeliveryMeans) -> None:
+    def __init__(
+        self, worker: JobWorker, turns: TurnWorker, store: Schedules, means: DeliveryMeans
+    ) -> None:
         self._worker = worker
         self._turns = turns
+        self._store = store
         self._means = means
+        self._task: asyncio.Task[None] | None = None
+        self._tries: dict[int, asyncio.Task[None]] = {}
+
+    def start(self, watch: Callable[[asyncio.Task[None], str], None]) -> None:
+        """Begin to deliver; `watch` is called with the task and its name."""
+        self._task = asyncio.create_task(self._go_on())
+        watch(self._task, "deliveries of schedules")
+
+    async def close(self) -> None:
+        """End; what is on its way goes on in the next daemon. Idempotent."""
+        tasks = [each for each in (self._task, *self._tries.values()) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run(
         self, schedule: Schedule, run: JobRun, begun: Callable[[str], Awaitable[None]]
     ) -> RunEnd:
-        """Run one time of a job to its end, and deliver its result.
+        """Run one time of a job to its end, and say where its result goes.
 
         Raises:
             ClawError: its owner may not do this any more.
@@ -106,39 +151,22 @@ class Deliverer:
             at = msgspec.structs.replace(run, conversation_id=conversation_id)
             await begun(conversation_id)
 
-        principal = await self._turns.principal_of(schedule)
+        await self._turns.principal_of(schedule)
         try:
             end = await self._worker.run(schedule, run, noted)
         except ClawError as error:
             end = RunEnd(state="failed", detail=error.message)
         if end.state == "running":
             return end
-        problems = await self._deliver(schedule, at, end, principal)
-        if not problems:
-            return end
-        why = f"not delivered: {'; '.join(problems)}"
-        _log.warning(
-            "%s: %s", schedule.name, why, extra={"schedule": schedule.id, "run": at.number}
-        )
-        self._means.book.hub.emit(
-            DaemonEvent(
-                event=Notice(level="warning", text=f"schedule {schedule.name}: {why}"),
-                owner=schedule.owner,
-                conversation_id=at.conversation_id,
-            )
-        )
-        return msgspec.structs.replace(end, detail=f"{end.detail}; {why}")
+        return msgspec.structs.replace(end, to=self._places(schedule, at, end))
 
     async def goes_on(self, schedule: Schedule, run: JobRun) -> bool:
         """Return whether what another daemon began goes on in this one."""
         return await self._worker.goes_on(schedule, run)
 
-    async def _deliver(
-        self, schedule: Schedule, run: JobRun, end: RunEnd, principal: Principal
-    ) -> list[str]:
-        """Deliver a result everywhere that its schedule names; return what failed, and why."""
-        job, problems = schedule.job, list[str]()
-        redact = self._means.redact
+    def _places(self, schedule: Schedule, run: JobRun, end: RunEnd) -> tuple[Delivery, ...]:
+        """Return a delivery for each place that a job names."""
+        job, redact = schedule.job, self._means.redact
         result = JobResult(
             schedule=schedule.name,
             run=run.number,
@@ -148,29 +176,141 @@ class Deliverer:
             text=shortened(redact(end.text), MAX_TEXT),
             conversation_id=run.conversation_id,
         )
-        ways = (
-            ("file", job.to_file, self._write),
-            ("webhook", job.webhook, self._post),
-            ("mail", job.mail, self._send_mail),
+        ways: dict[Way, str] = {"file": job.to_file, "webhook": job.webhook, "mail": job.mail}
+        return tuple(
+            Delivery(
+                schedule_id=schedule.id,
+                run=run.number,
+                way=way,
+                key=f"clawd-{new_ulid()}",
+                result=msgspec.json.encode(result).decode(),
+            )
+            for way, where in ways.items()
+            if where
         )
-        for name, where, deliver in ways:
-            if not where:
-                continue
-            try:
-                if self._means.stop.is_set():
-                    raise StoppedError(ESTOP_REASON)
-                async with asyncio.timeout(SEND_LIMIT_S):
-                    await deliver(job, result, principal)
-            except TimeoutError:
-                problems.append(f"{name}: it took over {SEND_LIMIT_S:g} s")
-            except ClawError as error:
-                problems.append(f"{name}: {single_line(_hidden(error.message, job), 200)}")
-            except Exception as error:  # noqa: BLE001 - the other ways are taken all the same
-                # Only what kind it is: addresses and programs may hold secrets.
-                problems.append(f"{name}: {type(error).__name__}")
-        return problems
 
-    async def _write(self, job: ScheduledJob, result: JobResult, principal: Principal) -> None:
+    async def _go_on(self) -> None:
+        while True:
+            self._store.to_deliver.clear()
+            wait_s = RECHECK_S
+            try:
+                if not self._means.stop.is_set():
+                    wait_s = min(wait_s, await self._look())
+            except ClawError as error:
+                _log.error("what is to be delivered cannot be looked at: %s", error.message)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._store.to_deliver.wait()
+
+    async def _look(self) -> float:
+        """Try what is due; return in how many seconds something is due again."""
+        waiting, now, wait_s = await self._store.undelivered(), time.time(), RECHECK_S
+        waits = Counter(each.schedule_id for each in waiting)
+        for each in sorted(waiting, key=lambda one: one.number):
+            if each.number in self._tries:
+                continue
+            is_too_many = waits[each.schedule_id] > MAX_UNDELIVERED
+            waits[each.schedule_id] -= is_too_many
+            if len(self._tries) >= MAX_SIDE_BY_SIDE:
+                break
+            if is_too_many or each.next_at <= now:
+                why = f"{MAX_UNDELIVERED} newer ones wait" if is_too_many else ""
+                task = asyncio.create_task(self._try(each.number, why))
+                self._tries[each.number] = task
+            else:
+                wait_s = min(wait_s, each.next_at - now)
+        return wait_s
+
+    async def _try(self, number: int, why_not: str) -> None:
+        """Try a delivery once, and note what came of that."""
+        try:
+            delivery = await self._store.delivery(number)
+            if delivery is not None:
+                schedule = await self._store.find(delivery.schedule_id, None)
+                result = msgspec.json.decode(delivery.result, type=JobResult)
+                tried = Tried(why_not, is_final=True)
+                if not why_not:
+                    tried = await self._tried(schedule, result, delivery)
+                await self._note(schedule, result, delivery, tried)
+        except NotFoundError:
+            pass  # its job was removed, and what it had on its way
+        except ClawError as error:
+            # What is not on record would be tried without an end: the next daemon goes on.
+            _log.error("what became of a delivery is not on record: %s", error.message)
+            return
+        del self._tries[number]
+        self._store.to_deliver.set()
+
+    async def _tried(self, schedule: Schedule, result: JobResult, delivery: Delivery) -> "Tried":
+        """Deliver a result; return why that failed, "" where it did not."""
+        ways: dict[Way, Callable[[_Parcel], Awaitable[str]]] = {
+            "file": self._write,
+            "webhook": self._post,
+            "mail": self._send_mail,
+        }
+        try:
+            principal = await self._turns.principal_of(schedule)
+            parcel = _Parcel(schedule.job, result, principal, delivery.key)
+            if delivery.way == "file" and await self._is_old(delivery):
+                return Tried("a newer result stands there", is_final=True)
+            async with asyncio.timeout(SEND_LIMIT_S):
+                return Tried(await ways[delivery.way](parcel))
+        except TimeoutError:
+            # A call that takes so long waits for a person, who was asked once.
+            return Tried(f"it took over {SEND_LIMIT_S:g} s", is_final=delivery.way == "file")
+        except ClawError as error:
+            why = single_line(_hidden(error.message, schedule.job), 200)
+            is_passing_by = isinstance(error, BusyError | StorageError) or is_passing(error)
+            return Tried(why, is_final=not is_passing_by)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it may be another next time
+            # Only what kind it is: addresses and programs may hold secrets.
+            return Tried(type(error).__name__)
+
+    async def _is_old(self, delivery: Delivery) -> bool:
+        """Return whether a later time of the job has a result for the same file."""
+        others = await self._store.deliveries(delivery.schedule_id)
+        return any(each.way == delivery.way and each.run > delivery.run for each in others)
+
+    async def _note(
+        self, schedule: Schedule, result: JobResult, delivery: Delivery, tried: "Tried"
+    ) -> None:
+        """Keep what came of a try; tell a person what is given up."""
+        delays, tries = self._means.section().retry_after_s, delivery.tries + 1
+        if not tried.problem:
+            delivery = msgspec.structs.replace(delivery, state="delivered", tries=tries, problem="")
+        elif tried.is_final or tries > len(delays):
+            delivery = msgspec.structs.replace(
+                delivery, state="given_up", tries=tries, problem=tried.problem
+            )
+        else:
+            delay_s = delays[tries - 1] * random.uniform(0.9, 1.1)  # noqa: S311 - spreads tries
+            delivery = msgspec.structs.replace(
+                delivery, tries=tries, problem=tried.problem, next_at=time.time() + delay_s
+            )
+        await self._store.tried(delivery)
+        if delivery.state == "delivered":
+            return
+        why = f"not delivered: {delivery.way}: {tried.problem}"
+        facts = {"schedule": schedule.id, "run": delivery.run, "tries": tries}
+        if delivery.state == "waiting":
+            _log.info("%s: %s; it is tried again", schedule.name, why, extra=facts)
+            return
+        _log.warning("%s: %s", schedule.name, why, extra=facts)
+        told = (
+            f"schedule {schedule.name}: its result was not delivered by {delivery.way}, tries: "
+            f"{tries}; clawctl schedule history {schedule.name} says why"
+        )
+        self._means.book.hub.emit(
+            DaemonEvent(
+                event=Notice(level="warning", text=told),
+                owner=schedule.owner,
+                conversation_id=result.conversation_id,
+                is_news=True,
+            )
+        )
+
+    async def _write(self, parcel: "_Parcel") -> str:
+        job, result, principal, _ = parcel
         text = result.text or f"{result.state}: {result.detail}"
         arguments = {"path": job.to_file, "content": text.rstrip("\n") + "\n"}
         request = CallRequest(
@@ -181,19 +321,29 @@ class Deliverer:
             outcome = await self._means.calls().visit(
                 request, principal, visit, lambda _event: None
             )
+        if outcome.status == "failed":
+            return single_line(outcome.text, 200)
         if outcome.status != "allowed":
             raise InvalidRequestError(outcome.text)
+        return ""
 
-    async def _post(self, job: ScheduledJob, result: JobResult, _principal: Principal) -> None:
-        body, headers = msgspec.json.encode(result), {"Content-Type": "application/json"}
+    async def _post(self, parcel: "_Parcel") -> str:
+        job, result, _, key = parcel
+        body = msgspec.json.encode(result)
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         secret = schedules_secret(self._means.section(), self._means.environ)
         if secret:
             headers["X-Clawd-Signature"] = signature(secret, body, int(time.time()))
         status = await post(job.webhook, body, headers, self._means.rules())
+        why = f"the address answered {status}"
+        if status >= _FIRST_SERVER_ERROR or status in _PASSING_STATUS:
+            return why
         if status >= _FIRST_ERROR or status // 100 == 3:
-            raise InvalidRequestError(f"the address answered {status}")
+            raise InvalidRequestError(why)
+        return ""
 
-    async def _send_mail(self, job: ScheduledJob, result: JobResult, _principal: Principal) -> None:
+    async def _send_mail(self, parcel: "_Parcel") -> str:
+        job, result, _, key = parcel
         command = self._means.section().mail_command
         if not command:
             raise ConfigError("no mail_command in [schedules] of the config")
@@ -201,6 +351,7 @@ class Deliverer:
         mail["To"] = job.mail
         mail["Subject"] = single_line(f"clawd: {result.schedule}: {result.state}", 120)
         mail["Auto-Submitted"] = "auto-generated"
+        mail["Message-ID"] = f"<{key}@clawd>"
         mail.set_content(
             f"{result.text}\n\n-- \n{result.state}: {result.detail}\n"
             f"clawctl conversation show {result.conversation_id}\n"
@@ -209,8 +360,23 @@ class Deliverer:
             name: self._means.environ[name] for name in _PASSED if name in self._means.environ
         }
         code = await run_program(command, mail.as_bytes(), environ)
-        if code:
-            raise InvalidRequestError(f"mail_command ended with {code}")
+        return f"mail_command ended with {code}" if code else ""
+
+
+class Tried(NamedTuple):
+    """Why a try failed, "" where it did not, and whether another one is of no use."""
+
+    problem: str
+    is_final: bool = False
+
+
+class _Parcel(NamedTuple):
+    """What is delivered, as whom, and the key that no other delivery has."""
+
+    job: ScheduledJob
+    result: JobResult
+    principal: Principal
+    key: str
 
 
 def check_delivery(job: ScheduledJob, section: SchedulesSection, rules: NetworkRules) -> None:

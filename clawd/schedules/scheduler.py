@@ -21,6 +21,7 @@ from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.memory.schedules import (
     MAX_INPUT,
     Cause,
+    Delivery,
     JobRun,
     RunClaim,
     RunState,
@@ -48,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a time of a job ended, in a word and in a sentence; `text` is the result.
+    """How a time of a job ended, in a word and a sentence; `text` is the result, which goes `to`.
 
     One that is `running` goes on in the next daemon.
     """
@@ -56,6 +57,7 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     state: RunState
     detail: str = ""
     text: str = ""
+    to: tuple[Delivery, ...] = ()
 
 
 class JobWorker(Protocol):
@@ -318,7 +320,7 @@ class JobScheduler:
                 _report(current, end.state, end.detail)
             try:
                 if end.state != "running":
-                    await self._store.ended(current, end.state, end.detail, self._now())
+                    await self._store.ended(current, end.state, end.detail, self._now(), end.to)
             except ClawError as error:
                 _log.error("the end of a job is not on record: %s", error.message)
 

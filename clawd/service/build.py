@@ -147,6 +147,7 @@ class Daemon:
     hooks: Hooks
     inbox: Inbox
     scheduler: JobScheduler
+    deliverer: Deliverer
     late: LateAnswers
     keeper: MemoryKeeper
     mcp: McpTools
@@ -277,6 +278,8 @@ class Daemon:
         """End questions, calls, jobs and answers when the emergency stop is set."""
         if not is_set:
             _log.warning("emergency stop cleared")
+            self.scheduler.wake()
+            self.memory.schedules.to_deliver.set()
             return
         denied = self.approvals.deny_all()
         stopped = self._dispatcher.stop_all() + self.jobs.stop_all("the emergency stop")
@@ -445,6 +448,7 @@ class Daemon:
         """Begin jobs at their times, if the config wants that."""
         if self.state.loaded.config.schedules.enabled:
             self.scheduler.start(self.background.watch)
+            self.deliverer.start(self.background.watch)
         else:
             self.scheduler.note_wake(None)
 
@@ -580,9 +584,12 @@ class Daemon:
             redact=self.redactor.text,
             stop=self.estop,
         )
+        worker = SopWorker(turns, lambda: self.sops)
+        self.deliverer = Deliverer(worker, turns, self.memory.schedules, means)
+        self._stack.push_async_callback(self.deliverer.close)
         scheduler = JobScheduler(
             self.memory.schedules,
-            Deliverer(SopWorker(turns, lambda: self.sops), turns, means),
+            self.deliverer,
             settings=lambda: self.state.loaded.config.schedules,
             stop=self.estop,
             wakes_at=self.loaded.layout.wakes_at,

@@ -55,6 +55,24 @@ class ScheduleTerms(msgspec.Struct, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in ScheduleTerms.__struct_fields__}
 
 
+class ScheduleDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a result goes, and how that stands.
+
+    Attributes:
+        way: file, webhook or mail.
+        state: waiting (to be tried, or tried again), delivered or given_up.
+        tries: how often it was tried.
+        next_at: when it is tried next; UTC, ISO 8601, "" for at once and for never.
+        problem: why the last try failed, or why it was given up.
+    """
+
+    way: str
+    state: str
+    tries: int = 0
+    next_at: str = ""
+    problem: str = ""
+
+
 class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
     """One time of a schedule; moments are UTC, ISO 8601, "" for never.
 
@@ -65,6 +83,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
         due_at: when it should have begun.
         times: how many times this line stands for, which were all missed.
         detail: how it ended, or why it did not begin.
+        deliveries: where its result goes.
     """
 
     number: int
@@ -76,6 +95,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: str = ""
     conversation_id: str = ""
     detail: str = ""
+    deliveries: tuple[ScheduleDelivery, ...] = ()
 
 
 class ScheduleLine(ScheduleTerms, frozen=True, kw_only=True):

@@ -35,15 +35,23 @@ def home(lent_home: LentHome) -> Home:
 
 
 @contextlib.contextmanager
-def receiver(status: int = 204) -> Iterator[tuple[str, list[tuple[bytes, Any]]]]:
-    """Lend the address of a server that keeps what is posted to it, and the list of that."""
+def receiver(*status: int) -> Iterator[tuple[str, list[tuple[bytes, Any]]]]:
+    """Lend the address of a server that keeps what is posted to it, and the list of that.
+
+    It answers with each status in turn, and goes on with the last; 0 is no answer.
+    """
     posted: list[tuple[bytes, Any]] = []
+    over = threading.Event()
 
     class Keep(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
             posted.append((self.rfile.read(length), self.headers))
-            self.send_response(status)
+            answer = (status or (204,))[min(len(posted), len(status) or 1) - 1]
+            if not answer:
+                over.wait(DEADLINE_S)
+                return
+            self.send_response(answer)
             self.end_headers()
 
         def log_message(self, *_args: object) -> None:
@@ -55,8 +63,21 @@ def receiver(status: int = 204) -> Iterator[tuple[str, list[tuple[bytes, Any]]]]
         try:
             yield f"127.0.0.1:{server.server_port}", posted
         finally:
+            over.set()
             server.shutdown()
             thread.join()
+
+
+def delivered(home: Home, name: str) -> dict[str, Any]:
+    """Wait until the newest time of a schedule has ended and its result is on its way no more."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        run = next(iter(history(home, name)), {})
+        states = {each["state"] for each in run.get("deliveries", ())}
+        if run.get("ended_at") and "waiting" not in states:
+            return run
+        assert time.monotonic() < deadline, (run, home.log())
+        time.sleep(0.05)
 
 
 def history(home: Home, name: str) -> list[dict[str, Any]]:
@@ -163,8 +184,9 @@ def test_a_result_goes_where_its_schedule_names_and_nowhere_else(own_home: Home)
         home.json("schedule", "add", "none", "-m", "go")
         for name in ("all", "none"):
             home.json("schedule", "run", name)
-            (run,) = ended(home, name)
+            run = delivered(home, name)
             assert (run["state"], run["detail"]) == ("finished", "stop")
+            assert {each["state"] for each in run["deliveries"]} <= {"delivered"}
     ((body, headers),) = posted
     told = json.loads(body)
     assert (told["schedule"], told["text"]) == ("all", "the backup is whole")
@@ -179,26 +201,110 @@ def test_a_result_goes_where_its_schedule_names_and_nowhere_else(own_home: Home)
     assert not {"t0ken", "s3cret-of-the-hook"} & set(home.log().replace("/", " ").split())
 
 
-def test_what_is_not_delivered_is_in_the_history_and_the_log(home: Home) -> None:
-    with receiver(status=500) as (address, posted):
+def test_what_is_not_delivered_is_tried_again_given_up_and_told(home: Home) -> None:
+    with receiver(500) as (address, posted):
+        told = home.path / "told"
         home.configure(
             {"text": "done"},
             tables=f'[security]\nallowed_addresses = ["{address}"]\n'
-            '[schedules]\nmail_command = ["false"]\n',
+            '[schedules]\nmail_command = ["false"]\nretry_after_s = [0.1, 0.1]\n'
+            f'[notify]\ncommand = ["sh", "-c", "cat >> \'{told}\'"]\n',
         )
         hook = f"http://{address}/in/t0ken"
         add = ("schedule", "add", "bad", "-m", "go", "--to-webhook", hook)
         home.json(*add, "--to-file", "../out.md", "--to-mail", "ada@example.org")
         home.json("schedule", "run", "bad")
-        (run,) = ended(home, "bad")
-    assert run["state"] == "finished"
-    assert "not delivered: file: " in run["detail"]
-    assert "webhook: the address answered 500" in run["detail"]
-    assert "mail: mail_command ended with 1" in run["detail"]
+        run = delivered(home, "bad")
+        shown = home.ctl("schedule", "history", "bad").stdout
+    assert (run["state"], run["detail"]) == ("finished", "stop")
+    ways = {each["way"]: (each["state"], each["tries"]) for each in run["deliveries"]}
+    assert ways == {"file": ("given_up", 1), "webhook": ("given_up", 3), "mail": ("given_up", 3)}
+    assert "not delivered: file: " in shown
+    assert "not delivered: webhook: the address answered 500" in shown
+    assert "not delivered: mail: mail_command ended with 1" in shown
     assert not (home.workspace.parent / "out.md").exists()
-    assert len(posted) == 1
+    assert len(posted) == 3
+    assert len({headers["Idempotency-Key"] for _, headers in posted}) == 1
     assert "not delivered" in home.log()
-    assert "t0ken" not in run["detail"] + home.log()
+    assert "t0ken" not in str(run) + home.log()
+    deadline = time.monotonic() + DEADLINE_S
+    while not told.exists() or told.read_text().count('"notice"') < 3:
+        assert time.monotonic() < deadline, home.log()
+        time.sleep(0.05)
+    assert "its result was not delivered by webhook" in told.read_text()
+    assert "t0ken" not in told.read_text()
+
+
+@each_row(
+    "status, states",
+    [
+        ((503, 429, 204), ("delivered", 3)),
+        ((404, 204), ("given_up", 1)),
+        ((302, 204), ("given_up", 1)),
+    ],
+)
+def test_what_may_pass_by_is_tried_again_and_what_will_not_is_not(
+    home: Home, status: tuple[int, ...], states: tuple[str, int]
+) -> None:
+    with receiver(*status) as (address, posted):
+        home.configure(
+            {"text": "done"},
+            tables=f'[security]\nallowed_addresses = ["{address}"]\n'
+            "[schedules]\nretry_after_s = [0.1, 0.1, 0.1]\n",
+        )
+        name = f"s{status[0]}"
+        home.json("schedule", "add", name, "-m", "go", "--to-webhook", f"http://{address}/in")
+        home.json("schedule", "run", name)
+        (way,) = delivered(home, name)["deliveries"]
+    assert (way["state"], way["tries"]) == states
+    assert len(posted) == states[1]
+
+
+def test_a_delivery_whose_daemon_was_killed_is_made_again_with_its_key(own_home: Home) -> None:
+    home = own_home
+    with receiver(0, 204) as (address, posted):
+        home.configure({"text": "done"}, tables=f'[security]\nallowed_addresses = ["{address}"]\n')
+        home.start()
+        home.json("schedule", "add", "a", "-m", "go", "--to-webhook", f"http://{address}/in")
+        home.json("schedule", "run", "a")
+        deadline = time.monotonic() + DEADLINE_S
+        while not posted:
+            assert time.monotonic() < deadline, home.log()
+            time.sleep(0.02)
+        (run,) = history(home, "a")
+        assert (run["state"], run["deliveries"][0]["state"]) == ("finished", "waiting")
+        home.kill()
+        home.start()
+        run = delivered(home, "a")
+    assert (run["state"], run["deliveries"][0]["state"]) == ("finished", "delivered")
+    (first, first_headers), (second, second_headers) = posted
+    assert first == second
+    assert first_headers["Idempotency-Key"] == second_headers["Idempotency-Key"]
+
+
+def test_under_the_emergency_stop_a_delivery_waits(own_home: Home) -> None:
+    home = own_home
+    with receiver(500, 204) as (address, posted):
+        home.configure(
+            {"text": "done"},
+            tables=f'[security]\nallowed_addresses = ["{address}"]\n'
+            "[schedules]\nretry_after_s = [1.0]\n",
+        )
+        home.start()
+        home.json("schedule", "add", "a", "-m", "go", "--to-webhook", f"http://{address}/in")
+        home.json("schedule", "run", "a")
+        deadline = time.monotonic() + DEADLINE_S
+        while not posted:
+            assert time.monotonic() < deadline, home.log()
+            time.sleep(0.02)
+        assert home.ctl("estop").returncode == 0
+        home.kill()
+        home.start()  # what is due is looked at when it begins
+        assert history(home, "a")[0]["deliveries"][0]["state"] == "waiting"
+        assert len(posted) == 1
+        assert home.ctl("estop", "--clear").returncode == 0
+        assert delivered(home, "a")["deliveries"][0]["state"] == "delivered"
+    assert len(posted) == 2
 
 
 def test_the_backup_report_of_the_documentation_as_it_stands_there(home: Home) -> None:

@@ -3,6 +3,7 @@
 import logging
 import secrets
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from clawd.channels.rpc.connection import Call
 from clawd.errors import ForbiddenError, InvalidRequestError
 from clawd.memory.rows import visible_to
-from clawd.memory.schedules import MAX_INPUT, Cause, JobRun, Schedule, ScheduledJob
+from clawd.memory.schedules import MAX_INPUT, Cause, Delivery, JobRun, Schedule, ScheduledJob
 from clawd.runtime.incoming import MAX_MESSAGE_BYTES
 from clawd.schedules.delivery import check_delivery, shown_address
 from clawd.schedules.drops import check_drop
@@ -152,7 +153,8 @@ async def list_schedule_runs(
     found = await _own(daemon, params.name, call)
     limit = min(max(params.limit, 1), PAGE_LIMIT)
     runs = await daemon.memory.schedules.history(found.id, limit)
-    return schedules.ScheduleHistory(items=tuple(map(_run, runs)))
+    deliveries = await daemon.memory.schedules.deliveries(found.id)
+    return schedules.ScheduleHistory(items=tuple(_run(run, deliveries) for run in runs))
 
 
 async def _own(daemon: Daemon, name: str, call: Call) -> Schedule:
@@ -256,7 +258,7 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
     )
 
 
-def _run(run: JobRun) -> schedules.ScheduleRun:
+def _run(run: JobRun, deliveries: Sequence[Delivery] = ()) -> schedules.ScheduleRun:
     return schedules.ScheduleRun(
         number=run.number,
         cause=run.cause,
@@ -267,6 +269,17 @@ def _run(run: JobRun) -> schedules.ScheduleRun:
         ended_at=_moment(run.ended_at),
         conversation_id=run.conversation_id,
         detail=run.detail,
+        deliveries=tuple(
+            schedules.ScheduleDelivery(
+                way=each.way,
+                state=each.state,
+                tries=each.tries,
+                next_at=_moment(each.next_at) if each.state == "waiting" else "",
+                problem=each.problem,
+            )
+            for each in deliveries
+            if each.run == run.number
+        ),
     )
 
 
