@@ -463,7 +463,8 @@ class Messages:
                 )
                 row = message_row(stored)
                 identity = connection.execute(_INSERT_MESSAGE, row).lastrowid
-                keep_pictures(connection, identity, new.message.pictures)
+                if new.message.pictures:
+                    keep_pictures(connection, identity, new.message.pictures)
                 kept.append(message_of((identity, *row)))
             connection.execute(
                 "UPDATE conversations SET updated_at = ? WHERE id = ?",

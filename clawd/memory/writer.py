@@ -170,7 +170,7 @@ class Database:
                 answers += self._commit_together(together)
                 together = []
                 self._connection.execute("PRAGMA synchronous = FULL")
-                answers.append(_answer(self.path, self._connection, write.act))
+                answers.append(_answer(self.path, self._connection, write))
             else:
                 together.append(write)
         return answers + self._commit_together(together)
@@ -183,8 +183,17 @@ class Database:
             return []
         is_durable = any(write.is_durable for write in writes)
         try:
-            with storage_errors(self.path), _transaction(connection, is_durable=is_durable):
-                return [_answer_in_savepoint(self.path, connection, w.act) for w in writes]
+            with storage_errors(self.path):
+                connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    answers = [_answer(self.path, connection, each) for each in writes]
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+                return answers
         except StorageError as error:
             return [error] * len(writes)
 
@@ -266,34 +275,22 @@ def _storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
     return StorageError(f"memory {path}: {error}{f' [{name}]' if name else ''}")
 
 
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection, *, is_durable: bool) -> Iterator[None]:
-    connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _answer_in_savepoint(path: Path, connection: sqlite3.Connection, act: Act[Any]) -> Any:
-    connection.execute("SAVEPOINT one")
-    answer = _answer(path, connection, act)
-    if isinstance(answer, Exception):
-        if not connection.in_transaction:
-            # SQLite has rolled back everything (a full disk does that): so all must fail.
-            raise answer
-        connection.execute("ROLLBACK TO one")
-    connection.execute("RELEASE one")
-    return answer
-
-
-def _answer(path: Path, connection: sqlite3.Connection, act: Act[Any]) -> Any:
+def _answer(path: Path, connection: sqlite3.Connection, write: _Write) -> Any:
+    """Return what a write gives, or its error; of one among others only its own work is undone."""
+    if not write.is_alone:
+        connection.execute("SAVEPOINT one")
+    answer: Any
     try:
         with storage_errors(path):
-            return act(connection)
+            answer = write.act(connection)
     except ClawError as error:
-        return error
+        if write.is_alone:
+            return error
+        if not connection.in_transaction:
+            # SQLite has rolled back everything (a full disk does that): so all must fail.
+            raise
+        connection.execute("ROLLBACK TO one")
+        answer = error
+    if not write.is_alone:
+        connection.execute("RELEASE one")
+    return answer

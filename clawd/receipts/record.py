@@ -180,11 +180,6 @@ def compute_hash(receipt: Receipt) -> str:
     return hashlib.sha256(_encoder.encode(fields)).hexdigest()
 
 
-def sealed(receipt: Receipt) -> Receipt:
-    """Return the receipt with its own hash filled in."""
-    return msgspec.structs.replace(receipt, receipt_hash=compute_hash(receipt))
-
-
 def fitted(receipt: Receipt) -> Receipt:
     """Return the receipt in a form that can be written and read again, whatever a model called.
 
@@ -194,21 +189,18 @@ def fitted(receipt: Receipt) -> Receipt:
     Raises:
         ReceiptError: a field has a value that no receipt may have.
     """
-    fields = {name: _fitting(value) for name, value in msgspec.structs.asdict(receipt).items()}
+    fields = msgspec.structs.asdict(receipt)
+    for name, value in fields.items():
+        if isinstance(value, str):
+            text = value.encode("utf-8", "backslashreplace").decode("utf-8")
+            is_long = len(text) > MAX_TEXT_CHARS
+            fields[name] = text[: MAX_TEXT_CHARS - 1] + "…" if is_long else text
+        elif isinstance(value, int):
+            fields[name] = max(-_LARGEST_INT, min(value, _LARGEST_INT))
     try:
         return msgspec.convert(fields, Receipt)
     except msgspec.ValidationError as error:
         raise ReceiptError(f"not a receipt: {error}") from error
-
-
-def _fitting(value: str | int | None) -> str | int | None:
-    if isinstance(value, str):
-        if not value.isascii():
-            value = value.encode("utf-8", "backslashreplace").decode("utf-8")
-        return value if len(value) <= MAX_TEXT_CHARS else value[: MAX_TEXT_CHARS - 1] + "…"
-    if isinstance(value, int):
-        return max(-_LARGEST_INT, min(value, _LARGEST_INT))
-    return value
 
 
 def seal(receipt: Receipt, *, seq: int, previous_hash: str, checkpoint_hash: str = "") -> Receipt:
@@ -216,7 +208,7 @@ def seal(receipt: Receipt, *, seq: int, previous_hash: str, checkpoint_hash: str
     placed = msgspec.structs.replace(
         receipt, seq=seq, previous_hash=previous_hash, checkpoint_hash=checkpoint_hash
     )
-    return sealed(placed)
+    return msgspec.structs.replace(placed, receipt_hash=compute_hash(placed))
 
 
 def parse(line: bytes) -> Receipt:

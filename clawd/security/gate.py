@@ -6,7 +6,6 @@ wrong inside is a no.
 
 import logging
 from collections.abc import Callable
-from typing import assert_never
 
 import msgspec
 
@@ -60,7 +59,28 @@ class Gate:
         An Ask goes to the approval broker; after a yes, `may_start` is asked once more.
         """
         try:
-            return self._review(action)
+            if (no := self._standing_no(action)) is not None:
+                return no
+            # A rule refuses what a call needs.
+            for each in (action.conversation_id, *action.helps) if action.assessment.needs else ():
+                there = msgspec.structs.replace(action, conversation_id=each)
+                if (rule := self._rules.forbidding(there)) is not None:
+                    return Deny(
+                        reason=f"rule {rule.id} refuses it: {rule.pattern}",
+                        hint=f"clawctl approval revoke {rule.id}",
+                    )
+            tainted = self._taint.sources(action.conversation_id)
+            policy, outward = self._policy(action), action.outward
+            verdict = judge(policy, action.assessment, tainted_by=tainted, outward=outward)
+            is_final = isinstance(verdict, Deny) and not verdict.rule_may_allow
+            if isinstance(verdict, Allow) or is_final:
+                return verdict
+            # A rule that allows what is refused must not allow more than one that is asked.
+            if isinstance(verdict, Ask):
+                tainted = verdict.tainted_by
+            elif not reaches_out(action.assessment, outward):
+                tainted = ()
+            return self._by_rule(action, tainted) or verdict
         except Exception as error:  # noqa: BLE001 - a defect in here must never let a call run
             _log.error("the gate failed, the call is denied", exc_info=error)
             return Deny(reason=f"the gate failed: {type(error).__name__}", kind="error")
@@ -83,37 +103,6 @@ class Gate:
         except Exception as error:  # noqa: BLE001 - what is not known is not full
             _log.error("the gate failed, the call is asked about", exc_info=error)
             return False
-
-    def _review(self, action: Action) -> Verdict:
-        no = self._standing_no(action)
-        if no is not None:
-            return no
-        forbidding = self._rules.forbidding(action)
-        for each in action.helps:
-            there = msgspec.structs.replace(action, conversation_id=each)
-            forbidding = forbidding or self._rules.forbidding(there)
-        if forbidding is not None:
-            return Deny(
-                reason=f"rule {forbidding.id} refuses it: {forbidding.pattern}",
-                hint=f"clawctl approval revoke {forbidding.id}",
-            )
-        tainted_by = self._taint.sources(action.conversation_id)
-        verdict = judge(
-            self._policy(action), action.assessment, tainted_by=tainted_by, outward=action.outward
-        )
-        match verdict:
-            case Allow():
-                return verdict
-            case Deny():
-                if not verdict.rule_may_allow:
-                    return verdict
-                # A rule that allows what is refused must not allow more than one that is asked.
-                is_outward = reaches_out(action.assessment, action.outward)
-                return self._by_rule(action, tainted_by if is_outward else ()) or verdict
-            case Ask():
-                return self._by_rule(action, verdict.tainted_by) or verdict
-            case _:
-                assert_never(verdict)
 
     def _standing_no(self, action: Action) -> Deny | None:
         """What neither a rule nor a person may overrule."""

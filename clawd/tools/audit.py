@@ -94,8 +94,6 @@ class CallReports:
 
     def edited(self, entry: Entry) -> str:
         """Return what the model is told of a call that others changed; "" when nobody did."""
-        if not (entry.edited_by or entry.changed_by):
-            return ""
         arguments = shortened(entry.arguments.decode(errors="replace"), EDITED_SHOWN)
         who = "the user edited" if entry.edited_by else f"the hook {entry.changed_by} changed"
         return f"[{who} this call; it ran with the arguments {arguments}]\n"

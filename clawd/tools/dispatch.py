@@ -49,7 +49,7 @@ from clawd.tools.execution import (
     told,
 )
 from clawd.tools.hooks import HookScene, merged_arguments
-from clawd.tools.journal import Entry, Journal
+from clawd.tools.journal import CANONICAL, Entry, Journal
 from clawd.tools.narrowing import outside
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
 from clawd.tools.preparing import CallPreparer, PreparedCall
@@ -57,7 +57,7 @@ from clawd.tools.preview import Preview
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
-from clawd.wire.events import FileDiff, Notice, ToolStarted
+from clawd.wire.events import Notice, ToolStarted
 from clawd.wire.pictures import MAX_PICTURES, Picture
 from clawd.wire.policy import HOST_TOOL, host_grant
 from clawd.wire.safe_text import shortened
@@ -173,7 +173,8 @@ class Dispatcher:
             if refusal is None:
                 refusal = await self._permit(prepared, entry, request, scope)
             commands = self._settings.commands
-            if refusal is None and commands is not None and self._may_write(prepared, entry):
+            may_write = prepared.tool.starts_process and self._may_write(prepared, entry)
+            if refusal is None and commands is not None and may_write:
                 # Not while the sandbox waits: its time would run.
                 await commands.prepare(str(prepared.context.workspace))
         except asyncio.CancelledError:
@@ -266,13 +267,14 @@ class Dispatcher:
         self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> Refused | None:
         """Ask the gate and, where it says so, a person; None means go."""
-        verdict = _asked_too(self._review(prepared.action), prepared.ask_because)
-        if scope.narrowed:
-            verdict = _asked_too(verdict, outside(scope.narrowed, prepared.action))
+        verdict = self._review(prepared.action)
+        narrowed = outside(scope.narrowed, prepared.action) if scope.narrowed else ""
         is_no = isinstance(verdict, Deny) and not verdict.may_ask
         if not is_no and (problem := await self._foresee(prepared)):
             return denied(problem)
-        verdict = _asked_too(verdict, self._loss(prepared))
+        lost = self._loss(prepared) if prepared.context.preview is not None else ""
+        if because := "; ".join(filter(None, (prepared.ask_because, narrowed, lost))):
+            verdict = _asked_too(verdict, because)
         if request.late is not None and isinstance(verdict, Allow):
             # What would not ask any more is what was shown, or it does not run.
             verdict = Ask(reason=verdict.rule)
@@ -286,15 +288,15 @@ class Dispatcher:
             reason = prepared.action.assessment.reason or verdict.reason
             if verdict.in_view_of:
                 reason = f"{reason}; {told_sources(verdict.in_view_of)}"
-            reason = "; ".join(filter(None, (reason, self._loss(prepared))))
+            reason = "; ".join(filter(None, (reason, lost)))
             asked = Ask(reason=reason, tainted_by=verdict.tainted_by, in_view_of=verdict.in_view_of)
             refusal = await self._ask(prepared, asked, entry, request, scope)
             if refusal is not None:
                 return refused_by(verdict) if refusal.kind == "unanswered" else refusal
         else:
             entry.approval = "rule" if verdict.rule_id else "auto"
-            lost = prepared.context.preview.losses if prepared.context.preview else ()
-            entry.approved_by, entry.reason = verdict.rule_id, "; ".join((verdict.rule, *lost))
+            losses = prepared.context.preview.losses if prepared.context.preview else ()
+            entry.approved_by, entry.reason = verdict.rule_id, "; ".join((verdict.rule, *losses))
         last = self._gate.may_start(prepared.action)
         return refused_by(last) if isinstance(last, Deny) else None
 
@@ -347,7 +349,7 @@ class Dispatcher:
             tainted_by=verdict.tainted_by,
             in_view_of=verdict.in_view_of,
             unlisted=prepared.action.assessment.unlisted,
-            changes=_diffs(prepared),
+            changes=preview.diffs if (preview := prepared.context.preview) else (),
         )
         resolution = await self._resolution(question, entry, request, scope)
         self._reports.resolved(resolution, scope)
@@ -472,8 +474,24 @@ class Dispatcher:
     async def _run(
         self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
-        permit = self._start_permit(prepared, entry, request, scope)
-        entry.changes = _diffs(prepared)
+        entry.changes = preview.diffs if (preview := prepared.context.preview) else ()
+
+        def started() -> None:
+            by, changes = entry.approved_by or "-", entry.changes
+            self._reports.audit("tool approved", entry, approval=entry.approval, by=by)
+            told = ToolStarted(
+                call_id=request.id,
+                tool=entry.tool,
+                sandbox=entry.sandbox,
+                changes=changes if entry.approval != "user" else (),
+            )
+            scope.emit(told)
+
+        permit = StartPermit(
+            lambda: self._begin(prepared, entry),
+            may_start=lambda: self._gate.may_start(prepared.action),
+            on_given=started,
+        )
         execution: Execution | None = None
         if prepared.tool.holds_until_cleared:
             execution = await self._execute(prepared, entry, permit, request, scope)
@@ -490,7 +508,7 @@ class Dispatcher:
                 await permit()
                 execution = await self._execute(prepared, entry, permit, request, scope)
         begun = await permit.written()  # it is: this returns at once
-        refused = not_permitted(permit, execution)
+        refused = None if permit.is_given else not_permitted(permit, execution)
         if begun.visit is not None:
             await settled(self._leave(begun.visit, scope))
         if refused is not None:
@@ -502,28 +520,6 @@ class Dispatcher:
         if cancelled or outcome.kind == "cancelled" or cancel_is_wanted():
             raise asyncio.CancelledError
         return outcome
-
-    def _start_permit(
-        self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
-    ) -> StartPermit[_Begun]:
-        def started() -> None:
-            self._reports.audit(
-                "tool approved", entry, approval=entry.approval, by=entry.approved_by or "-"
-            )
-            scope.emit(
-                ToolStarted(
-                    call_id=request.id,
-                    tool=entry.tool,
-                    sandbox=entry.sandbox,
-                    changes=_diffs(prepared) if entry.approval != "user" else (),
-                )
-            )
-
-        return StartPermit(
-            lambda: self._begin(prepared, entry),
-            may_start=lambda: self._gate.may_start(prepared.action),
-            on_given=started,
-        )
 
     async def _execute(
         self,
@@ -610,7 +606,7 @@ class Dispatcher:
         result = execution.result
         if result.success:
             return execution
-        spared = self._journal.canonical(prepared.arguments).decode(errors="replace")
+        spared = CANONICAL.encode(prepared.arguments).decode(errors="replace")
         error = prepared.offer.spelled(result.error, spared=spared)
         result = msgspec.structs.replace(result, error=error)
         return msgspec.structs.replace(execution, result=result)
@@ -626,7 +622,9 @@ class Dispatcher:
         result = execution.result
         if not result.success:
             entry.reason = shortened(self._journal.without_secrets(result.error), REASON_LIMIT)
-        said = self._journal.without_secrets(self._reports.edited(entry)) + told(execution)
+        said = told(execution)
+        if entry.edited_by or entry.changed_by:
+            said = self._journal.without_secrets(self._reports.edited(entry)) + said
         text = self._reports.clip(said, execution.cut_note)
         shown = (execution.pictures_told,) if execution.pictures_told else ()
         status: Status = "allowed" if result.success else "failed"
@@ -699,15 +697,15 @@ class Dispatcher:
         touched = touched_by(tool, prepared.arguments, context)
         passage = await self._flow.begin(context.conversation_id, touched)
         commands = self._settings.commands
-        if commands is None or not self._may_write(prepared, entry):
+        if commands is None or not (tool.starts_process and self._may_write(prepared, entry)):
             return _Begun(passage=passage)
         visit = await commands.enter(call_facts(context, tool.name))
         return _Begun(passage=passage, visit=visit)
 
     def _may_write(self, prepared: PreparedCall, entry: Entry) -> bool:
-        """Return whether a call starts a process that can change the workspace."""
+        """Return whether a call that starts a process can change the workspace."""
         tool, context = prepared.tool, prepared.context
-        if not tool.starts_process or entry.risk == "low":
+        if entry.risk == "low":
             return False
         return context.workspace in touched_by(tool, prepared.arguments, context).writes
 
@@ -733,14 +731,9 @@ class Dispatcher:
         return receipt_id
 
 
-def _diffs(prepared: PreparedCall) -> tuple[FileDiff, ...]:
-    preview = prepared.context.preview
-    return () if preview is None else preview.diffs
-
-
 def _asked_too(verdict: Allow | Ask | Deny, because: str) -> Allow | Ask | Deny:
     """Return a verdict where there is more to ask a person about; a no stays one."""
-    if not because or isinstance(verdict, Deny):
+    if isinstance(verdict, Deny):
         return verdict
     if isinstance(verdict, Allow):
         return Ask(reason=because)

@@ -171,9 +171,7 @@ def refused_by(verdict: Deny) -> Refused:
 
 
 def not_permitted(permit: StartPermit[Any], execution: Execution | None) -> Refused | None:
-    """Return why a call did not get to act; None when it did, or could not even get ready."""
-    if permit.is_given:
-        return None
+    """Return why a call did not get to act; None when it could not even get ready."""
     if permit.refusal is not None:
         return refused_by(permit.refusal)
     if execution is None or execution.kind == "cancelled":

@@ -19,7 +19,7 @@ from clawd.security.sandbox.process import ChildResult
 from clawd.tools.base import Tool, ToolContext, ToolResult, failed, succeeded
 from clawd.tools.changes import CommandChanges, CommandLog, call_facts
 from clawd.tools.child_outcome import told_of
-from clawd.tools.journal import Entry, Journal
+from clawd.tools.journal import CANONICAL, Entry, Journal
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
 from clawd.wire.safe_text import shortened, single_line
 from clawd.wire.tools import JobLine, JobState
@@ -259,7 +259,7 @@ class Jobs:
         job.entry = entry = Entry(
             conversation_id=context.conversation_id,
             tool="job",
-            arguments=self._journal.canonical(words),
+            arguments=CANONICAL.encode(words),
             uid=context.principal.uid,
             key=context.principal.key_id,
             workspace=str(context.workspace),

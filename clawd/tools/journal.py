@@ -6,7 +6,7 @@ Secrets are replaced before anything is hashed or stored, so what is stored is w
 import asyncio
 import logging
 import time
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -14,7 +14,6 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import (
     Approval,
     Intent,
-    Receipt,
     Status,
     new_id,
     sha256_hex,
@@ -34,7 +33,7 @@ NAME_IN_RECEIPT = 64
 _ENDINGS = frozenset({"revoked", "gone", "still_kept"})
 
 _log = logging.getLogger(__name__)
-_canonical = msgspec.json.Encoder(order="sorted")
+CANONICAL = msgspec.json.Encoder(order="sorted")
 
 
 class Entry(msgspec.Struct, kw_only=True):
@@ -76,11 +75,7 @@ class Entry(msgspec.Struct, kw_only=True):
     helps: str = ""
     has_intent: bool = False
     started_at: float = msgspec.field(default_factory=time.monotonic)
-
-    @property
-    def duration_ms(self) -> int:
-        """Milliseconds since the call was asked for."""
-        return int((time.monotonic() - self.started_at) * 1000)
+    duration_ms: int = 0
 
     @property
     def full_reason(self) -> str:
@@ -152,6 +147,8 @@ class Journal:
 
     Attributes:
         is_recording: receipts are written at all.
+        without_secrets: the redactor's; cut a text after that, or half of a secret may stay.
+        json_without_secrets: likewise, for JSON as a receipt's arguments have it.
     """
 
     def __init__(self, chain: ReceiptChain | None, ledger: Ledger, redactor: Redactor) -> None:
@@ -159,18 +156,8 @@ class Journal:
         self.is_recording = chain is not None
         self._ledger = ledger
         self._redactor = redactor
-
-    def canonical(self, arguments: dict[str, Any]) -> bytes:
-        """Return the arguments as canonical JSON, secrets included: what an approval shows."""
-        return _canonical.encode(arguments)
-
-    def without_secrets(self, text: str) -> str:
-        """Return the text with its secrets replaced; cut it after that, or half of one may stay."""
-        return self._redactor.text(text)
-
-    def json_without_secrets(self, data: bytes) -> bytes:
-        """Return JSON with its secrets replaced as a receipt's arguments have them."""
-        return self._redactor.json(data)
+        self.without_secrets = redactor.text
+        self.json_without_secrets = redactor.json
 
     def name_of(self, called: str) -> str:
         """Return the name that was called as a receipt can hold it, which others read, too."""
@@ -201,6 +188,7 @@ class Journal:
             ReceiptError: it cannot be written; the result must not reach the model.
             StorageError: likewise.
         """
+        entry.duration_ms = int((time.monotonic() - entry.started_at) * 1000)
         if self._chain is None:
             return ""
         arguments = self._redactor.json(entry.arguments)
@@ -222,7 +210,12 @@ class Journal:
         if receipt.seq % HEAD_TOLD_EVERY == 0:
             told = {"seq": receipt.seq, "hash": receipt.receipt_hash}
             _log.info("receipt head", extra=told)
-        await self._remember(entry, receipt, content)
+        # What belongs to a receipt that is on disk; together, so that it is one write.
+        writes = [self._ledger.record_head(receipt.seq, receipt.receipt_hash)]
+        if entry.has_intent:
+            hashed = receipt.result_hash
+            writes.append(self._ledger.close_intent(entry.id, content=content, content_hash=hashed))
+        await asyncio.gather(*writes)
         return receipt.id
 
     def _intent(self, entry: Entry, arguments: bytes) -> Intent:
@@ -241,7 +234,7 @@ class Journal:
             reason=self._redactor.text(entry.full_reason),
             sandbox=entry.sandbox,
             key=entry.key,
-            answers=_answered(entry),
+            answers=_answered(entry.late, entry) if entry.late is not None else "",
         )
 
     async def record_rule(self, act: RuleAct, rule: ApprovalRule, by: str) -> str:
@@ -255,7 +248,7 @@ class Journal:
         entry = Entry(
             conversation_id=rule.conversation_id,
             tool="approval_rule",
-            arguments=_canonical.encode(rule),
+            arguments=CANONICAL.encode(rule),
             uid=rule.owner,
             workspace=rule.workspace,
             risk=rule.max_risk,
@@ -283,7 +276,7 @@ class Journal:
         entry = Entry(
             conversation_id=change.conversation_id,
             tool="conversation_mode",
-            arguments=_canonical.encode(words),
+            arguments=CANONICAL.encode(words),
             uid=change.by.uid,
             workspace=str(change.workspace),
             risk=_MODE_RISKS.get(change.mode, "low"),
@@ -305,7 +298,7 @@ class Journal:
         entry = Entry(
             conversation_id=answer.conversation_id,
             tool="sop_answer",
-            arguments=_canonical.encode(facts),
+            arguments=CANONICAL.encode(facts),
             uid=answer.by.uid,
             workspace=answer.workspace,
             risk="medium",
@@ -316,24 +309,10 @@ class Journal:
         )
         return await self.finish(entry, "allowed" if granted else "denied", answer.word)
 
-    async def _remember(self, entry: Entry, receipt: Receipt, content: bytes) -> None:
-        """Keep what belongs to a receipt that is on disk; together, so that it is one write."""
-        writes = [self._ledger.record_head(receipt.seq, receipt.receipt_hash)]
-        if entry.has_intent:
-            writes.append(
-                self._ledger.close_intent(
-                    entry.id, content=content, content_hash=receipt.result_hash
-                )
-            )
-        await asyncio.gather(*writes)
 
-
-def _answered(entry: Entry) -> str:
+def _answered(late: LateAnswer, entry: Entry) -> str:
     """Return the approval whose late answer lets the call run; an edited call has another one."""
-    late = entry.late
-    if late is None or late.edited or entry.approval != "user":
-        return ""
-    return late.approval_id
+    return "" if late.edited or entry.approval != "user" else late.approval_id
 
 
 _MODE_RISKS: dict[str, Risk] = {"full": "high", "edits": "medium"}

@@ -19,7 +19,7 @@ from clawd.tools.arguments import Form, decode_arguments, fit_arguments, read_ob
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Takes, Tool, ToolContext, is_builtin, traits_of
 from clawd.tools.execution import Refused
-from clawd.tools.journal import Entry, Journal
+from clawd.tools.journal import CANONICAL, Entry, Journal
 from clawd.tools.naming import (
     ALIASES,
     EITHER,
@@ -237,7 +237,7 @@ class CallPreparer:
             outward = None
         return Action(
             tool=tool.name,
-            arguments=self._journal.canonical(arguments),
+            arguments=CANONICAL.encode(arguments),
             assessment=assessment,
             conversation_id=scope.conversation_id,
             call_id=request.id,

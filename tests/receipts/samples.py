@@ -15,10 +15,10 @@ from clawd.receipts.record import (
     ReceiptCheckpoint,
     canonical,
     canonical_checkpoint,
+    compute_hash,
     new_id,
     public_key_of,
     seal,
-    sealed,
     signed,
     utc_timestamp,
 )
@@ -103,7 +103,8 @@ def write(path: Path, lines: Iterable[Receipt | ReceiptCheckpoint | bytes]) -> P
 
 def forged(receipt: Receipt, **fields: Any) -> Receipt:
     """Return the receipt with other fields and a hash that fits them."""
-    return sealed(msgspec.structs.replace(receipt, **fields))
+    changed = msgspec.structs.replace(receipt, **fields)
+    return msgspec.structs.replace(changed, receipt_hash=compute_hash(changed))
 
 
 @contextmanager

@@ -22,11 +22,10 @@ from clawd.receipts.record import (
     new_id,
     parse,
     seal,
-    sealed,
     utc_timestamp,
 )
 from clawd.wire.receipts import GENESIS_HASH
-from tests.receipts.samples import draft
+from tests.receipts.samples import draft, forged
 from tests.support.rows import each_row
 
 _INT = st.integers(min_value=-(2**53) + 1, max_value=2**53 - 1)
@@ -77,9 +76,7 @@ def test_a_receipt_survives_its_line(receipt: Receipt) -> None:
 
 @given(_RECEIPTS, _TEXT)
 def test_hash_from_the_line_is_the_hash_of_the_fields(receipt: Receipt, text: str) -> None:
-    tricky = sealed(
-        msgspec.structs.replace(receipt, reason=f'"receipt_hash":"{text}","', tool=text)
-    )
+    tricky = forged(receipt, reason=f'"receipt_hash":"{text}","', tool=text)
     assert line_hash(canonical(tricky)) == tricky.receipt_hash
 
 
