@@ -656,13 +656,13 @@ def sees(provider: Provider, model: str) -> bool:
     return bool(fronted) and all(sees(each, name) for each, name in fronted)
 
 
-def check_seen(pictures: Sequence[Picture], provider: Provider, model: str) -> None:
+def check_seen(provider: Provider, model: str) -> None:
     """Refuse pictures for a model that sees none.
 
     Raises:
-        InvalidRequestError: there are some, and it does not; names the model.
+        InvalidRequestError: it does not; names the model.
     """
-    if pictures and not sees(provider, model):
+    if not sees(provider, model):
         name = f"{provider.name()}/{model}" if model else provider.name()
         raise InvalidRequestError(
             f"model {name} sees no pictures, only text",

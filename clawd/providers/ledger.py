@@ -212,20 +212,17 @@ def _message_parts(number: int, message: Message) -> list[RequestPart]:
         name = f"message {number} (context block)"
         parts.append(RequestPart(kind="memory", name=name, text=block))
     calls = "".join(f"{call.name} {call.arguments}" for call in message.tool_calls)
-    name = f"message {number} ({_about(message)})"
+    about: str = message.role
+    if message.tool_calls:
+        names = ", ".join(single_line(call.name, 64) for call in message.tool_calls[:3])
+        about = f"{message.role}, calls of {names}"
+    if message.role == "tool":
+        about = f"tool result of {single_line(message.name, 64)}" if message.name else "tool result"
+    name = f"message {number} ({about})"
     beside = sum(map(picture_tokens, message.pictures))
     text = message.reasoning + own + calls
     parts.append(RequestPart(kind="history", name=name, text=text, beside=beside))
     return parts
-
-
-def _about(message: Message) -> str:
-    if message.role == "tool":
-        return f"tool result of {single_line(message.name, 64)}" if message.name else "tool result"
-    if message.tool_calls:
-        names = ", ".join(single_line(call.name, 64) for call in message.tool_calls[:3])
-        return f"{message.role}, calls of {names}"
-    return message.role
 
 
 def tool_text(tool: ToolSpec) -> str:

@@ -74,11 +74,6 @@ class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     after: After | None = None
     first_offered: bool = False
 
-    def fits(self, last_role: str) -> bool:
-        """Return whether it may answer a message of this role."""
-        after = self.after or ("any" if self.when is None else "user")
-        return after in {"any", last_role}
-
 
 class ScriptedReplies(msgspec.Struct, frozen=True, kw_only=True):
     """All replies, in the order of the file."""
@@ -229,30 +224,24 @@ class ScriptedProvider:
         if self._script is None:
             return ScriptedReply(text="{{last_user}}")
         last_role = request.messages[-1].role if request.messages else "user"
-        said = _last_user(request)
-        fitting = [
-            (number, reply)
-            for number, reply in enumerate(self._script.replies)
-            if reply.fits(last_role)
-        ]
-        for _, reply in fitting:
-            if reply.when is not None and reply.when in said:
-                return reply
-        return self._next_in_order(request, [pair for pair in fitting if pair[1].when is None])
-
-    def _next_in_order(
-        self, request: ChatRequest, replies: list[tuple[int, ScriptedReply]]
-    ) -> ScriptedReply | None:
         conversation = request.metadata.get("conversation_id", "")
         used = self._used.setdefault(conversation, set())
         self._used.move_to_end(conversation)
         if len(self._used) > _MAX_CONVERSATIONS:
             self._used.popitem(last=False)
-        for number, reply in replies:
-            if number not in used:
-                used.add(number)
-                return reply
-        return replies[-1][1] if replies else None
+        next_number, chosen = -1, None
+        for number, reply in enumerate(self._script.replies):
+            after = reply.after or ("any" if reply.when is None else "user")
+            if after not in {"any", last_role}:
+                continue
+            if reply.when is not None:
+                if reply.when in _last_user(request):
+                    return reply
+            elif next_number < 0 or next_number in used:  # the last again when all are used
+                next_number, chosen = number, reply
+        if chosen is not None:
+            used.add(next_number)
+        return chosen
 
     def _deltas(self, reply: ScriptedReply, request: ChatRequest) -> list[Delta]:
         deltas: list[Delta] = [

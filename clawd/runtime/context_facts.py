@@ -7,6 +7,7 @@ fails or takes too long is left out, and what it said before stays as it was.
 
 import asyncio
 import codecs
+import contextlib
 import hashlib
 import logging
 import os
@@ -442,23 +443,17 @@ def folders_of(workspace: Path, rules: PathRules, roots: Sequence[Path]) -> list
 
     Without a repository around it, and where that is not all under the roots, the workspace alone.
     """
-    chain: list[Path] = []
+    chain, ends = list[Path](), {Path("/")}
+    with contextlib.suppress(RuntimeError):
+        ends.add(Path.home().resolve())
     for folder in (workspace, *workspace.parents)[:_MAX_SEARCHED]:
         is_below = any(folder.is_relative_to(root) for root in roots)
-        is_home = folder in {Path("/"), _home()}
-        if chain and (is_home or not is_below or rules.forbids(folder) is not None):
+        if chain and (folder in ends or not is_below or rules.forbids(folder) is not None):
             break
         chain.append(folder)
         if os.path.lexists(folder / ".git"):
             return chain[:MAX_AGENTS_MD_LEVELS]
     return [workspace]
-
-
-def _home() -> Path:
-    try:
-        return Path.home().resolve()
-    except RuntimeError:
-        return Path("/")
 
 
 def _read_one(wanted: Path, rules: PathRules, room: int) -> FoundFile | None:

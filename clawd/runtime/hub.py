@@ -185,7 +185,8 @@ class Broadcast:
                     made_by=self.made_by,
                 )
             )
-        self.tell_followers(event)
+        if self.followers:
+            self.tell_followers(event)
 
     def tell_followers(self, event: Event) -> None:
         """Give every subscription an event that the hub is given elsewhere."""

@@ -118,6 +118,9 @@ class Preparation:
         person: how approvals and questions reach people.
         facts: what may change between two messages.
         long_messages: sees to those that fit no context; None sends them as they are.
+
+    Attributes:
+        preamble: of the conversation that was begun last; None before the first.
     """
 
     def __init__(
@@ -137,6 +140,7 @@ class Preparation:
         self.person = person
         self._facts = facts
         self._long_messages = long_messages
+        self.preamble: Preamble | None = None
 
     def provider(self, incoming: IncomingMessage, settings: RuntimeSettings) -> Provider:
         """Return the provider that a message is for.
@@ -182,13 +186,15 @@ class Preparation:
         agent = incoming.profile or settings.agent(incoming.agent or live.record.agent)
         model = incoming.model or agent.model or _model_for(provider, settings)
         workspace = settings.resolve_workspace(live.record.workspace)  # anew: roots, links change
-        check_seen(incoming.pictures, provider, model)
-        live.hints = hints = hints_for(provider, live.hints, incoming.hints)
+        if incoming.pictures:
+            check_seen(provider, model)
+        if live.hints or incoming.hints:
+            live.hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, incoming, source, (provider, model, workspace), settings))
-        _heed(live, incoming, provider, model, emit)
+        if incoming.notices or incoming.think or live.think:
+            _heed(live, incoming, provider, model, emit)
         absent = await self._absent_here(live, workspace, emit)
-        settled = _Settled(settings, agent, provider, model, absent)
-        opening = _Opening(self, live, incoming, settled)
+        opening = _Opening(self, live, incoming, _Settled(settings, agent, provider, model, absent))
         begun = opening.begin()
         asks_on = incoming.is_attended and not incoming.max_rounds
         scope = self.person.scope(
@@ -210,7 +216,7 @@ class Preparation:
             scope=_bounded(scope, incoming, opening.offer),
             late=source.late,
             sampling=_sampling(incoming, agent, live.think),
-            hints=hints,
+            hints=live.hints,
             fixed=begun.fixed,
             known_tokens=live.known_tokens(provider.name(), model),
             is_continued=live.read.fixed == begun.fixed,
@@ -379,9 +385,9 @@ class Preparation:
         What is missing is emitted, and which skills wait for a person's trust.
         """
         missing = await self.registry.elsewhere.arrived()
-        found = await self._skills(workspace)
-        if self._facts.skills is not None:
-            missing += self._facts.skills.unlooked(found, live.record.id, workspace)
+        found, skills = Skills(), self._facts.skills
+        if skills is not None and (found := await skills.found(workspace)).items:
+            missing += skills.unlooked(found, live.record.id, workspace)
         for line in missing:
             emit(Notice(level="warning", text=line))
         return await self._absent(workspace, found)
@@ -565,6 +571,7 @@ class _Opening:
         incoming: IncomingMessage,
         settled: _Settled,
     ) -> None:
+        self._preparation = preparation
         self._settled, self._live, self._incoming = settled, live, incoming
         settings, agent, *_, absent = settled
         self._offered = partial(preparation.offered, settings, agent, incoming, absent=absent)
@@ -585,7 +592,9 @@ class _Opening:
         inputs = _inputs(settings, agent, reader, self.offer, choice)
         is_called = provider.capabilities().tools
         if given is None:
-            live.preamble = live.preamble or Preamble(inputs)
+            if live.preamble is None:
+                newest = self._preparation.preamble or Preamble(inputs)
+                live.preamble = self._preparation.preamble = newest.anew(inputs)
             system = _system(live.preamble, inputs, provider)
         else:
             is_told = bool(inputs.tools) and not is_called

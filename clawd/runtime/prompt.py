@@ -99,6 +99,11 @@ class Preamble:
             if fragment.needs(before) != fragment.needs(inputs):
                 self.mark_dirty(fragment.id)
 
+    def anew(self, inputs: PromptInputs) -> "Preamble":
+        """Return that of a new conversation; what the same inputs gave here is not made again."""
+        is_known = self._inputs == inputs and isinstance(inputs.settings.operator, str)
+        return Preamble(inputs, dict(self._clean) if is_known else {})
+
     def copy(self) -> "Preamble":
         """Return one that goes its own way from here."""
         return Preamble(self._inputs, dict(self._clean))

@@ -59,8 +59,18 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
             InvalidRequestError: it is no absolute path of an existing folder.
             ForbiddenError: it lies under none of the workspace roots, or in clawd's home.
         """
-        if not asked:
-            return self._outside_home(self.workspace.resolve())
+        workspace = self.workspace.resolve()
+        folder = workspace if not asked else self._named(asked)
+        if self.home is None or not folder.is_relative_to(home := self.home.resolve()):
+            return folder
+        if workspace != home and folder.is_relative_to(workspace):
+            return folder
+        raise ForbiddenError(
+            f"workspace {folder} is clawd's own home, or lies in it",
+            hint="What is there decides what tools may do. Choose another folder.",
+        )
+
+    def _named(self, asked: str) -> Path:
         path = Path(asked)
         if not path.is_absolute() or "\0" in asked:
             raise InvalidRequestError(f"workspace {asked!r} is not an absolute path")
@@ -78,16 +88,4 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"workspace {resolved} lies under none of: {allowed}",
                 hint="Add its parent to [security] workspace_roots in the config.",
             )
-        return self._outside_home(resolved)
-
-    def _outside_home(self, folder: Path) -> Path:
-        """Refuse clawd's own home and what lies in it, but for the configured workspace."""
-        home, workspace = self.home, self.workspace.resolve()
-        if home is None or not folder.is_relative_to(home := home.resolve()):
-            return folder
-        if workspace != home and folder.is_relative_to(workspace):
-            return folder
-        raise ForbiddenError(
-            f"workspace {folder} is clawd's own home, or lies in it",
-            hint="What is there decides what tools may do. Choose another folder.",
-        )
+        return resolved

@@ -120,7 +120,7 @@ class SeeingGenerations:
         if len(sent) > MAX_SENT:
             raise InvalidRequestError(f"{len(sent)} pictures; a request takes {MAX_SENT}")
         choice = await self._catalogue.find(request.model)
-        check_seen(sent, choice.provider, choice.model)
+        check_seen(choice.provider, choice.model)
         messages = tuple([await self._shown(message) for message in request.messages])
         return msgspec.structs.replace(request, messages=messages)
 

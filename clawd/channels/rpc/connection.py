@@ -185,7 +185,21 @@ class Connection:
 
     async def _accept(self, request: wire.Request, tasks: asyncio.TaskGroup) -> None:
         try:
-            params = self._checked(request)
+            kind = METHODS.get(request.method)
+            if kind is None:
+                raise errors.InvalidRequestError(
+                    f"unknown method {request.method[:64]!r}",
+                    hint="This daemon may be older than the client: restart or upgrade it.",
+                    code="unknown_method",
+                )
+            if request.id in self._calls:
+                raise errors.InvalidRequestError(f"request id {request.id} is already under way")
+            if len(self._calls) >= MAX_REQUESTS:
+                text = f"{MAX_REQUESTS} requests are under way here"
+                raise errors.BusyError(text, retry_after_s=1.0)
+            if kind.admin and not self.principal.is_admin:
+                raise errors.ForbiddenError(f"{request.method} needs an admin")
+            params = unpack(request.params, kind)
         except errors.ClawError as error:
             await self.send(failure_of(request.id, error))
             return
@@ -201,27 +215,6 @@ class Connection:
         under_way = self._calls.get(request_id)
         if under_way is not None and not under_way[0].cancelling():
             under_way[0].cancel()
-
-    def _checked(self, request: wire.Request) -> Method[Any]:
-        """Return the request's parameters.
-
-        Raises:
-            ClawError: it is not to be run.
-        """
-        kind = METHODS.get(request.method)
-        if kind is None:
-            raise errors.InvalidRequestError(
-                f"unknown method {request.method[:64]!r}",
-                hint="This daemon may be older than the client: restart or upgrade it.",
-                code="unknown_method",
-            )
-        if request.id in self._calls:
-            raise errors.InvalidRequestError(f"request id {request.id} is already under way")
-        if len(self._calls) >= MAX_REQUESTS:
-            raise errors.BusyError(f"{MAX_REQUESTS} requests are under way here", retry_after_s=1.0)
-        if kind.admin and not self.principal.is_admin:
-            raise errors.ForbiddenError(f"{request.method} needs an admin")
-        return unpack(request.params, kind)
 
     async def _answer(self, request: wire.Request, params: Method[Any], call: Call) -> None:
         """Run the handler and send what comes of it. The outermost handler of a request."""

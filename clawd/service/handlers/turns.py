@@ -25,7 +25,7 @@ _OF_ANSWERS = frozenset({"logprobs", "top_logprobs", "logit_bias"})
 
 async def send_message(daemon: Daemon, params: turns.SendMessage, call: Call) -> TurnFinished:
     """Run a turn, and stream its events; it ends with this request unless it is detached."""
-    wishes = _wishes(params.sampling, call)
+    wishes = _wishes(params.sampling, call) if params.sampling else None
     given = msgspec.structs.asdict(params) | {"door": call.door, "sampling": wishes}
     given |= {"is_resumable": True, "pictures": (), "client": params.client or call.client}
     del given["documents"]
@@ -63,7 +63,7 @@ async def show_sampling(
 ) -> turns.SamplingReport:
     """Show how a message would be sampled; loads no model."""
     given = msgspec.structs.asdict(params) | {"text": "", "door": call.door}
-    given["sampling"] = _wishes(params.sampling, call)
+    given["sampling"] = _wishes(params.sampling, call) if params.sampling else None
     incoming = msgspec.convert(given, IncomingMessage)
     provider, model, wishes = daemon.inbox.preparation.sampled(incoming)
     asked, shaped = _values(wishes), _values(with_preset(wishes))
@@ -145,10 +145,8 @@ def _provider_at(daemon: Daemon, url: str, call: Call) -> str:
     return daemon.state.provider_at(url)
 
 
-def _wishes(sampling: turns.SamplingWishes | None, call: Call) -> dict[str, Any] | None:
+def _wishes(sampling: turns.SamplingWishes, call: Call) -> dict[str, Any]:
     """Return the wishes as a message holds them; the operator's own penalties always count."""
-    if sampling is None:
-        return None
     by_operator = call.door == "socket" and call.principal.is_admin
     return msgspec.structs.asdict(sampling) | {"by_operator": by_operator or None}
 
