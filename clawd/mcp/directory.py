@@ -81,6 +81,7 @@ class ServerDirectory:
         self._reported: set[str] = set()
         self._saving = asyncio.Lock()
         self.wanted = WantedServers()
+        self.is_awaited = False
         self.catalogue = catalogue.ToolCatalogue()
 
     async def open(self, wanted: WantedServers, on_tools: Callable[[], None]) -> None:
@@ -91,6 +92,7 @@ class ServerDirectory:
             on_tools: told, on the loop, when the tools have become others.
         """
         self.wanted, self._on_tools = wanted, on_tools
+        self.is_awaited = bool(wanted.rules.servers)
         await asyncio.to_thread(self._pins.load)
         if self._pins.problem:
             _log.warning("what was seen of MCP tools is not known: %s", self._pins.problem)
@@ -145,6 +147,7 @@ class ServerDirectory:
         servers = {**wanted.rules.servers, **more, **(self._added if wanted is self.wanted else {})}
         rules = msgspec.structs.replace(wanted.rules, servers=servers)
         self.wanted = msgspec.structs.replace(wanted, rules=rules)
+        self.is_awaited = bool(servers)
         self._tell()
         await self._adopt()
 
@@ -200,8 +203,6 @@ class ServerDirectory:
 
         Returns a sentence on each that has never been connected, once.
         """
-        if not self.wanted.rules.servers:
-            return ()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._arrival_ends):
                 while self._on_their_way():

@@ -392,7 +392,13 @@ class ReceiptChain:
                 checkpoint = self._key.sign(end.head.seq, end.head.receipt_hash)
                 lines += canonical_checkpoint(checkpoint) + b"\n"
                 end = end.after_checkpoint(checkpoint)
-            self._append(lines)
+            try:
+                write_all(self._fd, lines)
+                os.fsync(self._fd)
+            except OSError:
+                self._take_back()
+                raise
+            self._size += len(lines)
         except OSError as error:
             self._failure = error.strerror or str(error)
             raise ReceiptError(
@@ -413,15 +419,6 @@ class ReceiptChain:
             _log.error("receipts stop: %s", self._failure)
         else:
             _log.info("receipts signed", extra={"seq": self._end.head.seq})
-
-    def _append(self, lines: bytes) -> None:
-        try:
-            write_all(self._fd, lines)
-            os.fsync(self._fd)
-        except OSError:
-            self._take_back()
-            raise
-        self._size += len(lines)
 
     def _check_unchanged(self) -> None:
         """Refuse to write into a file that lost its name or that somebody else writes."""

@@ -182,7 +182,14 @@ class GroupCommit(Generic[_T, _R]):
         while (batch := self._next_batch()) is not None:
             if not batch:
                 continue
-            answers = self._answers([waiting.item for waiting in batch])
+            answers: Sequence[_R | Exception]
+            try:
+                answers = self._commit([waiting.item for waiting in batch])
+            except Exception as error:  # noqa: BLE001  the thread's outermost handler: waiters must hear
+                if not isinstance(error, ClawError):
+                    extra = {"writer": self._name}
+                    _log.exception("writing failed in an unforeseen way", extra=extra)
+                answers = [error] * len(batch)
             by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting[_T, _R], _R | Exception]]]
             by_loop = {}
             for waiting, answer in zip(batch, answers, strict=True):
@@ -205,14 +212,6 @@ class GroupCommit(Generic[_T, _R]):
             count = min(len(self._queue), MAX_BATCH)
             self._taken = [self._queue.popleft() for _ in range(count)]
             return self._taken
-
-    def _answers(self, items: list[_T]) -> Sequence[_R | Exception]:
-        try:
-            return self._commit(items)
-        except Exception as error:  # noqa: BLE001  the thread's outermost handler: waiters must hear
-            if not isinstance(error, ClawError):
-                _log.exception("writing failed in an unforeseen way", extra={"writer": self._name})
-            return [error] * len(items)
 
 
 def _resolve(answered: "list[tuple[_Waiting[_T, _R], _R | Exception]]") -> None:

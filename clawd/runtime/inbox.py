@@ -405,7 +405,11 @@ class Inbox:
             async with live.lock:
                 live.tell = entry.emit
                 try:
-                    finished = await self._run_hooked(entry)
+                    hooks = self._hooks
+                    if hooks is not None and hooks.settings():
+                        finished = await self._run_hooked(entry, hooks)
+                    else:
+                        finished = await self._run(entry)
                 finally:
                     live.tell = live.broadcast.emit
         except ClawError as error:
@@ -427,11 +431,9 @@ class Inbox:
         entry.emit(finished)
         return finished
 
-    async def _run_hooked(self, entry: _Running) -> TurnFinished:
+    async def _run_hooked(self, entry: _Running, hooks: TurnHooks) -> TurnFinished:
         """Run a turn, and the owner's hooks before and after it, however it ended."""
-        hooks, live, principal, emit = self._hooks, entry.live, entry.principal, entry.emit
-        if hooks is None:
-            return await self._run(entry)
+        live, principal, emit = entry.live, entry.principal, entry.emit
         entry.incoming = await hooks.started(live, entry.incoming, principal, emit)
         try:
             finished = await self._run(entry)

@@ -384,7 +384,8 @@ class Preparation:
 
         What is missing is emitted, and which skills wait for a person's trust.
         """
-        missing = await self.registry.elsewhere.arrived()
+        elsewhere = self.registry.elsewhere
+        missing = await elsewhere.arrived() if elsewhere.is_awaited else ()
         found, skills = Skills(), self._facts.skills
         if skills is not None and (found := await skills.found(workspace)).items:
             missing += skills.unlooked(found, live.record.id, workspace)

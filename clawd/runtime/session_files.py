@@ -206,16 +206,16 @@ class FileSummaries:
     @property
     def is_busy(self) -> bool:
         """Whether a summary is on its way."""
-        return self._task is not None
+        return self._task is not None and not self._task.done()
 
     def begin(self, live: LiveConversation, plan: TurnPlan) -> None:
         """Begin to have the files of a conversation summed up whose turn has just ended."""
         others = self._book.busy_ids() - {live.record.id}
-        is_idle = not others and live.waiting <= 1 and self._task is None
+        is_busy = self._task is not None and not self._task.done()
+        is_idle = not others and live.waiting <= 1 and not is_busy
         if not is_idle or self._is_closing or not self._is_wanted():
             return
         self._task = asyncio.create_task(self._sum_up(live, plan))
-        self._task.add_done_callback(self._ended)
 
     def give_way(self) -> None:
         """Break off, because a turn begins."""
@@ -228,12 +228,6 @@ class FileSummaries:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if self._task is task:
-            self._task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("session files are not summed up", exc_info=error)
 
     async def _sum_up(self, live: LiveConversation, plan: TurnPlan) -> None:
         identity, owner = live.record.id, live.record.owner
@@ -248,6 +242,8 @@ class FileSummaries:
                 self._seen[key] = file.updated_at
         except ClawError as error:
             _log.info("session files are not summed up: %s", error.code)
+        except Exception as error:  # noqa: BLE001 - the outermost handler of the task
+            _log.error("session files are not summed up", exc_info=error)
 
     async def _one(self, live: LiveConversation, plan: TurnPlan, file: SessionFile) -> None:
         """Have one file summed up, unless it was before; a summary that is none is not taken."""

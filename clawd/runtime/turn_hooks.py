@@ -209,6 +209,7 @@ class TurnHooks:
 
     def __init__(self, hooks: Hooks, book: ConversationBook) -> None:
         self._hooks = hooks
+        self.settings = hooks.settings
         self._book = book
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -71,14 +71,14 @@ class PathRules(msgspec.Struct, frozen=True, kw_only=True):
     def forbids(self, real: Path) -> Path | None:
         """Return the forbidden path at or above a resolved path, or None."""
         for folder in self.forbidden:
-            if is_under(real, folder):
+            if real.is_relative_to(folder):
                 return folder
         home = self.home
-        if home is None or not is_under(real, home):
+        if home is None or not real.is_relative_to(home):
             return None
         workspace = self.workspace
-        is_inside = workspace != home and is_under(workspace, home)
-        return None if is_inside and is_under(real, workspace) else home
+        is_inside = workspace != home and workspace.is_relative_to(home)
+        return None if is_inside and real.is_relative_to(workspace) else home
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ def classify(path: str | Path, rules: PathRules) -> Location:
     real = _resolved(absolute(path, rules))
     if folder := rules.forbids(real):
         return Location(place="forbidden", path=real, reason=f"{folder} is a forbidden path")
-    if is_under(real, rules.workspace):
+    if real.is_relative_to(rules.workspace):
         return Location(place="inside", path=real)
     reason = f"{real} is outside the workspace {rules.workspace}"
     return Location(place="outside", path=real, reason=reason)
@@ -126,11 +126,6 @@ def _resolved(path: str) -> Path:
         with contextlib.suppress(OSError):
             return Path(os.path.realpath(path))
     raise ForbiddenError(f"{path} leads to another place each time it is looked at")
-
-
-def is_under(path: Path, folder: Path) -> bool:
-    """Whether a path is a folder or lies in it; compares resolved paths by their parts."""
-    return path == folder or folder in path.parents
 
 
 def acts_later(path: Path, *, workspace: Path | None = None) -> bool:
@@ -394,7 +389,7 @@ class HeldPaths:
 
     def covers(self, place: Path) -> bool:
         """Whether a resolved path is one that was judged, or lies beneath one."""
-        return any(is_under(place, each.location.path) for each in self._held.values())
+        return any(place.is_relative_to(each.location.path) for each in self._held.values())
 
     def check(self) -> None:
         """Raise when a judged path leads elsewhere by now.
@@ -465,25 +460,21 @@ class HeldPaths:
                 # It is blocked; nothing is ever opened there.
                 anchor, below = Path("/"), location.path.parts[1:]
             else:
-                anchor, below = self._nearest(location.path)
+                anchor = location.path.parent  # the nearest that is there, which stays open
+                while anchor not in self._folders:
+                    try:
+                        self._folders[anchor] = open_resolved(str(anchor), _FOLDER)
+                    except OSError:
+                        if anchor == anchor.parent:
+                            raise
+                        anchor = anchor.parent
+                below = location.path.relative_to(anchor).parts
             held = _Held(given=path, location=location, rules=rules, anchor=anchor, below=below)
             descriptor = self._folders.get(anchor)
             if descriptor is None or real_path(descriptor) == anchor:
                 return held
             os.close(self._folders.pop(anchor))  # what was opened is not of the judged path
         raise ForbiddenError(f"{path} leads to another place each time it is looked at")
-
-    def _nearest(self, path: Path) -> tuple[Path, tuple[str, ...]]:
-        """Keep the nearest folder above a resolved path open; return it and the names below."""
-        anchor = path.parent
-        while anchor not in self._folders:
-            try:
-                self._folders[anchor] = open_resolved(str(anchor), _FOLDER)
-            except OSError:
-                if anchor == anchor.parent:
-                    raise
-                anchor = anchor.parent
-        return anchor, path.relative_to(anchor).parts
 
     def _anchor(self, held: _Held) -> int:
         """Return a descriptor of one's own of the folder that is held, where it was."""

@@ -91,7 +91,8 @@ class Workspace:
 
     def place_of(self, path: str | Path) -> Path:
         """Return where a path leads, there or not."""
-        return self._locate(path).path
+        location, _ = self._locate(path)
+        return location.path
 
     def open_read(self, path: str | Path) -> BinaryIO:
         """Open a regular file; never blocks on and never touches a FIFO, device or socket."""
@@ -194,24 +195,20 @@ class Workspace:
             remove(target, self._keeper, ReplacementRules(replaces=was))
         self._remove_folders(folders)
 
-    def _locate(self, path: str | Path) -> paths.Location:
-        """Return where a path leads, by the judgement of the call where there was one."""
-        location = self._held.knows(path, self.rules) if self._held is not None else None
-        location = location or paths.classify(path, self.rules)
+    def _locate(self, path: str | Path) -> tuple[paths.Location, paths.HeldPaths | None]:
+        """Return where a path leads, and what holds it, where the call was judged by it."""
+        held = self._held
+        known = held.knows(path, self.rules) if held is not None else None
+        location = known or paths.classify(path, self.rules)
         if isinstance(path, Path) and location.path != path:
             raise ForbiddenError(f"{path} leads to another place by now; it is left as it is")
-        return location
-
-    def _holder(self, path: str | Path) -> paths.HeldPaths | None:
-        """Return what holds the path, if the call was judged by it."""
-        held = self._held
-        return held if held is not None and held.knows(path, self.rules) is not None else None
+        return location, held if known is not None else None
 
     def _open(self, path: str | Path, flags: int) -> int:
         rules = self.rules
-        location = self._locate(path)
-        self._refuse_forbidden(location)
-        holder = self._holder(path)
+        location, holder = self._locate(path)
+        if location.place != "inside":
+            self._refuse_forbidden(location)
         if holder is not None:
             descriptor = holder.open(path, rules, flags)
         elif location.place == "outside":
@@ -236,7 +233,7 @@ class Workspace:
     def _check(self, descriptor: int, expected: Path, path: str | Path) -> None:
         """Refuse a descriptor that turns out to be of another thing, or of something forbidden."""
         real = paths.real_path(descriptor)
-        if paths.is_under(real, _PROC):
+        if real.is_relative_to(_PROC):
             raise ForbiddenError(f"{real} tells about processes and is never opened")
         if folder := self.rules.forbids(real):
             raise ForbiddenError(f"{real} lies under the forbidden path {folder}")
@@ -251,12 +248,12 @@ class Workspace:
         """
         if isinstance(path, str) and path.strip().endswith("/"):
             raise InvalidRequestError(f"{path} ends with a slash; a file's path was expected")
-        location = self._locate(path)
+        location, holder = self._locate(path)
         if location.path in {self.rules.workspace, Path("/")}:
             raise InvalidRequestError(f"{path} is a folder; a file's path was expected")
         made: list[str] = []
         try:
-            folder = self._open_parent(path, location, made, makes_folders=makes_folders)
+            folder = self._open_parent(path, location, holder, made if makes_folders else None)
             try:
                 self._check_name(folder, location.path.name)
                 yield FileTarget(
@@ -273,17 +270,22 @@ class Workspace:
             raise
 
     def _open_parent(
-        self, path: str | Path, location: paths.Location, made: list[str], *, makes_folders: bool
+        self,
+        path: str | Path,
+        location: paths.Location,
+        holder: paths.HeldPaths | None,
+        made: list[str] | None,
     ) -> int:
+        """Open the folder that holds a file; takes down in `made` what is made; None makes none."""
         rules, parent = self.rules, location.path.parent
-        holder = self._holder(path)
         if holder is not None:
             self._refuse_forbidden(location)
 
             def make(above: int, folder: Path) -> None:
+                assert made is not None
                 self._make_folder(above, folder, made)
 
-            above = holder.open_parent(path, rules, make if makes_folders else None)
+            above = holder.open_parent(path, rules, None if made is None else make)
             try:
                 self._check(above, parent, path)
             except ForbiddenError:
@@ -296,7 +298,7 @@ class Workspace:
         try:
             return self._open(parent, flags)
         except FileNotFoundError:
-            if not makes_folders:
+            if made is None:
                 raise
         self._make_folders(parent, made)
         return self._open(parent, flags)
@@ -304,7 +306,7 @@ class Workspace:
     def _named(self, path: Path) -> str:
         """Return a resolved path relative to the workspace, or absolute when it lies outside."""
         workspace = self.rules.workspace
-        return str(path.relative_to(workspace) if paths.is_under(path, workspace) else path)
+        return str(path.relative_to(workspace) if path.is_relative_to(workspace) else path)
 
     def _remove_folders(self, folders: tuple[str, ...]) -> None:
         for name in reversed(folders):

@@ -48,7 +48,7 @@ from clawd.tools.execution import (
     refused_by,
     told,
 )
-from clawd.tools.hooks import HookScene, merged_arguments
+from clawd.tools.hooks import Hooks, HookScene, merged_arguments
 from clawd.tools.journal import CANONICAL, Entry, Journal
 from clawd.tools.narrowing import outside
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
@@ -168,8 +168,10 @@ class Dispatcher:
     async def _judge_and_run(
         self, prepared: PreparedCall, entry: Entry, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
+        hooks, refusal = self._settings.hooks, None
         try:
-            refusal = await self._hooked(prepared, entry, request, scope)
+            if hooks is not None and hooks.settings():
+                refusal = await self._hooked(prepared, entry, request, scope)
             if refusal is None:
                 refusal = await self._permit(prepared, entry, request, scope)
             commands = self._settings.commands
@@ -646,9 +648,10 @@ class Dispatcher:
             changes=entry.changes if result.success else (),
             pictures=execution.pictures,
         )
+        hooks, is_over = self._settings.hooks, execution.kind in {"cancelled", "stopped"}
         try:
-            if not cancelled and execution.kind not in {"cancelled", "stopped"}:
-                await self._hooks_after(outcome, entry, scope)
+            if not (cancelled or is_over) and hooks is not None and hooks.settings():
+                await self._hooks_after(hooks, outcome, entry, scope)
         except asyncio.CancelledError:
             cancelled = True
         text = "\n".join((outcome.text, *entry.remarks))
@@ -658,11 +661,11 @@ class Dispatcher:
             raise asyncio.CancelledError
         return outcome
 
-    async def _hooks_after(self, outcome: CallOutcome, entry: Entry, scope: CallScope) -> None:
+    async def _hooks_after(
+        self, hooks: Hooks, outcome: CallOutcome, entry: Entry, scope: CallScope
+    ) -> None:
         """Tell the owner's hooks what came of a call; what they say is told with its result."""
-        hooks = self._settings.hooks
-        for hook in () if hooks is None else hooks.of("after_tool", entry.tool):
-            assert hooks is not None
+        for hook in hooks.of("after_tool", entry.tool):
             facts = {
                 "arguments": msgspec.Raw(entry.arguments),
                 "receipt": outcome.receipt_id,

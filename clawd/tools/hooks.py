@@ -196,7 +196,7 @@ class Hooks:
         is_stopped: Callable[[], bool] = lambda: False,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._journal = trail.journal
         self._flow = trail.flow
         self._commands = trail.commands
@@ -208,7 +208,7 @@ class Hooks:
 
     def of(self, event: HookEvent, tool: str = "") -> tuple[Hook, ...]:
         """Return the hooks that are run at an event, in their order."""
-        return tuple(hook for hook in self._settings() if hook.is_for(event, tool))
+        return tuple(hook for hook in self.settings() if hook.is_for(event, tool))
 
     def is_news(self, run: HookRun) -> bool:
         """Return whether a failure was not told before; the log has each of them."""

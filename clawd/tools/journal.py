@@ -192,7 +192,7 @@ class Journal:
         if self._chain is None:
             return ""
         arguments = self._redactor.json(entry.arguments)
-        content = self._redactor.data(result.encode(errors="replace"))
+        content = self._redactor.text(result.encode(errors="replace").decode()).encode()
         receipt = self._intent(entry, arguments).receipt(
             status,
             sha256_hex(content),

@@ -52,7 +52,13 @@ _WORK = {"fs": "Work with files", "web": "Use the web"}
 
 
 class Elsewhere(Protocol):
-    """Where further tools come from, which may be there only later, or not at all."""
+    """Where further tools come from, which may be there only later, or not at all.
+
+    Attributes:
+        is_awaited: whether there is anything that `arrived` could wait for or report.
+    """
+
+    is_awaited: bool
 
     def why_missing(self, name: str) -> str:
         """Return why there is no tool of a name that can only be one of these; "" for others."""
@@ -68,6 +74,8 @@ class Elsewhere(Protocol):
 
 class Nowhere:
     """There are no tools but those that are there."""
+
+    is_awaited = False
 
     def why_missing(self, _name: str) -> str:
         """Return that nothing is known of it."""
