@@ -15,9 +15,9 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 408,
+    "files of clawd": 407,
     "files of clawctl": 116,
-    "code lines of clawd": 83_432,
+    "code lines of clawd": 83_361,
     "code lines of clawctl": 20_469,
     "modules with one importer": 120,
     "modules with one importer, under 60 code lines": 3,

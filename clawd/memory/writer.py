@@ -162,38 +162,33 @@ class Database:
             self._connection = None
 
     def _commit(self, writes: list[_Write]) -> Sequence[Any]:
-        assert self._connection is not None
-        answers: list[Any] = []
-        together: list[_Write] = []
-        for write in writes:
-            if write.is_alone:
-                answers += self._commit_together(together)
-                together = []
-                self._connection.execute("PRAGMA synchronous = FULL")
-                answers.append(_answer(self.path, self._connection, write))
-            else:
-                together.append(write)
-        return answers + self._commit_together(together)
+        """Run the writes in one transaction, but for those that stand alone, in their order.
 
-    def _commit_together(self, writes: list[_Write]) -> list[Any]:
-        """Run the writes in one transaction; if that fails as a whole, all of them fail."""
+        If it fails as a whole, all of them fail.
+        """
         connection = self._connection
         assert connection is not None
         if not writes:
             return []
+        at = next((place for place, each in enumerate(writes) if each.is_alone), None)
+        if at is not None:
+            answers = self._commit(writes[:at])
+            connection.execute("PRAGMA synchronous = FULL")
+            alone = _answer(self.path, connection, writes[at])
+            return [*answers, alone, *self._commit(writes[at + 1 :])]
         is_durable = any(write.is_durable for write in writes)
         try:
             with storage_errors(self.path):
                 connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    answers = [_answer(self.path, connection, each) for each in writes]
+                    together = [_answer(self.path, connection, each) for each in writes]
                     connection.execute("COMMIT")
                 except BaseException:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
-                return answers
+                return together
         except StorageError as error:
             return [error] * len(writes)
 

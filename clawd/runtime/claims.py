@@ -212,7 +212,8 @@ _ADMITS = re.compile(
     re.IGNORECASE,
 )
 _DONE = _set("done finished fertig erledigt")
-_CLAIMING = (*_VERBS, *_PARTICIPLES, *_DONE)
+CLAIMING = re.compile("|".join((*_VERBS, *_PARTICIPLES, *_DONE)))
+"""In lower case and without marks, nothing is claimed where it finds nothing."""
 _LETTER = re.compile(
     r"^[ \t*_#]*(?:dear\b|subject:|betreff:|sehr geehrte|lieber?\s|(?:hallo|hi|hello)\s+\w+,)",
     re.IGNORECASE | re.MULTILINE,
@@ -293,12 +294,6 @@ class _Sentence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> frozenset[str]:
         return frozenset(token.word for token in self.tokens)
-
-
-def may_claim(text: str) -> bool:
-    """Return whether a text holds one of the words without which nothing is claimed in it."""
-    plain = text.replace("**", "").replace("__", "").lower()
-    return any(word in plain for word in _CLAIMING)
 
 
 def find_claims(text: str) -> list[FoundClaim]:

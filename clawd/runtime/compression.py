@@ -9,14 +9,13 @@ never falls between a call and its results.
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
 from clawd.config.sections import CompressionSection
 from clawd.memory.checkpoints import Checkpoint, ModelView
 from clawd.providers.base import ChatRequest, Message, Provider
-from clawd.providers.ledger import ContextTeller, PartTokens, TokenCounter, estimated
+from clawd.providers.ledger import PartTokens, TokenCounter, estimated
 
 TEMPLATE_TOKENS = 8  # what a chat template puts around a message, about
 LARGEST_PERCENT = 95
@@ -328,13 +327,10 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 # What a model reports of its last prompt is the truth; only what came since is counted beside it.
 
 PATIENCE_S = 5.0
-MAX_MODELS = 256
 MAX_SCALE = 4.0
 MIN_SCALE = 0.01
 # A report below that share of what was counted says that the template leaves things out.
 WHOLE = 0.75
-
-_T = TypeVar("_T")
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
@@ -369,34 +365,6 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     def scale(self) -> float:
         """What the counts were multiplied with."""
         return self.measure.scale if self.measure is not None else 1.0
-
-
-class ModelBook:
-    """What models have said of their contexts and prompts, by provider and model."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[tuple[str, str], int] = {}
-        self._measures: dict[tuple[str, str], Measure] = {}
-
-    def size(self, provider: Provider, model: str) -> int:
-        """Return the size of a model's context as far as it is known, 0 for unknown."""
-        told = provider.context_size_of(model) if isinstance(provider, ContextTeller) else 0
-        noted = self._sizes.get((provider.name(), model), 0)
-        return told or noted or provider.capabilities().context_size
-
-    def note_size(self, provider: Provider, model: str, size: int) -> None:
-        """Remember how large a model said that its context is."""
-        _remember(self._sizes, (provider.name(), model), size)
-
-    async def count(self, provider: Provider, request: ChatRequest, known_tokens: int) -> Count:
-        """Return the tokens of a request; what a model reports of one helps to count the next."""
-        key = (provider.name(), request.model)
-        count = await count_request(
-            provider, request, known_tokens=known_tokens, measure=self._measures.get(key)
-        )
-        if count.measure is not None:
-            _remember(self._measures, key, count.measure)
-        return count
 
 
 async def count_request(
@@ -490,8 +458,3 @@ def _sorted(counted: PartTokens, messages: int) -> tuple[int, list[int]]:
             number = int(part.name.split()[1])  # `message 7 (tool result of file_read)`
             each[number - 1] += count
     return fixed, each
-
-
-def _remember(book: dict[tuple[str, str], _T], key: tuple[str, str], value: _T) -> None:
-    if key in book or len(book) < MAX_MODELS:
-        book[key] = value

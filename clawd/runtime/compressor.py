@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -27,18 +28,19 @@ from clawd.providers.base import (
     sees,
     without_pictures,
 )
-from clawd.providers.ledger import estimate_tokens
+from clawd.providers.ledger import ContextTeller, estimate_tokens
 from clawd.runtime.compression import (
     TEMPLATE_TOKENS,
     Count,
     Cut,
-    ModelBook,
+    Measure,
     RequestLoad,
     Wish,
     budget_tokens,
     can_never_fit,
     choose,
     count_messages,
+    count_request,
     is_due,
     is_too_long,
     room_for_kept,
@@ -67,7 +69,43 @@ MAX_TRANSCRIPT_TOKENS = 24_000
 RETRY_TEMPERATURE = 0.4
 MAX_THINKING_TOKENS = 1_024  # a model that reasons does so before it writes the summary
 
+MAX_MODELS = 256
+
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class ModelBook:
+    """What models have said of their contexts and prompts, by provider and model."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._measures: dict[tuple[str, str], Measure] = {}
+
+    def size(self, provider: Provider, model: str) -> int:
+        """Return the size of a model's context as far as it is known, 0 for unknown."""
+        told = provider.context_size_of(model) if isinstance(provider, ContextTeller) else 0
+        noted = self._sizes.get((provider.name(), model), 0)
+        return told or noted or provider.capabilities().context_size
+
+    def note_size(self, provider: Provider, model: str, size: int) -> None:
+        """Remember how large a model said that its context is."""
+        _remember(self._sizes, (provider.name(), model), size)
+
+    async def count(self, provider: Provider, request: ChatRequest, known_tokens: int) -> Count:
+        """Return the tokens of a request; what a model reports of one helps to count the next."""
+        key = (provider.name(), request.model)
+        count = await count_request(
+            provider, request, known_tokens=known_tokens, measure=self._measures.get(key)
+        )
+        if count.measure is not None:
+            _remember(self._measures, key, count.measure)
+        return count
+
+
+def _remember(book: dict[tuple[str, str], _T], key: tuple[str, str], value: _T) -> None:
+    if key in book or len(book) < MAX_MODELS:
+        book[key] = value
 
 
 class Compressor:
@@ -95,10 +133,6 @@ class Compressor:
         self._checkpoints = checkpoints
         self._conversations = conversations
         self.models = models or ModelBook()
-
-    def context_size(self, provider: Provider, model: str) -> int:
-        """Return the size of a model's context as far as it is known, 0 for unknown."""
-        return self.models.size(provider, model) or self.settings().context_tokens
 
     async def shown(self, live: LiveConversation) -> ModelView:
         """Return the stored messages that the model is shown, and the checkpoint before them."""
@@ -170,7 +204,8 @@ class Room:
         """
         self._model = request.model
         settings = self.compressor.settings()
-        size = self.compressor.context_size(self.provider, request.model)
+        models = self.compressor.models
+        size = models.size(self.provider, request.model) or settings.context_tokens
         is_short = len(request.messages) < settings.at_messages
         limit = size * settings.at_context_percent // 100
         # Where nobody knows the size, the number of messages alone counts.
@@ -215,11 +250,10 @@ class Room:
 
     async def _weigh(self, work: "_Work", known_tokens: int) -> None:
         """Count a request, unless its size is nobody's business: then by messages alone."""
-        size = self.compressor.context_size(self.provider, work.request.model)
+        models, settings = self.compressor.models, self.compressor.settings()
+        size = models.size(self.provider, work.request.model) or settings.context_tokens
         if size:
-            work.count = await self.compressor.models.count(
-                self.provider, work.request, known_tokens
-            )
+            work.count = await models.count(self.provider, work.request, known_tokens)
         work.load = RequestLoad(
             messages=len(work.request.messages),
             tokens=work.count.total,

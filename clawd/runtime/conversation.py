@@ -462,8 +462,10 @@ class ConversationBook:
     def _keep(self, live: LiveConversation) -> None:
         self._live.pop(live.record.id, None)
         self._live[live.record.id] = live
+        if (spare := len(self._live) - MAX_OPEN) <= 0:
+            return
         idle = [key for key, other in self._live.items() if not other.is_in_use]
-        for key in idle[: max(len(self._live) - MAX_OPEN, 0)]:
+        for key in idle[:spare]:
             if key != live.record.id:
                 del self._live[key]
 

@@ -188,14 +188,13 @@ class Preparation:
         workspace = settings.resolve_workspace(live.record.workspace)  # anew: roots, links change
         if incoming.pictures:
             check_seen(provider, model)
-        if live.hints or incoming.hints:
-            live.hints = hints_for(provider, live.hints, incoming.hints)
+        live.hints = hints_for(provider, live.hints, incoming.hints)
         emit(_started(live, incoming, source, (provider, model, workspace), settings))
         if incoming.notices or incoming.think or live.think:
             _heed(live, incoming, provider, model, emit)
         absent = await self._absent_here(live, workspace, emit)
         opening = _Opening(self, live, incoming, _Settled(settings, agent, provider, model, absent))
-        begun = opening.begin()
+        begun, known = opening.begin(), live.known_tokens(provider.name(), model)
         asks_on = incoming.is_attended and not incoming.max_rounds
         scope = self.person.scope(
             conversation_id=live.record.id,
@@ -218,8 +217,8 @@ class Preparation:
             sampling=_sampling(incoming, agent, live.think),
             hints=live.hints,
             fixed=begun.fixed,
-            known_tokens=live.known_tokens(provider.name(), model),
-            is_continued=live.read.fixed == begun.fixed,
+            known_tokens=known,
+            measured_tokens=known if live.read.fixed == begun.fixed else 0,
             calls_tools=provider.capabilities().tools,
             sees=sees(provider, model),
             tool_choice=incoming.tool_choice,
@@ -255,7 +254,8 @@ class Preparation:
         brought += tuple(each.label for each in incoming.pictures)
         if incoming.files:
             brought += await self._facts.of_files(scope.workspace, incoming.files)
-        self._facts.mark(live.record.id, (*block.untrusted, *brought))
+        if untrusted := (*block.untrusted, *brought):
+            self._facts.mark(live.record.id, untrusted)
         text = with_block(block.text, short or incoming.text)
         told = msgspec.structs.replace(plan.message, content=text)
         words = UserWords(

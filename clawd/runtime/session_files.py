@@ -17,7 +17,8 @@ import msgspec
 from clawd.errors import ClawError
 from clawd.memory.session_files import FileNews, SessionFiles, described
 from clawd.providers.base import ChatRequest, Message, Sampling
-from clawd.runtime.compression import MIN_SHOWN_TOKENS, ModelBook, room_for_message
+from clawd.runtime.compression import MIN_SHOWN_TOKENS, room_for_message
+from clawd.runtime.compressor import ModelBook
 from clawd.runtime.context_facts import Fact, FactScope
 from clawd.runtime.conversation import ConversationBook, LiveConversation
 from clawd.runtime.hub import DaemonEvent
@@ -106,9 +107,11 @@ class LongMessages:
         that cannot be kept is left as it is: nothing that a person says is lost.
         """
         text = plan.message.content or ""
-        size = self._models.size(plan.provider, plan.model) or settings.compression.context_tokens
         size_bytes = len(text.encode(errors="replace"))
-        if not size or size_bytes < SHORTEST_CUT_BYTES:
+        if size_bytes < SHORTEST_CUT_BYTES:
+            return ""
+        size = self._models.size(plan.provider, plan.model) or settings.compression.context_tokens
+        if not size:
             return ""
         count = await self._models.count(plan.provider, request_of(plan, (plan.message,)), 0)
         tokens = count.total - count.fixed

@@ -59,8 +59,26 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
             InvalidRequestError: it is no absolute path of an existing folder.
             ForbiddenError: it lies under none of the workspace roots, or in clawd's home.
         """
-        workspace = self.workspace.resolve()
-        folder = workspace if not asked else self._named(asked)
+        workspace = folder = self.workspace.resolve()
+        if asked:
+            path = Path(asked)
+            if not path.is_absolute() or "\0" in asked:
+                raise InvalidRequestError(f"workspace {asked!r} is not an absolute path")
+            try:
+                folder = path.resolve()
+                is_folder = folder.is_dir()
+            except (OSError, RuntimeError) as error:
+                text = f"workspace {asked} cannot be entered: {error}"
+                raise InvalidRequestError(text) from error
+            if not is_folder:
+                raise InvalidRequestError(f"workspace {asked} is not a folder")
+            roots = (self.workspace, *self.workspace_roots)
+            if not any(folder.is_relative_to(root.resolve()) for root in roots):
+                allowed = ", ".join(map(str, roots))
+                raise ForbiddenError(
+                    f"workspace {folder} lies under none of: {allowed}",
+                    hint="Add its parent to [security] workspace_roots in the config.",
+                )
         if self.home is None or not folder.is_relative_to(home := self.home.resolve()):
             return folder
         if workspace != home and folder.is_relative_to(workspace):
@@ -69,23 +87,3 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
             f"workspace {folder} is clawd's own home, or lies in it",
             hint="What is there decides what tools may do. Choose another folder.",
         )
-
-    def _named(self, asked: str) -> Path:
-        path = Path(asked)
-        if not path.is_absolute() or "\0" in asked:
-            raise InvalidRequestError(f"workspace {asked!r} is not an absolute path")
-        try:
-            resolved = path.resolve()
-            is_folder = resolved.is_dir()
-        except (OSError, RuntimeError) as error:
-            raise InvalidRequestError(f"workspace {asked} cannot be entered: {error}") from error
-        if not is_folder:
-            raise InvalidRequestError(f"workspace {asked} is not a folder")
-        roots = (self.workspace, *self.workspace_roots)
-        if not any(resolved.is_relative_to(root.resolve()) for root in roots):
-            allowed = ", ".join(map(str, roots))
-            raise ForbiddenError(
-                f"workspace {resolved} lies under none of: {allowed}",
-                hint="Add its parent to [security] workspace_roots in the config.",
-            )
-        return resolved

@@ -17,7 +17,7 @@ import msgspec
 from clawd.errors import ClawError, ContextFullError, StoppedError
 from clawd.kernel.concurrency import settled
 from clawd.providers.base import ChatRequest, Message, ToolCall, strip_context_block
-from clawd.runtime.claims import Deeds, act_of, checked, earlier_acts, may_claim
+from clawd.runtime.claims import CLAIMING, Deeds, act_of, checked, earlier_acts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
 from clawd.runtime.context import (
     UNSAID,
@@ -585,11 +585,13 @@ class Turn:
         return msgspec.structs.replace(finished, waits_for=pending.id)
 
     async def _answer(self, said: Message, stop: StopWord) -> wire.TurnFinished:
-        if may_claim(said.content or ""):
+        plain = (said.content or "").replace("**", "").replace("__", "").lower()
+        if CLAIMING.search(plain) is not None:
             self._check_claims(said.content or "")
         self._transaction.pending.append(said)
         await self._store()
-        return await self._finished(told_text(said), stop)
+        text = told_text(said) if said.note else said.content or ""
+        return await self._finished(text, stop)
 
     def _check_claims(self, text: str) -> None:
         """Compare what an answer says was done with the receipts; tell a person what was not.

@@ -107,8 +107,8 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
         hints: what the message asks of a router: `model`, `cost`, `privacy`, `size`.
         fixed: the `fixed_mark` of the system prompt and the tools.
         known_tokens: how many tokens the last prompt and its answer had, 0 for unknown.
-        is_continued: that prompt began with the same system prompt and tools; if not, its length
-            says little about the next one's.
+        measured_tokens: those, where that prompt began with the same system prompt and tools; else
+            0, as its length says little about the next one's.
         calls_tools: the model can; if not, it is shown plain text, and `CMD: ` lines of its
             answers are calls of `shell`.
         sees: the model sees pictures; if not, a line of text stands in for each.
@@ -135,7 +135,7 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     hints: dict[str, str] = {}
     fixed: str = ""
     known_tokens: int = 0
-    is_continued: bool = True
+    measured_tokens: int = 0
     calls_tools: bool = True
     sees: bool = True
     tool_choice: str = "auto"
@@ -146,11 +146,6 @@ class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     planned: Callable[[], Awaitable[Decision]] | None = None
     late: LateCall | None = None
     parking: Parking | None = None
-
-    @property
-    def measured_tokens(self) -> int:
-        """The known tokens as far as the length of the next prompt can be told by them."""
-        return self.known_tokens if self.is_continued else 0
 
 
 def renewed(plan: TurnPlan, begin: Beginning) -> TurnPlan:

@@ -111,21 +111,20 @@ def classify(path: str | Path, rules: PathRules) -> Location:
         InvalidRequestError: it is no path (NUL, too long).
         ForbiddenError: what it leads through is being replaced all the time.
     """
-    real = _resolved(absolute(path, rules))
+    text = absolute(path, rules)
+    for _ in range(_RETRIES):
+        # EINVAL: a link that was no link any more when it was read.
+        with contextlib.suppress(OSError):
+            real = Path(os.path.realpath(text))
+            break
+    else:
+        raise ForbiddenError(f"{path} leads to another place each time it is looked at")
     if folder := rules.forbids(real):
         return Location(place="forbidden", path=real, reason=f"{folder} is a forbidden path")
     if real.is_relative_to(rules.workspace):
         return Location(place="inside", path=real)
     reason = f"{real} is outside the workspace {rules.workspace}"
     return Location(place="outside", path=real, reason=reason)
-
-
-def _resolved(path: str) -> Path:
-    for _ in range(_RETRIES):
-        # EINVAL: a link that was no link any more when it was read.
-        with contextlib.suppress(OSError):
-            return Path(os.path.realpath(path))
-    raise ForbiddenError(f"{path} leads to another place each time it is looked at")
 
 
 def acts_later(path: Path, *, workspace: Path | None = None) -> bool:

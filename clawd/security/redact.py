@@ -91,24 +91,23 @@ class Redactor:
         if isinstance(value, dict):
             names = (value.get(each) for each in _NAMES)  # of what stands in the value beside it
             named = next((name for name in names if isinstance(name, str)), "")
-            return {
-                self.tree(name, depth + 1): self._member(
-                    named if name in _VALUES and named else name, each, depth + 1
-                )
-                for name, each in value.items()
-            }
+            clean: dict[Any, Any] = {}
+            for name, each in value.items():
+                by = named if name in _VALUES and named else name
+                is_telling = isinstance(by, str) and each and is_secret_name(by)
+                redacted = self._member if is_telling else self.tree
+                clean[self.tree(name, depth + 1)] = redacted(each, depth + 1)
+            return clean
         if isinstance(value, list | tuple):
             return [self.tree(each, depth + 1) for each in value]
         return value
 
-    def _member(self, name: object, value: Any, depth: int) -> Any:
-        """Redact a value by its key too: `{"password": "…"}` has no shape of its own."""
-        if not isinstance(name, str) or not is_secret_name(name) or not value:
-            return self.tree(value, depth)
+    def _member(self, value: Any, depth: int) -> Any:
+        """Redact a value that its key tells of: `{"password": "…"}` has no shape of its own."""
         if isinstance(value, str):
-            return value if _TAG.fullmatch(value) else self._tag(value)
+            return value if not value or _TAG.fullmatch(value) else self._tag(value)
         if isinstance(value, list) and all(isinstance(each, str) for each in value):
-            return [self._member(name, each, depth) for each in value]
+            return [self._member(each, depth) for each in value]
         return self.tree(value, depth)
 
     def _tag(self, secret: str) -> str:

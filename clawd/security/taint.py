@@ -63,15 +63,12 @@ class MarkIndex:
 
     def __init__(self, marks: Iterable[TaintMark] = ()) -> None:
         self._by_path: dict[str, dict[int, TaintMark]] = {}
-        self._count = 0
+        self.count = 0
         for mark in marks:
             held = self._by_path.setdefault(mark.path, {})
-            self._count += mark.began_at_ns not in held
+            self.count += mark.began_at_ns not in held
             held[mark.began_at_ns] = mark
         self._paths = sorted(self._by_path)
-
-    def __len__(self) -> int:
-        return self._count
 
     def __iter__(self) -> Iterator[TaintMark]:
         return (mark for held in self._by_path.values() for mark in held.values())
@@ -85,7 +82,7 @@ class MarkIndex:
         if held is None:
             held = self._by_path[mark.path] = {}
             bisect.insort(self._paths, mark.path)
-        self._count += mark.began_at_ns not in held
+        self.count += mark.began_at_ns not in held
         held[mark.began_at_ns] = mark
 
     def remove(self, mark: TaintMark) -> None:
@@ -93,7 +90,7 @@ class MarkIndex:
         held = self._by_path.get(mark.path, {})
         if held.pop(mark.began_at_ns, None) is None:
             return
-        self._count -= 1
+        self.count -= 1
         if not held:
             del self._by_path[mark.path]
             del self._paths[bisect.bisect_left(self._paths, mark.path)]
@@ -237,14 +234,16 @@ _TOKENS = re.compile(r"\*\*/?|\*|\?|[^*?]+")
 
 
 class PathPatterns:
-    """Patterns, ready to match; false when there are none."""
+    """Patterns, ready to match.
+
+    Attributes:
+        are_there: there is one at least.
+    """
 
     def __init__(self, patterns: tuple[str, ...]) -> None:
         expressions = [_expression(each) for each in patterns if each.strip("/ ")]
         self._compiled = re2.compile("(?s)" + "|".join(expressions)) if expressions else None
-
-    def __bool__(self) -> bool:
-        return self._compiled is not None
+        self.are_there = self._compiled is not None
 
     def match(self, path: str) -> bool:
         """Return whether an absolute path is meant."""
@@ -368,9 +367,9 @@ class FileOrigins:
         another file. It stops at `MAX_TOLD` marks for each path.
         """
         patterns = _patterns_of(self._patterns())
-        if not paths or not (len(self._marks) or patterns):
+        if not paths or not (self._marks.count or patterns.are_there):
             return ()
-        if len(self._marks) >= MAX_MARKS:
+        if self._marks.count >= MAX_MARKS:
             return (UNKNOWN,)
         places = await asyncio.to_thread(lambda: [_place(path) for path in paths])
         looks = [
@@ -435,7 +434,7 @@ class FileOrigins:
 
     async def _keep(self, *marks: TaintMark, dropped: tuple[TaintMark, ...] = ()) -> None:
         news = tuple(mark for mark in marks if mark not in self._marks)
-        is_full = len(self._marks) + len(news) >= self._prune_at
+        is_full = self._marks.count + len(news) >= self._prune_at
         gone = await self._gone() if is_full else []
         for mark in gone:  # at once: who marks one of them meanwhile has it stored anew
             self._marks.remove(mark)
@@ -451,7 +450,7 @@ class FileOrigins:
         for mark in news:
             self._marks.add(mark)
         if is_full:
-            count = len(self._marks)
+            count = self._marks.count
             self._prune_at = MAX_MARKS if count < MAX_MARKS else count + _PRUNE_STEP
 
     async def _gone(self) -> list[TaintMark]:
@@ -510,7 +509,9 @@ def _sources(
 ) -> Iterator[str]:
     """Yield the sources of a file, or of anything in a folder; what is known grows by them."""
     if place.is_folder:
-        named = patterns.first_below(Path(place.path), limit=MAX_SEARCHED) if patterns else None
+        named = None
+        if patterns.are_there:
+            named = patterns.first_below(Path(place.path), limit=MAX_SEARCHED)
         found = (mark for mark in (*over, *below) if _may_be_there(mark))
     else:
         named = place.path if patterns.match(place.path) else None

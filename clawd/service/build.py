@@ -30,8 +30,7 @@ from clawd.runtime import session_files
 from clawd.runtime.activity import Activity
 from clawd.runtime.approval_prompts import PersonAtDoor, Questions
 from clawd.runtime.calls import Calls, ToolClients
-from clawd.runtime.compression import ModelBook
-from clawd.runtime.compressor import Compressor
+from clawd.runtime.compressor import Compressor, ModelBook
 from clawd.runtime.context_facts import (
     AgentsFact,
     AgentsMd,

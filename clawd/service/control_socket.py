@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from clawd.channels.rpc.server import RpcServer
+from clawd.channels.rpc.connection import RpcServer
 from clawd.errors import ClawError, ForbiddenError
 from clawd.service.background import Watch
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawd import __version__
-from clawd.channels.rpc.connection import Identity
-from clawd.channels.rpc.server import RpcServer
+from clawd.channels.rpc.connection import Identity, RpcServer
 from clawd.config.load import Loaded
 from clawd.engine.supervisor import Engine
 from clawd.errors import BusyError, ClawError

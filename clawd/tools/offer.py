@@ -217,28 +217,27 @@ class Offers:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._kept: dict[object, Offer] = {}
-        self._generation = 0
+        registry.on_change(self._kept.clear)
 
     def matching(self, wanted: tuple[tuple[str, ...], ...], mode: ToolMode) -> Offer:
         """Return the tools whose name matches a pattern of each of `wanted`."""
-        if (offer := self._known((wanted, mode))) is not None:
+        if (offer := self._kept.get((wanted, mode))) is not None:
             return offer
         first, *others = (self._registry.allowed(each) for each in wanted)
         tools = (tool for tool in first if all(tool in each for each in others))
-        return self._kept.setdefault((wanted, mode), Offer(tools, mode))
+        return self._keep((wanted, mode), Offer(tools, mode))
 
     def named(self, names: frozenset[str] | None, mode: ToolMode) -> Offer:
         """Return the tools of these names; None stands for all."""
-        if (offer := self._known((names, mode))) is not None:
+        if (offer := self._kept.get((names, mode))) is not None:
             return offer
         tools = (tool for tool in self._registry.all() if names is None or tool.name in names)
-        return self._kept.setdefault((names, mode), Offer(tools, mode))
+        return self._keep((names, mode), Offer(tools, mode))
 
-    def _known(self, key: object) -> Offer | None:
-        if self._generation != self._registry.generation or len(self._kept) >= _KEPT_OFFERS:
+    def _keep(self, key: object, offer: Offer) -> Offer:
+        if len(self._kept) >= _KEPT_OFFERS:
             self._kept.clear()
-            self._generation = self._registry.generation
-        return self._kept.get(key)
+        return self._kept.setdefault(key, offer)
 
 
 def told_of(

@@ -90,7 +90,6 @@ class Registry:
     """The tools of one daemon.
 
     Attributes:
-        generation: grows when the tools change.
         elsewhere: knows of tools that are not there.
     """
 
@@ -98,7 +97,6 @@ class Registry:
         self._tools: dict[str, Tool] = {}
         self._aliases: dict[str, str] = {}
         self._listeners: dict[object, Callable[[], None]] = {}
-        self.generation = 0
         self.elsewhere: Elsewhere = Nowhere()
         for tool in tools:
             self.add(tool)
@@ -177,7 +175,6 @@ class Registry:
         ]
 
     def _changed(self) -> None:
-        self.generation += 1
         for listener in list(self._listeners.values()):
             listener()
 

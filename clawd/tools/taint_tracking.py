@@ -54,7 +54,7 @@ class TaintTracking:
         passage = Passage(
             conversation_id=conversation_id, touched=touched, unmarked_since_ns=time.time_ns()
         )
-        known = self._known(passage)
+        known = self._taint.sources(conversation_id) if conversation_id else ()
         found = await self._taint.files.sources(touched.reads, known=known)
         sources = tuple(dict.fromkeys((*known, *found)))
         if not sources:
@@ -83,7 +83,8 @@ class TaintTracking:
             one, many = facts.get("untrusted_source"), facts.get("untrusted_sources", ())
             named = many if isinstance(many, list | tuple) else (many,)
             brought = tuple(str(each) for each in (one, *named) if each)
-            known = (*self._known(passage), *brought)
+            before = self._taint.sources(identity) if (identity := passage.conversation_id) else ()
+            known = (*before, *brought)
             found = (*brought, *await files.sources(passage.touched.reads, known=known))
             if passage.conversation_id:
                 for each in found:
@@ -105,9 +106,6 @@ class TaintTracking:
             else:
                 await self._taint.files.mark(path, sources)
                 self._taint.files.release(path)
-
-    def _known(self, passage: Passage) -> tuple[str, ...]:
-        return self._taint.sources(passage.conversation_id) if passage.conversation_id else ()
 
 
 def _is_folder(path: Path) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clawctl.client import connect
-from clawd.channels.rpc.server import RpcServer
+from clawd.channels.rpc.connection import RpcServer
 from clawd.errors import ClawError
 from clawd.service.control_socket import Door
 from clawd.service.handlers.table import handlers_of

@@ -43,7 +43,7 @@ from clawd.providers.local_answer import MAX_LOOSE, LocalAnswer, LooseSchemas, S
 from clawd.providers.local_request import LocalOptions, fitted, generate_for, resolve_sampling
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import end_of_thought, habits_of, parser_of
-from clawd.runtime.compression import ModelBook
+from clawd.runtime.compressor import ModelBook
 from clawd.wire.events import (
     HopUsage,
     Notice,

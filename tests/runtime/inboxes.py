@@ -10,8 +10,7 @@ import msgspec
 from clawd.config.sections import ToolsSection
 from clawd.providers.base import Provider
 from clawd.runtime.approval_prompts import PersonAtDoor, Questions
-from clawd.runtime.compression import ModelBook
-from clawd.runtime.compressor import Compressor
+from clawd.runtime.compressor import Compressor, ModelBook
 from clawd.runtime.context_facts import Facts, FactSource
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.housekeeping import Housekeeping

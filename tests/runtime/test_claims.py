@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clawd.runtime.claims import Act, Deeds, checked, find_claims, may_claim
+from clawd.runtime.claims import CLAIMING, Act, Deeds, checked, find_claims
 from tests.support.rows import Rows
 
 ACT = "write hi to notes.txt"
@@ -270,12 +270,10 @@ VERDICTS: list[tuple[str, str, list[Act], list[Act], list[str]]] = [
 ]  # fmt: skip
 
 
-def test_only_what_holds_a_word_of_doing_is_compared() -> None:
-    missed = [text for text, found in CLAIMS if found and not may_claim(text)]
+def test_nothing_is_claimed_without_a_word_of_doing() -> None:
+    missed = [text for text, found in CLAIMS if found and not CLAIMING.search(text.lower())]
     assert missed == []
-    assert may_claim("**Done.**")
-    assert may_claim("I wr**ote** notes.txt")
-    assert not may_claim("There is hello.txt.")
+    assert not CLAIMING.search("There is hello.txt.")
 
 
 def test_claims_are_found_where_they_are_plain_and_nowhere_else() -> None:

@@ -316,10 +316,10 @@ def test_the_index_finds_what_is_above_and_below() -> None:
     assert index.over("/x/y") == [marks["/"]]
     assert {mark.path for mark in index.below("/a")} == {"/a/", "/a/b", "/a/b/c"}
     assert len(index.below("/")) == len(paths)
-    assert len(index) == len(list(index)) == len(paths) + 1
+    assert index.count == len(list(index)) == len(paths) + 1
     for mark in (*marks.values(), span, span):
         index.remove(mark)
-    assert (len(index), index.below("/"), index.over("/a/b")) == (0, [], [])
+    assert (index.count, index.below("/"), index.over("/a/b")) == (0, [], [])
 
 
 async def test_marks_survive_a_restart_and_a_crash_ends_a_span(tmp_path: Path) -> None:
@@ -365,8 +365,8 @@ def test_patterns_mean_names_and_all_below(
 
 
 def test_no_patterns_mean_nothing() -> None:
-    assert not PathPatterns(())
-    assert not PathPatterns(("", "/", " "))
+    assert not PathPatterns(()).are_there
+    assert not PathPatterns(("", "/", " ")).are_there
     assert not PathPatterns(()).match("/w/a")
 
 

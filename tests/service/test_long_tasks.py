@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from clawd.channels.rpc.server import RpcServer
+from clawd.channels.rpc.connection import RpcServer
 from clawd.mcp.model import ServerSettings
 from clawd.mcp.server_hosts import ConnectionContext
 from clawd.mcp.supervisor import Supervisor, Timing

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clawd.channels.rpc.server import RpcServer
+from clawd.channels.rpc.connection import RpcServer
 from clawd.config.load import load
 from clawd.mcp.model import RemoteServers
 from clawd.receipts.record import Receipt

@@ -1,10 +1,12 @@
-"""One client on the control socket: hello, then requests, each in a task of its own.
+"""The control socket: takes clients in; each says hello, then makes requests, each in a task.
 
 What is hostile ends this connection with a Failure and a log line; nobody else notices.
 """
 
 import asyncio
 import logging
+import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from clawd.wire.methods import METHODS
 HELLO_TIMEOUT_S = 10.0
 STALL_S = 30.0
 MAX_REQUESTS = 64
+MAX_CONNECTIONS = 256
 READ_BYTES = 64 * 1024
 
 _log = logging.getLogger(__name__)
@@ -267,3 +270,100 @@ def failure_of(request_id: int | None, error: errors.ClawError) -> wire.Failure:
         hint=error.hint,
         data=error.data,
     )
+
+
+class RpcServer:
+    """Serves the control socket.
+
+    Args:
+        handlers: for every name in METHODS what answers it.
+        identify: tells who is at the other end of a connected socket; raises ForbiddenError for
+            a peer that may not speak at all.
+        identity: what the welcome says.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        identify: Callable[[socket.socket], Principal],
+        identity: Identity,
+    ) -> None:
+        if missing := METHODS.keys() - handlers.keys():
+            raise TypeError(f"no handler for: {', '.join(sorted(missing))}")
+        self._handlers = handlers
+        self._identify = identify
+        self._identity = identity
+        self._server: asyncio.Server | None = None
+        self._clients: dict[asyncio.Task[None], Connection | None] = {}
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept clients on a bound, listening Unix socket; its file stays its maker's."""
+        options: dict[str, Any] = {}
+        if sys.version_info >= (3, 13):  # since then asyncio removes the file, systemd's too
+            options["cleanup_socket"] = False
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, **options)
+
+    async def take(self, connected: socket.socket) -> None:
+        """Serve a client at the other end of a connected socket, and close it at the end."""
+        reader, writer = await asyncio.open_unix_connection(sock=connected)
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._clients[task] = None
+
+    async def stop_listening(self) -> None:
+        """Take no more clients; those that are connected stay."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def settle(self, limit_s: float) -> None:
+        """Give the requests under way that long to tell their results."""
+        tasks = [
+            task
+            for connection in self._clients.values()
+            if connection is not None
+            for task in connection.unfinished()
+        ]
+        if tasks:
+            await asyncio.wait(tasks, timeout=limit_s)
+
+    async def close(self) -> None:
+        """Stop accepting, and end every connection."""
+        await self.stop_listening()
+        for task in tuple(self._clients):
+            task.cancel()
+        if self._clients:
+            await asyncio.wait(tuple(self._clients), timeout=5)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients[task] = None
+        try:
+            if len(self._clients) > MAX_CONNECTIONS:
+                text = f"{MAX_CONNECTIONS} clients are connected"
+                raise errors.BusyError(text, retry_after_s=1.0)
+            try:
+                principal = self._identify(writer.get_extra_info("socket"))
+            except OSError as error:
+                text = f"the peer cannot be identified: {error}"
+                raise errors.ForbiddenError(text) from error
+            connection = Connection(
+                reader,
+                writer,
+                principal=principal,
+                identity=self._identity,
+                handlers=self._handlers,
+            )
+            self._clients[task] = connection
+            await connection.serve()
+        except errors.ClawError as error:
+            _log.warning("a client was turned away: %s", error.message)
+            writer.write(encode_frame(failure_of(None, error)))
+        except asyncio.CancelledError:
+            writer.transport.abort()
+        except Exception as error:  # noqa: BLE001 - the outermost handler of a connection
+            _log.error("a connection failed with a defect", exc_info=error)
+        finally:
+            del self._clients[task]
+            writer.close()

@@ -173,18 +173,6 @@ class Knowledge:
     def _name(self, uid: int) -> str:
         return "" if uid == self._owner_uid else f"{_OF_USER}{uid}"
 
-    def _shelf(self, uid: int) -> Shelf:
-        settings = self._settings()
-        key = (uid, settings)
-        shelf = self._shelves.pop(key, None)
-        if shelf is None:
-            files = EntryFiles(settings.path, self._name(uid), trash_bytes=settings.trash_mb << 20)
-            shelf = Shelf(files, settings)
-        self._shelves[key] = shelf
-        while len(self._shelves) > MAX_SHELVES:
-            del self._shelves[next(iter(self._shelves))]
-        return shelf
-
     async def _changing(self, uid: int, act: Callable[[Shelf], _T]) -> _T:
         try:
             return await self._do(uid, act)
@@ -195,7 +183,14 @@ class Knowledge:
         """Run an act in the thread; a cancelled one that has begun is waited for."""
 
         def run() -> _T:
-            shelf = self._shelf(uid)
+            settings = self._settings()
+            shelf = self._shelves.pop((uid, settings), None)
+            if shelf is None:
+                name, most = self._name(uid), settings.trash_mb << 20
+                shelf = Shelf(EntryFiles(settings.path, name, trash_bytes=most), settings)
+            self._shelves[uid, settings] = shelf
+            while len(self._shelves) > MAX_SHELVES:
+                del self._shelves[next(iter(self._shelves))]
             try:
                 return act(shelf)
             except OSError as error:

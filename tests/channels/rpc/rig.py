@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from clawd.channels.rpc.connection import Call, Identity
-from clawd.channels.rpc.server import RpcServer
+from clawd.channels.rpc.connection import Call, Identity, RpcServer
 from clawd.errors import NotFoundError, StorageError
 from clawd.security.principal import Principal
 from clawd.service.control_socket import listen

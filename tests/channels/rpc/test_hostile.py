@@ -6,7 +6,7 @@ import socket
 import msgspec
 import pytest
 
-from clawd.channels.rpc import connection, server
+from clawd.channels.rpc import connection
 from clawd.wire.codec import (
     HEADER,
     MAX_FRAME_BYTES,
@@ -184,7 +184,7 @@ async def test_a_client_that_vanishes_in_mid_stream_ends_its_request(rig: Rig) -
 async def test_one_client_too_many_is_told_to_come_back(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     first, second = await rig.greeted(), await rig.greeted()
     third = await rig.client()
     (failure,) = await third.rest()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from clawd.channels.rpc.server import RpcServer
+from clawd.channels.rpc.connection import RpcServer
 from clawd.errors import ForbiddenError
 from clawd.wire.codec import (
     Answer,

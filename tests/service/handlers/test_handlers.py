@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from clawd.channels.rpc.server import RpcServer
+from clawd.channels.rpc.connection import RpcServer
 from clawd.memory.blobs import Blobs
 from clawd.memory.changes import ChangeLimits, Changes
 from clawd.runtime.calls import Calls
