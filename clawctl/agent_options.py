@@ -14,6 +14,13 @@ from clawd.wire.pictures import Document
 from clawd.wire.policy import AddRule
 from clawd.wire.turns import SamplingWishes, SendMessage
 
+PRESETS = {
+    "deterministic": "the same answer every time",
+    "precise": "close to the likeliest words",
+    "balanced": "neither dull nor loose",
+    "creative": "more surprising",
+    "wild": "anything may come",
+}
 Mode = Literal["", "readonly", "supervised", "edits", "full"]
 
 

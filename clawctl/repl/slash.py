@@ -15,13 +15,6 @@ from clawd.wire.safe_text import visible_line
 from clawd.wire.skills import ListSkills, SkillLine
 
 HELP_COLUMNS = 40
-PRESETS = {
-    "deterministic": "the same answer every time",
-    "precise": "close to the likeliest words",
-    "balanced": "neither dull nor loose",
-    "creative": "more surprising",
-    "wild": "anything may come",
-}
 
 _COMMAND = re.compile(r"(/(?:[a-z][a-z0-9_-]*)?)(?:\s+(.*)|$)", re.DOTALL)
 

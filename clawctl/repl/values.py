@@ -4,10 +4,11 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from clawctl.agent_options import PRESETS
 from clawctl.live_names import names_in, request_of
 from clawctl.repl.bar_state import Pulse, SessionStanding
 from clawctl.repl.host import Host
-from clawctl.repl.slash import COMMANDS, PRESETS
+from clawctl.repl.slash import COMMANDS
 from clawctl.repl.suggestions import FileIndex, Known, Value
 from clawctl.repl.theme import THEMES
 from clawd.wire.daemon import ShowConfig

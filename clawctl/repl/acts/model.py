@@ -2,9 +2,9 @@
 
 import msgspec
 
+from clawctl.agent_options import PRESETS
 from clawctl.render import note, say, show_table
 from clawctl.repl.host import Host
-from clawctl.repl.slash import PRESETS
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.wire.codec import mirror, to_builtins
 from clawd.wire.conversations import ShowConversation, ShowPrompt
