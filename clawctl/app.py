@@ -1,6 +1,9 @@
 """What every command shares: the options before its name, the way to the daemon, exit codes."""
 
 import os
+import re
+import sys
+import time
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType  # the older releases that serve as well know no argument
+
+_AGO = re.compile(r"([0-9]{1,6})([mhdw])")
+_SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_FORMS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d")
+MOMENT_HELP = "A UTC time (2026-11-21, 2026-11-21T08:00Z) or how long ago (30m, 2h, 7d)."
+SHOWN_CHARACTERS = 200
 
 C = TypeVar("C", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -112,6 +121,78 @@ class Name(_ParamType):
         from clawctl.completion import offered
 
         return offered(self.kind, ctx)
+
+
+class Moment(_ParamType):
+    """A UTC time, or how long ago; it arrives in the form of receipts, `2026-11-21T08:00:00Z`."""
+
+    name = "time"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the time; empty for empty."""
+        return utc_time(value)
+
+
+def utc_time(text: str, *, now: float | None = None) -> str:
+    """Return the time in the form of receipts; empty for empty.
+
+    Raises:
+        click.BadParameter: it is no time.
+    """
+    if not text:
+        return ""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        seconds = int(ago[1]) * _SECONDS[ago[2]]
+        past = max((time.time() if now is None else now) - seconds, 0)
+        return time.strftime(_FORMS[0], time.gmtime(past))
+    for form in _FORMS:
+        try:
+            return time.strftime(_FORMS[0], time.strptime(text, form))
+        except ValueError:
+            continue
+    raise click.BadParameter(f"{text!r} is no time. {MOMENT_HELP}")
+
+
+class JsonObject(_ParamType):
+    """A JSON object, as text; `-` reads it from standard input."""
+
+    name = "text"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text of the object."""
+        import msgspec
+
+        text = sys.stdin.read() if value == "-" else str(value)
+        told = repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…")
+        try:
+            found = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise click.UsageError(f"--json {told} is not JSON: {error}") from error
+        except RecursionError as error:
+            raise click.UsageError(f"--json {told} is nested too deep") from error
+        if not isinstance(found, dict):
+            raise click.UsageError('--json must be an object, as \'{"path": "."}\'')
+        return text
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask whether something is to be done, unless --yes said so.
+
+    Raises:
+        UsageError: nobody can be asked.
+        click.Abort: the answer is no.
+    """
+    if yes:
+        return
+    from clawd.wire.safe_text import terminal_safe
+
+    safe = terminal_safe(question)
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{safe} Say so with --yes")
+    click.confirm(safe, abort=True, err=True)
 
 
 conversation_option = partial(

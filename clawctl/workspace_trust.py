@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import tempfile
 import tomllib
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.render import note
 from clawd.errors import ClawError
+from clawd.kernel.files import replace_file
 from clawd.paths import layout
 from clawd.wire.policy import ShowPolicy
 from clawd.wire.safe_text import visible_line
@@ -107,14 +107,7 @@ def trust(home: Path, folder: Path) -> None:
     known = [str(each) for each in trusted(home) if each != folder]
     text = json.dumps([*known[-MAX_TRUSTED + 1 :], str(folder)], indent=1)
     try:
-        descriptor, name = tempfile.mkstemp(dir=home, prefix=f".{TRUSTED}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).replace(home / TRUSTED)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(home / TRUSTED, text.encode())
     except OSError as error:
         raise ClawError(f"{home / TRUSTED} cannot be written: {error.strerror}") from error
 

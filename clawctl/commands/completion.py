@@ -9,6 +9,7 @@ import msgspec
 from clawctl.app import App, Exit, json_command
 from clawctl.render import emit, emit_json
 from clawd.errors import ForbiddenError
+from clawd.kernel.files import replace_file
 from clawd.paths import user_home
 from clawd.wire.safe_text import visible_line
 
@@ -162,9 +163,7 @@ def _install(shell: str) -> tuple[Path, str]:
     }[shell]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        fresh.write_text(SCRIPTS[shell], encoding="utf-8")
-        fresh.replace(path)
+        replace_file(path, SCRIPTS[shell].encode(), mode=0o644)
     except OSError as error:
         raise ForbiddenError(
             f"{path} cannot be written: {error.strerror or error}",

@@ -1,25 +1,15 @@
 """`clawctl conversation`: list, show, rename, fork, compress, export and delete conversations."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from clawctl.app import App, Name, json_command
+from clawctl.app import App, Name, confirm, json_command
 from clawctl.approve import Terminal
 from clawctl.client import Client, pages
-from clawctl.commands.memory import (
-    Export,
-    Exported,
-    Format,
-    list_,
-    pieces_of,
-    show,
-    show_pieces,
-    write_pieces,
-)
+from clawctl.commands.memory import Export, Exported, Format, list_, pieces_of, show, written_out
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say
 from clawctl.single_call import Rewound, exit_code, run_tool, show_outcome
@@ -27,7 +17,6 @@ from clawctl.views import show_compression
 from clawd.errors import InvalidRequestError
 from clawd.wire import conversations as wire
 from clawd.wire.method import Done
-from clawd.wire.safe_text import terminal_safe
 from clawd.wire.tools import RunTool
 
 COMPRESS_LIMIT_S = 4_000.0
@@ -174,19 +163,8 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
     Markdown and escaped in JSON lines. --json puts all of it into one JSON document.
     """
     with app.client() as client:
-        pieces = pieces_of(
-            client, wire.ExportConversation(conversation_id=conversation, format=how)
-        )
-        if output is not None:
-            write_pieces(pieces, output, quiet=app.is_quiet)
-        elif as_json:
-            emit_json(Export(format=how, text="".join(pieces)))
-        else:
-            show_pieces(pieces, how)
-    if output is not None and as_json:
-        emit_json(Exported(format=how, path=str(output.absolute())))
-    elif output is not None:
-        note(f"wrote {output}")
+        request = wire.ExportConversation(conversation_id=conversation, format=how)
+        written_out(app, pieces_of(client, request), how, output, as_json=as_json)
 
 
 @command.command()
@@ -195,9 +173,6 @@ def export(app: App, conversation: str, how: Format, output: Path | None, *, as_
 @json_command(Done)
 def delete(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
     """Delete a conversation with all its messages."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError(f"this deletes conversation {conversation}: say so with --yes")
-        click.confirm(terminal_safe(f"Delete conversation {conversation}?"), abort=True, err=True)
+    confirm(f"Delete conversation {conversation}?", yes=yes)
     done = app.call(wire.DeleteConversation(conversation_id=conversation))
     emit(done, done.message or "done", as_json=as_json)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from clawctl.app import App, Exit, Name, json_command, pass_app, schema_option
+from clawctl.app import App, Exit, JsonObject, Name, json_command, pass_app, schema_option
 from clawctl.client import Client, Stream
 from clawctl.config_edit import (
     Edited,
@@ -162,7 +162,11 @@ def tools(app: App, alias: str, *, as_json: bool) -> None:
 @click.argument("alias", type=Name("aliases"))
 @click.argument("name", type=Name("mcp_tools"), metavar="TOOL")
 @click.option(
-    "--json", "arguments", metavar="ARGS", help="Call it with these arguments; - is stdin."
+    "--json",
+    "arguments",
+    type=JsonObject(),
+    metavar="ARGS",
+    help="Call it with these arguments; - is stdin.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
@@ -177,12 +181,11 @@ def tool(
     """
     as_json = output == "json"
     app.wants_json = as_json
-    given = _arguments(arguments)
     found = app.call(wire.ShowMcpTool(alias=alias, tool=name))
-    if given is None:
+    if arguments is None:
         emit(found, _show, as_json=as_json)
         return Exit.DONE
-    request = RunTool(name=found.line.name, arguments=given)
+    request = RunTool(name=found.line.name, arguments=arguments)
     return run_and_show(app, request, may_ask=not no_input, as_json=as_json)
 
 
@@ -448,20 +451,6 @@ def _show(found: wire.McpToolDetail) -> None:
         say("\n".join(textwrap.wrap(text, WIDTH, subsequent_indent=indent[: WIDTH // 2])))
     words = ["clawctl", "mcp", "tool", line.alias, line.tool, "--json", example]
     note(visible_line(f"example: {shlex.join(words)}"))
-
-
-def _arguments(text: str | None) -> str | None:
-    """Return the arguments of a call as JSON text; None where none is wanted."""
-    if text is None:
-        return None
-    given = sys.stdin.read() if text == "-" else text
-    try:
-        value = msgspec.json.decode(given)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise click.UsageError(f"--json {shortened(given, 200)!r} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise click.UsageError('--json must be an object, as \'{"path": "."}\'')
-    return given
 
 
 def with_server(text: str, server: _NewServer) -> str:

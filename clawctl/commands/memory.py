@@ -11,7 +11,7 @@ from typing import Literal, TextIO
 import click
 import msgspec
 
-from clawctl.app import App, Exit, Name, json_command
+from clawctl.app import App, Exit, Name, confirm, json_command
 from clawctl.client import Client, pages
 from clawctl.progress import ProgressLine, call
 from clawctl.render import Palette, emit, emit_json, note, say
@@ -171,10 +171,7 @@ def show(app: App, conversation: str, *, as_json: bool) -> None:
 def clear(app: App, conversation: str, *, yes: bool, as_json: bool) -> None:
     """Delete your conversations: the one named, or all of them."""
     what = f"conversation {conversation}" if conversation else "ALL your conversations"
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError(f"this deletes {what}: say so with --yes")
-        click.confirm(f"Delete {what}?", abort=True, err=True)
+    confirm(f"Delete {what}?", yes=yes)
     done = app.call(memory.ClearMemory(conversation_id=conversation))
     emit(done, done.message or "done", as_json=as_json)
 
@@ -195,17 +192,25 @@ def export(app: App, how: Format, output: Path | None, *, as_json: bool) -> None
     `clawctl conversation export` writes one of them.
     """
     with app.client() as client:
-        pieces = pieces_of_all(client, how)
-        if output is not None:
-            write_pieces(pieces, output, quiet=app.is_quiet)
-        elif as_json:
-            emit_json(Export(format=how, text="".join(pieces)))
-        else:
-            show_pieces(pieces, how)
-    if output is not None and as_json:
-        emit_json(Exported(format=how, path=str(output.absolute())))
-    elif output is not None:
-        note(f"wrote {output}")
+        written_out(app, pieces_of_all(client, how), how, output, as_json=as_json)
+
+
+def written_out(
+    app: App, pieces: Iterator[str], how: Format, output: Path | None, *, as_json: bool
+) -> None:
+    """Write an export into a new file, or print it.
+
+    Raises:
+        ClawError: the file is there, or cannot be written.
+    """
+    if output is not None:
+        write_pieces(pieces, output, quiet=app.is_quiet)
+        exported = Exported(format=how, path=str(output.absolute()))
+        emit(exported, lambda _: note(f"wrote {output}"), as_json=as_json)
+    elif as_json:
+        emit_json(Export(format=how, text="".join(pieces)))
+    else:
+        show_pieces(pieces, how)
 
 
 @command.command()

@@ -1,7 +1,6 @@
 """`clawctl model`: the models of this machine."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ import click
 import msgspec
 
 from clawctl import modelfile
-from clawctl.app import App, Name, config_file_option, json_command
+from clawctl.app import App, Name, config_file_option, confirm, json_command
 from clawctl.client import is_nobody
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
@@ -19,7 +18,7 @@ from clawd.errors import ClawError, ProtocolError
 from clawd.paths import expanded, layout
 from clawd.wire import models as wire
 from clawd.wire.codec import mirror
-from clawd.wire.safe_text import terminal_safe, visible_line
+from clawd.wire.safe_text import visible_line
 
 if TYPE_CHECKING:
     from clawctl.model_import import ForeignModel
@@ -408,7 +407,7 @@ def rm(app: App, name: str, *, yes: bool, as_json: bool) -> None:
     freed = sum(path.lstat().st_size for path in files)
     answers = there is not None and there.default == modelfile.model_name(files[0])
     which = ", from which answers come" if answers else ""
-    _confirm(f"Remove {', '.join(path.name for path in files)} ({size(freed)}){which}?", yes=yes)
+    confirm(f"Remove {', '.join(path.name for path in files)} ({size(freed)}){which}?", yes=yes)
     try:
         with app.running_client() as client:
             client.call(wire.UnloadModel(name=modelfile.model_name(files[0])))
@@ -439,7 +438,7 @@ def accept(app: App, name: str, sha256: str, *, yes: bool, as_json: bool) -> Non
     else:
         for path, pin, digest in zip(files, before, digests, strict=True):
             note(f"{path.name}: pinned {pin.sha256 if pin else 'nothing'}, now {digest}")
-        _confirm(f"Load {name} as it is now?", yes=yes or bool(wanted))
+        confirm(f"Load {name} as it is now?", yes=yes or bool(wanted))
         message = f"{name} is pinned as it is now: {digests[0]}"
     source = next((pin.source for pin in before if pin), "")
     modelfile.pin_parts(files[0], digests, source)
@@ -512,14 +511,6 @@ def _add(
         emit_json(_values(added, digests[0], str(file.absolute())))
     else:
         _say_added(added)
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Say so with --yes")
-    click.confirm(terminal_safe(question), abort=True, err=True)
 
 
 def _import_values(found: "ForeignModel", added: modelfile.Added | None) -> ModelFound:

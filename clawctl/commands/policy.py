@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +13,17 @@ from typing import Any, Literal, get_args
 
 import click
 
-from clawctl.app import App, Exit, Name, conversation_option, json_command, json_option, pass_app
+from clawctl.app import (
+    MOMENT_HELP,
+    App,
+    Exit,
+    Moment,
+    Name,
+    conversation_option,
+    json_command,
+    json_option,
+    pass_app,
+)
 from clawctl.render import emit, emit_json, say, show_table
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
@@ -126,12 +135,9 @@ def _run(argv: list[str]) -> str:
     return ""
 
 
-UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 PRESETS = ("pip", "npm", "cargo", "go", "apt")
 WORDS = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 
-_AGE = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\dZ)?", re.ASCII)
 
 autonomy_option = click.option(
     "--autonomy", type=click.Choice(get_args(wire.Autonomy)), help="Judge in this autonomy."
@@ -224,8 +230,6 @@ def _allow_hosts(
 ) -> None:
     named = list(hosts)
     for preset in presets:
-        from clawctl.commands.policy import hosts_of
-
         found = hosts_of(preset)
         named += found
         say(f"{preset}: {', '.join(found)}")
@@ -323,7 +327,7 @@ def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
     help="Judge under this configuration.",
 )
 @autonomy_option
-@click.option("--since", default="", metavar="WHEN", help="7d, 12h, 2026-11-21, or a whole time.")
+@click.option("--since", type=Moment(), default="", metavar="WHEN", help=MOMENT_HELP)
 @click.option(
     "--limit",
     type=click.IntRange(1, wire.REPLAY_LIMIT),
@@ -348,7 +352,7 @@ def replay(
     request = wire.ReplayPolicy(
         config=None if config is None else _text_of(config),
         autonomy=autonomy,
-        since=_since(since, time.time()),
+        since=since,
         limit=limit,
     )
     found = app.call(request)
@@ -384,24 +388,6 @@ def _show_replay(found: wire.PolicyReplay) -> None:
     print(f"{same} of {total} calls would be decided as they were.")
     for skipped in found.skipped:
         say(f"{skipped.count} cannot be replayed: {skipped.reason}")
-
-
-def _since(text: str, now: float) -> str:
-    """Return the beginning of the time that is meant, as a receipt writes it; "" for no bound.
-
-    Raises:
-        UsageError: it is neither an age nor a date.
-    """
-    age = _AGE.fullmatch(text)
-    if age:
-        then = time.gmtime(max(now - int(age[1]) * UNITS_S[age[2]], 0))
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", then)
-    if text and not _DATE.fullmatch(text):
-        raise click.UsageError(
-            f"--since {text!r} is neither an age (30m, 12h, 7d, 2w) nor a date (2026-11-21, "
-            "2026-11-21T08:00:00Z)"
-        )
-    return text
 
 
 def _text_of(file: Path) -> str:

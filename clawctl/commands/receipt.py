@@ -3,17 +3,25 @@
 import contextlib
 import functools
 import os
-import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
-from clawctl.app import App, Exit, Name, conversation_option, json_command
+from clawctl.app import (
+    MOMENT_HELP,
+    App,
+    C,
+    Exit,
+    Moment,
+    Name,
+    confirm,
+    conversation_option,
+    json_command,
+)
 from clawctl.client import Client
 from clawctl.progress import ProgressLine, call, progress_of_command
 from clawctl.receipt_bundle import About, remembered_head
@@ -32,35 +40,8 @@ _APPROVED = {
     "none": "nobody let it run",
 }
 
-C = TypeVar("C", bound=Callable[..., Any])
-_AGO = re.compile(r"([0-9]{1,6})([mhd])")
-_SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
-_FORMS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d")
-_HELP = "A UTC time (2026-11-21, 2026-11-21T08:00Z) or how long ago (30m, 2h, 7d)."
-
 
 # Which receipts a command is about: options for a conversation and a span of time.
-
-
-def utc_time(text: str, *, now: float | None = None) -> str:
-    """Return the time in the form of receipts, `2026-11-21T08:00:00Z`; empty for empty.
-
-    Raises:
-        click.BadParameter: it is no time.
-    """
-    if not text:
-        return ""
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        seconds = int(ago[1]) * _SECONDS[ago[2]]
-        past = max((time.time() if now is None else now) - seconds, 0)
-        return time.strftime(_FORMS[0], time.gmtime(past))
-    for form in _FORMS:
-        try:
-            return time.strftime(_FORMS[0], time.strptime(text, form))
-        except ValueError:
-            continue
-    raise click.BadParameter(f"{text!r} is no time. {_HELP}")
 
 
 def which_receipts(command: C) -> Callable[..., Any]:
@@ -73,15 +54,11 @@ def which_receipts(command: C) -> Callable[..., Any]:
         wanted = wire.ListReceipts(conversation_id=conversation, since=since, until=until)
         return command(*arguments, wanted=wanted, **options)
 
-    for name, help_text in (("--until", f"Before this. {_HELP}"), ("--since", _HELP)):
-        option = click.option(name, default="", callback=_take, metavar="TIME", help=help_text)
+    for name, help_text in (("--until", f"Before this. {MOMENT_HELP}"), ("--since", MOMENT_HELP)):
+        option = click.option(name, default="", type=Moment(), metavar="TIME", help=help_text)
         with_wanted = option(with_wanted)
     text = "Of this conversation only."
     return conversation_option(help=text)(with_wanted)
-
-
-def _take(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    return utc_time(value)
 
 
 class CheckedLog(wire.Verification, frozen=True, kw_only=True):
@@ -467,10 +444,7 @@ def accept(app: App, *, yes: bool, as_json: bool) -> None:
     Until then `status` and `receipt verify` say that the log is not the one that the daemon
     remembers. Keep the old log: without it, what it recorded cannot be proved.
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("this forgets the old log's last receipt: say so with --yes")
-        click.confirm("Forget the old log's last receipt?", abort=True, err=True)
+    confirm("Forget the old log's last receipt?", yes=yes)
     done = app.call(wire.AcceptReceipts())
     emit(done, done.message, as_json=as_json)
 

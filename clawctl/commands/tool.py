@@ -1,13 +1,21 @@
 """`clawctl tool`: list the tools, run one through the gate."""
 
 import shlex
-import sys
 import textwrap
 
 import click
 import msgspec
 
-from clawctl.app import App, Exit, Name, json_command, pass_app, schema_option
+from clawctl.app import (
+    SHOWN_CHARACTERS,
+    App,
+    Exit,
+    JsonObject,
+    Name,
+    json_command,
+    pass_app,
+    schema_option,
+)
 from clawctl.prompt_view import workspace_of
 from clawctl.render import emit, emit_json, note, say, show_table
 from clawctl.single_call import run_and_show
@@ -17,7 +25,6 @@ from clawd.wire.method import Done
 from clawd.wire.safe_text import shortened, terminal_safe, visible_line
 from clawd.wire.tools import ListTools, RunTool, ToolLine, ToolOutcome, ToolProblem
 
-SHOWN_CHARACTERS = 200
 WIDTH = 100
 _MODES = {
     "split": "models are offered each tool by its name",
@@ -57,7 +64,9 @@ def show(app: App, name: str, *, as_json: bool) -> None:
     found = next((tool for tool in tools.items if name in {tool.name, *tool.aliases}), None)
     if found is None:
         known = ", ".join(tool.name for tool in tools.items)
-        raise NotFoundError(f"there is no tool {_shortened(name)}; the tools are: {known}")
+        raise NotFoundError(
+            f"there is no tool {shortened(name, SHOWN_CHARACTERS)!r}; the tools are: {known}"
+        )
     if as_json:
         emit_json(found)
         return
@@ -98,7 +107,14 @@ def _place(problem: ToolProblem) -> str:
 
 @command.command()
 @click.argument("name", type=Name("tools"))
-@click.option("--json", "arguments", metavar="ARGS", default="{}", help="Arguments; - is stdin.")
+@click.option(
+    "--json",
+    "arguments",
+    type=JsonObject(),
+    metavar="ARGS",
+    default="{}",
+    help="Arguments; - is stdin.",
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-C", "directory", metavar="DIR", help="Work in this folder.")
 @click.option("--here", is_flag=True, help="Work in the current folder.")
@@ -112,10 +128,7 @@ def run(
 
     Exit codes: 0 it ran, 1 it failed, 3 it was denied, 7 the emergency stop is set.
     """
-    if arguments == "-":
-        arguments = sys.stdin.read()
     app.wants_json = output == "json"
-    _check_arguments(arguments)
     workspace = workspace_of(directory, here=flags["here"])
     request = RunTool(name=name, arguments=arguments, workspace=workspace)
     return run_and_show(app, request, may_ask=not flags["no_input"], as_json=output == "json")
@@ -138,20 +151,3 @@ def _manual(tool: ToolLine) -> str:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _check_arguments(arguments: str) -> None:
-    try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise click.UsageError(f"--json {_shortened(arguments)} is not JSON: {error}") from error
-    except RecursionError as error:
-        raise click.UsageError(f"--json {_shortened(arguments)} is nested too deep") from error
-    if not isinstance(value, dict):
-        raise click.UsageError('--json must be an object, as \'{"path": "."}\'')
-
-
-def _shortened(arguments: str) -> str:
-    return repr(
-        arguments if len(arguments) <= SHOWN_CHARACTERS else f"{arguments[:SHOWN_CHARACTERS]}…"
-    )

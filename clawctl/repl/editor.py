@@ -33,7 +33,7 @@ from clawctl.agent_options import Mode
 from clawctl.repl.bar_state import BarState, Pulse, SessionStanding, fragments
 from clawctl.repl.daemon_link import prepare_drawing
 from clawctl.repl.host import Host
-from clawctl.repl.lines import CONTINUATION, PROMPT, HistoryFile, is_kept
+from clawctl.repl.lines import CONTINUATION, PROMPT, HistoryFile, Lines, is_kept
 from clawctl.repl.message_text import MAX_TEXT_BYTES
 from clawctl.repl.suggestions import MENTION, Known, offers
 from clawctl.repl.values import known_to
@@ -206,7 +206,7 @@ class EditorQueries(msgspec.Struct, frozen=True, kw_only=True):
     on_mode: Callable[[], str]
 
 
-class EditedLines:
+class EditedLines(Lines):
     """A line editor on a terminal that can move its cursor."""
 
     edits = True
@@ -238,6 +238,7 @@ class EditedLines:
 
         self._session.app.after_render += self._shown
 
+    @override
     def read(self, typed: str = "", text: str = "") -> str:
         """Return what was typed, pastes folded."""
         if typed:
@@ -248,18 +249,22 @@ class EditedLines:
         folded = self._pastes.fold(text) if text else ""
         return self._session.prompt(FormattedText([("class:prompt", PROMPT)]), default=folded)
 
+    @override
     def whole(self, line: str) -> str:
         """Return a line with all that was folded in it."""
         return self._pastes.unfold(line)
 
+    @override
     def typed(self, line: str) -> str:
         """Return what was typed of a line."""
         return self._pastes.typed(line)
 
+    @override
     def written(self, text: str) -> str:
         """Return a text that the person wrote elsewhere, folded where it is long."""
         return self._pastes.fold(text, is_typed=True)
 
+    @override
     def redraw(self) -> None:
         """Show the bar anew; from any thread."""
         loop = self._session.app.loop
@@ -268,6 +273,7 @@ class EditedLines:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._session.app.invalidate)
 
+    @override
     def presses(self) -> int:
         """Return how often Ctrl-C was pressed after the one that ended `read`, and forget these."""
         waiting = get_typeahead(self._input)

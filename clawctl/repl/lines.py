@@ -14,27 +14,25 @@ ends without is typed ahead still.
 import contextlib
 import os
 import re
+import readline
 import select
 import sys
 import termios
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-from clawctl.request_follower import View
-from clawd.errors import UnreachableError
-from clawd.wire.events import Event, MessageJoined, TurnFinished, TurnStarted
-from clawd.wire.turns import SteerTurn
-
-if TYPE_CHECKING:
-    from clawctl.repl.suggestions import Known
-import readline
 import time
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
 
 from clawctl.repl.suggestions import Known, Suggestion, offers
-from clawd.errors import ClawError
+from clawctl.request_follower import View
+from clawd.errors import ClawError, UnreachableError
+from clawd.kernel.files import replace_file
+from clawd.wire.events import Event, MessageJoined, TurnFinished, TurnStarted
 from clawd.wire.safe_text import visible_line
+from clawd.wire.turns import SteerTurn
 
 READ_BYTES = 65_536
 MAX_TYPED_BYTES = 1024 * 1024
@@ -336,7 +334,8 @@ class HistoryFile:
             return []
         if len(data) > MAX_BYTES:
             data = data[data.find(b"\n#", len(data) - KEPT_BYTES) + 1 :]
-            self._replace(data)
+            with contextlib.suppress(OSError):
+                replace_file(self._path, data)
         return list(_entries(data.decode(errors="replace").split("\n")))
 
     def add(self, entry: str) -> None:
@@ -355,14 +354,6 @@ class HistoryFile:
             finally:
                 os.close(descriptor)
 
-    def _replace(self, data: bytes) -> None:
-        new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            new.replace(self._path)
-
 
 def _entries(lines: Iterable[str]) -> Iterable[str]:
     entry: list[str] = []
@@ -379,15 +370,16 @@ PROMPT = "> "
 CONTINUATION = "… "
 
 
-class Lines(Protocol):
-    """Gives one message after the other.
+class Lines(ABC):
+    """Gives one message after the other; as it stands here, of lines that nobody edits.
 
     Attributes:
         edits: whether it reads single keys, and sets the terminal up for that by itself.
     """
 
-    edits: bool
+    edits = False
 
+    @abstractmethod
     def read(self, typed: str = "", text: str = "") -> str:
         """Return the next message.
 
@@ -399,68 +391,43 @@ class Lines(Protocol):
             EOFError: there is no more.
             KeyboardInterrupt: Ctrl-C at the prompt.
         """
-        ...
 
     def whole(self, line: str) -> str:
         """Return a line with all that was folded in it."""
-        ...
+        return line
 
     def typed(self, line: str) -> str:
         """Return what was typed of a line, without what was pasted and folded."""
-        ...
+        return line
 
     def written(self, text: str) -> str:
         """Return a text that the person wrote elsewhere, as it goes into a line."""
-        ...
+        return text
 
-    def redraw(self) -> None:
+    def redraw(self) -> None:  # noqa: B027 a line that comes by itself would be read in mid-word
         """Show anew what may have changed below the prompt; from any thread."""
-        ...
 
     def presses(self) -> int:
         """Return how often Ctrl-C was pressed after the one that ended `read`, and forget these."""
-        ...
+        return 0  # each is a signal
 
 
-class PipedLines:
+class PipedLines(Lines):
     """Lines of standard input, one message each, without any prompt."""
 
-    edits = False
-
-    def read(self, typed: str = "", text: str = "") -> str:  # noqa: ARG002 there is nobody who types
-        """Return the next line."""
+    @override
+    def read(self, typed: str = "", text: str = "") -> str:
         line = sys.stdin.readline()
         if not line:
             raise EOFError
         return line.rstrip("\n")
 
-    def whole(self, line: str) -> str:
-        """Return the line."""
-        return line
 
-    def typed(self, line: str) -> str:
-        """Return the line."""
-        return line
-
-    def written(self, text: str) -> str:
-        """Return the text."""
-        return text
-
-    def redraw(self) -> None:
-        """Do nothing."""
-
-    def presses(self) -> int:
-        """Return that there was none."""
-        return 0
-
-
-class PlainLines:
+class PlainLines(Lines):
     """A prompt that writes no more than itself; the terminal or readline edits the line.
 
     A line that ends with a backslash goes on in the next one.
     """
-
-    edits = False
 
     def __init__(
         self, history: Path, status: Callable[[], str], known: "Callable[[], Known]"
@@ -469,17 +436,14 @@ class PlainLines:
         self._status = status
         self._queued = ""
         if os.environ.get("TERM", "") != "dumb":
-            import readline
-
             # The file is written here, entry by entry, and only what may be kept.
             readline.set_auto_history(False)
             for entry in self._file.load()[-HISTORY_LOADED:]:
                 if "\n" not in entry:
                     readline.add_history(entry)
-            from clawctl.repl.lines import complete_with
-
             complete_with(known(), PROMPT)
 
+    @override
     def read(self, typed: str = "", text: str = "") -> str:
         """Return what was typed."""
         status = self._status()
@@ -493,25 +457,6 @@ class PlainLines:
             line = f"{line[:-1]}\n{self._next(CONTINUATION)}"
         self._file.add(line)
         return line
-
-    def whole(self, line: str) -> str:
-        """Return the line."""
-        return line
-
-    def typed(self, line: str) -> str:
-        """Return the line."""
-        return line
-
-    def written(self, text: str) -> str:
-        """Return the text."""
-        return text
-
-    def redraw(self) -> None:
-        """Do nothing: a line that comes by itself would be read out in mid-word."""
-
-    def presses(self) -> int:
-        """Return that there was none: each is a signal here."""
-        return 0
 
     def _next(self, prompt: str) -> str:
         """Return the next line that was typed ahead, or ask for one; half a line is its begin."""
@@ -527,8 +472,7 @@ class PlainLines:
         except KeyboardInterrupt:
             print()
             raise
-        readline = sys.modules.get("readline")
-        if readline is not None and line.strip() and not line[0].isspace():
+        if line.strip() and not line[0].isspace():
             readline.add_history(line)
         return line
 

@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import select
 import signal
 import stat
@@ -37,6 +36,7 @@ from clawctl.single_call import run_tool, show_outcome
 from clawctl.turn import ViewOptions
 from clawctl.workspace_trust import is_own, placed
 from clawd.errors import ClawError
+from clawd.kernel.files import replace_file
 from clawd.paths import layout
 from clawd.wire.conversations import ConversationLine, SetMode
 from clawd.wire.daemon import SetEstop, Status
@@ -581,16 +581,7 @@ def write_session(folder: Path, home: Path, conversation_id: str) -> None:
     """
     place = _place(folder, home)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{conversation_id}\n")
-        partial.replace(place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
+    replace_file(place, f"{conversation_id}\n".encode("ascii"))
     _forget_oldest(place.parent)
     _remove_old(folder / OLD_NAME)
 

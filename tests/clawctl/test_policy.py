@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import astuple, replace
 
-from clawctl.commands.policy import _since
+from clawctl.app import utc_time
 from clawctl.main import main
 from clawd.wire.policy import (
     CheckPolicy,
@@ -215,7 +215,7 @@ def test_a_time_that_is_none_never_reaches_the_daemon(
     daemon: FakeDaemon, capsys: Capture, since: str
 ) -> None:
     assert main(["policy", "replay", "--since", since]) == 2
-    assert "neither an age" in capsys.readouterr().err
+    assert "is no time" in capsys.readouterr().err
     assert daemon.calls_of(ReplayPolicy) == []
 
 
@@ -229,4 +229,4 @@ def test_a_time_that_is_none_never_reaches_the_daemon(
     ],
 )
 def test_an_age_is_counted_back_from_now(since: str, begins: str) -> None:
-    assert _since(since, 3_600.0) == begins
+    assert utc_time(since, now=3_600.0) == begins

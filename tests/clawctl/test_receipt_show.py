@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawctl.commands.receipt import utc_time
+from clawctl.app import utc_time
 from clawctl.main import main
 from clawd.wire.receipts import ListReceipts, ReceiptDetail, ReceiptPage
 from tests.clawctl.conftest import Capture
