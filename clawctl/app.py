@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -14,6 +15,7 @@ from typing_extensions import override
 
 from clawctl.client import Client
 from clawctl.daemon_finder import reach, require_overrides
+from clawd.paths import expanded
 from clawd.wire.method import Method
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # the older releases that serve as well know no argument
 
-_AGO = re.compile(r"([0-9]{1,6})([mhdw])")
-_SECONDS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGO = re.compile(r"([0-9]{1,6})([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _FORMS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d")
 MOMENT_HELP = "A UTC time (2026-11-21, 2026-11-21T08:00Z) or how long ago (30m, 2h, 7d)."
 SHOWN_CHARACTERS = 200
@@ -193,6 +195,23 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"{safe} Say so with --yes")
     click.confirm(safe, abort=True, err=True)
+
+
+def workspace_of(directory: str | None, *, here: bool) -> str:
+    """Return the folder that -C or --here name, absolute; "" for the configured one."""
+    if directory and here:
+        raise click.UsageError("-C and --here exclude each other")
+    if not directory and not here:
+        return ""
+    folder = expanded(directory) if directory else Path.cwd()
+    try:
+        is_there = folder.is_dir()
+    except PermissionError:
+        # The machine's daemon has folders that its clients cannot see: it judges this one.
+        return str(folder.absolute())
+    if not is_there:
+        raise click.UsageError(f"-C {folder}: there is no such folder")
+    return str(folder.resolve())
 
 
 conversation_option = partial(

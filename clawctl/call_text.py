@@ -1,10 +1,11 @@
-"""Words for tool calls: name and subject of one, what it changed, how it ended. Pure."""
+"""Words for tool calls and plans: what a call is about, what it changed, how it ended. Pure."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from clawctl.render import duration, without_status
+from clawctl.render import Palette, duration, without_status
 from clawd.wire.events import DiffLine, FileDiff, ToolFinished
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
 
@@ -153,3 +154,36 @@ def summary_of(diffs: tuple[FileDiff, ...]) -> str:
     added, removed = (sum(getattr(each, name) for each in diffs) for name in ("added", "removed"))
     size = sum(each.new_size for each in diffs)
     return f"{', '.join(named)}{more}  +{added} -{removed} lines, {size} B"
+
+
+_ITEM = re.compile(r"- (\[[ ~x!-]\]) (\d{1,9})\. (.*)")
+
+
+def plan_text(markdown: str, palette: Palette) -> str:
+    """Return the lines of a plan, safe to show; what is no item stays as it is."""
+    return "\n".join(_line(line, palette) for line in terminal_safe(markdown).split("\n"))
+
+
+def parts_of(line: str) -> tuple[str, str, str] | None:
+    """Return mark, number and text of an item's line; None for another line."""
+    item = _ITEM.fullmatch(line)
+    return None if item is None else (item[1], item[2], item[3])
+
+
+def _line(line: str, palette: Palette) -> str:
+    item = parts_of(line)
+    if item is None:
+        return line
+    mark, number, text = item
+    shown = f"{mark} {number}. {visible_line(text)}"
+    match mark[1]:
+        case "~":
+            return palette.yellow(shown)
+        case "x":
+            return f"{palette.green(mark)} {number}. {palette.dim(visible_line(text))}"
+        case "!":
+            return palette.red(shown)
+        case "-":
+            return palette.dim(shown)
+        case _:
+            return shown

@@ -8,8 +8,7 @@ from typing import TextIO
 
 import msgspec
 
-from clawctl.call_text import call_name, counts_of, ending, reasons, subject_of
-from clawctl.plan import plan_text
+from clawctl.call_text import call_name, counts_of, ending, plan_text, reasons, subject_of
 from clawctl.render import Palette, size, without_status
 from clawctl.views import compressed_line
 from clawd.wire import events

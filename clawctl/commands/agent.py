@@ -12,16 +12,16 @@ import msgspec
 from typing_extensions import override
 
 from clawctl.agent_options import Choice, Mode, answering_options
-from clawctl.app import EXIT_OF_CODE, App, Exit, conversation_option, json_command
+from clawctl.app import EXIT_OF_CODE, App, Exit, conversation_option, json_command, workspace_of
 from clawctl.approve import Terminal
 from clawctl.client import Client
-from clawctl.prompt_view import show_prompt, workspace_of
-from clawctl.render import emit_json, error_values
+from clawctl.render import emit_json, error_values, note, say
 from clawctl.request_follower import View, follow, listening
 from clawctl.turn import TurnView, ViewOptions
 from clawctl.workspace_trust import placed
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
+from clawd.wire.conversations import PromptText, ShowPrompt
 from clawd.wire.daemon import Status
 from clawd.wire.events import TurnFinished
 from clawd.wire.pictures import MAX_PICTURE_BYTES, PDF_MARK, Document, looks_like_picture
@@ -239,7 +239,40 @@ def command(app: App, /, stdin: str | None, message: str | None, **options: obje
     return _send_one(app, choice, text, as_json=output == "json")
 
 
-command.add_command(show_prompt)
+@command.command("show-prompt")
+@click.option("--agent", metavar="NAME", default="", help="An agent of the config.")
+@click.option("-C", "directory", metavar="DIR", help="Of a conversation in this folder.")
+@click.option("--here", is_flag=True, help="Of a conversation in the current folder.")
+@conversation_option(help="Of this conversation.")
+@json_command(PromptText)
+def show_prompt(
+    app: App, agent: str, directory: str | None, conversation: str, *, here: bool, as_json: bool
+) -> None:
+    """Show the system prompt, and the block that the next message would carry.
+
+    Without a conversation it is that of a new one, in the folder where `agent` would work. Nothing
+    is sent to a model.
+    """
+    workspace = workspace_of(directory, here=here)
+    if workspace and conversation:
+        raise click.UsageError(
+            "a conversation has its folder: give --conversation, or -C or --here"
+        )
+    with app.client() as client:
+        if not (workspace or conversation):
+            workspace = placed(app, Choice(here=True), client, None).workspace
+        found = client.call(
+            ShowPrompt(agent=agent, workspace=workspace, conversation_id=conversation)
+        )
+    if as_json:
+        emit_json(found)
+        return
+    say(found.system)
+    if found.block:
+        note("\n● the next message would begin with:")
+        say(found.block)
+    for source in found.untrusted:
+        note(f"● untrusted text in it: {visible_line(source)}")
 
 
 def _check_picks(*, sends: bool) -> None:

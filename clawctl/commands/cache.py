@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from clawctl.app import App, ListingGroup, json_command
-from clawctl.prompt_view import workspace_of
+from clawctl.app import App, ListingGroup, json_command, workspace_of
 from clawctl.render import emit_json, note, say, show_table, size
 from clawd.wire.daemon import CacheList, CachesCleared, ClearCaches, ListCaches
 from clawd.wire.safe_text import visible_line

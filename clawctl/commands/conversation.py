@@ -12,7 +12,7 @@ from clawctl.client import Client, pages
 from clawctl.commands.memory import Export, Exported, Format, list_, pieces_of, show, written_out
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say
-from clawctl.single_call import Rewound, exit_code, run_tool, show_outcome
+from clawctl.request_follower import Rewound, exit_code, run_tool, show_outcome
 from clawctl.views import show_compression
 from clawd.errors import InvalidRequestError
 from clawd.wire import conversations as wire

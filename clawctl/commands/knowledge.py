@@ -8,7 +8,7 @@ import click
 from clawctl.app import App, Exit, Name, json_command
 from clawctl.approve import Terminal
 from clawctl.render import Palette, emit, emit_json, note, show_table
-from clawctl.single_call import exit_code, follow_calls, show_outcome
+from clawctl.request_follower import exit_code, follow_calls, show_outcome
 from clawctl.turn import ViewOptions
 from clawctl.views import show_notes
 from clawd.errors import InvalidRequestError

@@ -24,7 +24,7 @@ from clawctl.config_edit import (
     without_section,
 )
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table
-from clawctl.single_call import run_and_show
+from clawctl.request_follower import run_and_show
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
 from clawd.wire import mcp as wire

@@ -10,7 +10,6 @@ from clawctl.agent_options import answering_options
 from clawctl.app import App, ListingGroup, Name, json_command
 from clawctl.commands.skill import directory_option
 from clawctl.commands.sop import inputs_of, inputs_option
-from clawctl.prompt_view import workspace_of
 from clawctl.render import emit, emit_json, show_fields, table
 from clawd.wire import schedules
 from clawd.wire.method import Done
@@ -121,13 +120,11 @@ def list_(app: App, *, as_json: bool) -> None:
 @answering_options
 @directory_option
 @json_command(schedules.ScheduleLine)
-def add(app: App, /, *, directory: str | None, as_json: bool, **options: Any) -> None:
+def add(app: App, /, *, as_json: bool, **options: Any) -> None:
     """Have a prompt or a procedure run at times as schedule NAME."""
     options["inputs"] = inputs_of(options.pop("given"))
     options["mode"] = options["mode"] or ""
-    request = msgspec.convert(
-        {**options, "workspace": workspace_of(directory, here=False)}, schedules.AddSchedule
-    )
+    request = msgspec.convert(options, schedules.AddSchedule)
     _show(app.call(request), as_json=as_json)
 
 

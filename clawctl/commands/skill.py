@@ -5,16 +5,19 @@ from typing import get_args
 
 import click
 
-from clawctl.app import App, Exit, Name, json_command
+from clawctl.app import App, Exit, Name, json_command, workspace_of
 from clawctl.commands.plugin import asked, yes_option
-from clawctl.prompt_view import workspace_of
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
 from clawd.wire import skills
 from clawd.wire.safe_text import visible_line
 
 BODY_LINES = 200
 directory_option = click.option(
-    "-C", "directory", metavar="DIR", help="Of the workspace in this folder."
+    "-C",
+    "workspace",
+    metavar="DIR",
+    callback=lambda _context, _parameter, value: workspace_of(value, here=False),
+    help="Of the workspace in this folder.",
 )
 kind_option = click.option(
     "--kind",
@@ -34,12 +37,10 @@ def command() -> None:
 @directory_option
 @kind_option
 @json_command(skills.SkillList)
-def list_(app: App, *, directory: str | None, kind: skills.SkillKind, as_json: bool) -> None:
+def list_(app: App, *, workspace: str, kind: skills.SkillKind, as_json: bool) -> None:
     """List the skills, which of them a model is offered, and what is wrong with the others."""
     with app.client() as client:
-        found = client.call(
-            skills.ListSkills(workspace=workspace_of(directory, here=False), kind=kind)
-        )
+        found = client.call(skills.ListSkills(workspace=workspace, kind=kind))
     if as_json:
         emit_json(found)
         return
@@ -67,13 +68,9 @@ def list_(app: App, *, directory: str | None, kind: skills.SkillKind, as_json: b
 @directory_option
 @kind_option
 @json_command(skills.SkillReview)
-def show(
-    app: App, name: str, *, directory: str | None, kind: skills.SkillKind, as_json: bool
-) -> None:
+def show(app: App, name: str, *, workspace: str, kind: skills.SkillKind, as_json: bool) -> None:
     """Show what a skill is, its files and its text."""
-    with app.client() as client:
-        workspace = workspace_of(directory, here=False)
-        found = client.call(skills.InspectSkill(name=name, workspace=workspace, kind=kind))
+    found = app.call(skills.InspectSkill(name=name, workspace=workspace, kind=kind))
     emit(found, _show, as_json=as_json)
 
 
@@ -104,11 +101,9 @@ def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
 @click.option("--revoke", is_flag=True, help="Trust it no longer.")
 @yes_option
 @json_command(skills.SkillLine | skills.SkillReview)
-def trust(
-    app: App, /, name: str, *, directory: str | None, kind: skills.SkillKind, **flags: bool
-) -> int:
+def trust(app: App, /, name: str, *, workspace: str, kind: skills.SkillKind, **flags: bool) -> int:
     """Show a workspace's skill and what changed in it, ask, and trust it as it is now."""
-    workspace, as_json = workspace_of(directory, here=False), flags["as_json"]
+    as_json = flags["as_json"]
     with app.client() as client:
         found = client.call(skills.InspectSkill(name=name, workspace=workspace, kind=kind))
         revoke, digest = flags["revoke"], found.skill.digest
@@ -128,8 +123,7 @@ def trust(
 @json_command(skills.SkillReview)
 def lint(app: App, path: Path, *, kind: skills.SkillKind, as_json: bool) -> int:
     """Say all that is wrong with the skill in folder or archive PATH, by the standard."""
-    with app.client() as client:
-        found = client.call(skills.InspectSkill(path=str(path.absolute()), kind=kind))
+    found = app.call(skills.InspectSkill(path=str(path.absolute()), kind=kind))
     if as_json:
         emit_json(found)
     elif found.skill.problems:

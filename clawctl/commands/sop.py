@@ -9,9 +9,8 @@ from clawctl.app import App, Exit, Name, json_command
 from clawctl.approve import Terminal
 from clawctl.commands.plugin import asked, yes_option
 from clawctl.commands.skill import directory_option
-from clawctl.prompt_view import workspace_of
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, table
-from clawctl.single_call import follow_calls
+from clawctl.request_follower import follow_calls
 from clawctl.turn import ViewOptions
 from clawd.wire import sops
 from clawd.wire.safe_text import visible_line
@@ -35,9 +34,9 @@ def command() -> None:
 @command.command("list")
 @directory_option
 @json_command(sops.SopList)
-def list_(app: App, *, directory: str | None, as_json: bool) -> None:
+def list_(app: App, *, workspace: str, as_json: bool) -> None:
     """List the procedures, which of them can be run, and what is wrong with the others."""
-    found = app.call(sops.ListSops(workspace=workspace_of(directory, here=False)))
+    found = app.call(sops.ListSops(workspace=workspace))
     if as_json:
         emit_json(found)
         return
@@ -63,9 +62,9 @@ def list_(app: App, *, directory: str | None, as_json: bool) -> None:
 @click.argument("what", type=Name("sops"))
 @directory_option
 @json_command(sops.SopReview)
-def validate(app: App, what: str, *, directory: str | None, as_json: bool) -> int:
+def validate(app: App, what: str, *, workspace: str, as_json: bool) -> int:
     """Say all that is wrong with the procedure WHAT, a name or a path, each with line and key."""
-    found = app.call(_inspection(what, directory))
+    found = app.call(_inspection(what, workspace))
     if as_json:
         emit_json(found)
     elif found.sop.problems:
@@ -81,9 +80,9 @@ def validate(app: App, what: str, *, directory: str | None, as_json: bool) -> in
 @click.option("--graph", is_flag=True, help="Draw the steps.")
 @click.option("--mermaid", is_flag=True, help="Print the steps as a Mermaid flowchart.")
 @json_command(sops.SopReview)
-def show(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int:
+def show(app: App, /, name: str, *, workspace: str, **flags: bool) -> int:
     """Show what a procedure is and does, step by step."""
-    found = app.call(_inspection(name, directory))
+    found = app.call(_inspection(name, workspace))
     if flags["as_json"]:
         emit_json(found)
     elif found.sop.problems:
@@ -104,9 +103,9 @@ def show(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int
 @click.option("--revoke", is_flag=True, help="Let it run no longer.")
 @yes_option
 @json_command(sops.SopLine)
-def enable(app: App, /, name: str, *, directory: str | None, **flags: bool) -> int:
+def enable(app: App, /, name: str, *, workspace: str, **flags: bool) -> int:
     """Show a workspace's procedure and what changed in it, ask, and let it run as it is now."""
-    workspace, as_json = workspace_of(directory, here=False), flags["as_json"]
+    as_json = flags["as_json"]
     with app.client() as client:
         found = client.call(sops.InspectSop(name=name, workspace=workspace))
         if not as_json:
@@ -132,14 +131,11 @@ def enable(app: App, /, name: str, *, directory: str | None, **flags: bool) -> i
 @inputs_option
 @detach_option
 @json_command(sops.SopRunReport)
-def run(
-    app: App, /, name: str, *, directory: str | None, given: tuple[str, ...], **flags: bool
-) -> int:
+def run(app: App, /, name: str, *, workspace: str, given: tuple[str, ...], **flags: bool) -> int:
     """Run a procedure, and follow it until it ends or waits.
 
     It goes on without this command, too. At a terminal, approvals of its calls are asked here.
     """
-    workspace = workspace_of(directory, here=False)
     request = sops.RunSop(
         name=name, workspace=workspace, inputs=inputs_of(given), detach=flags["detach"]
     )
@@ -151,11 +147,8 @@ def run(
 @directory_option
 @inputs_option
 @json_command(sops.SopPlan)
-def dry_run(
-    app: App, name: str, *, directory: str | None, given: tuple[str, ...], as_json: bool
-) -> None:
+def dry_run(app: App, name: str, *, workspace: str, given: tuple[str, ...], as_json: bool) -> None:
     """Say what a run would do and what the policy answers to each step; nothing is done."""
-    workspace = workspace_of(directory, here=False)
     found = app.call(sops.DryRunSop(name=name, workspace=workspace, inputs=inputs_of(given)))
     if as_json:
         emit_json(found)
@@ -236,11 +229,11 @@ def history(app: App, name: str, *, open_only: bool, limit: int, as_json: bool) 
     )
 
 
-def _inspection(what: str, directory: str | None) -> sops.InspectSop:
+def _inspection(what: str, workspace: str) -> sops.InspectSop:
     """Return the question about a name, or about what lies at a path."""
     if "/" in what or what.endswith(".toml"):
         return sops.InspectSop(path=str(Path(what).absolute()))
-    return sops.InspectSop(name=what, workspace=workspace_of(directory, here=False))
+    return sops.InspectSop(name=what, workspace=workspace)
 
 
 def inputs_of(given: tuple[str, ...]) -> dict[str, Any]:

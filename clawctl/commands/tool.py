@@ -15,10 +15,10 @@ from clawctl.app import (
     json_command,
     pass_app,
     schema_option,
+    workspace_of,
 )
-from clawctl.prompt_view import workspace_of
 from clawctl.render import emit, emit_json, note, say, show_table
-from clawctl.single_call import run_and_show
+from clawctl.request_follower import run_and_show
 from clawd.errors import NotFoundError
 from clawd.wire.daemon import Reload
 from clawd.wire.method import Done

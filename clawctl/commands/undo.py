@@ -8,7 +8,7 @@ import click
 
 from clawctl.app import App, conversation_option, json_command
 from clawctl.render import emit_json
-from clawctl.single_call import run_and_show
+from clawctl.request_follower import run_and_show
 from clawctl.views import show_changes
 from clawd.paths import expanded
 from clawd.wire.tools import ChangeLine, ListChanges, RunTool, ToolOutcome

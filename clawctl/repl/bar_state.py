@@ -12,7 +12,7 @@ import msgspec
 
 from clawctl.client import Client
 from clawctl.repl.host import Host
-from clawctl.repl.styled_rows import Span, shortened_row, width_of
+from clawctl.repl.theme import Span, shortened_row, width_of
 from clawctl.workspace_trust import real_folder
 from clawd.errors import ClawError
 from clawd.wire.conversations import ConversationLine, ShowConversation

@@ -7,7 +7,7 @@ the terminal has, so every one can be reached by moving up. Only rows that diffe
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
-from clawctl.repl.styled_rows import width_of, without_codes
+from clawctl.repl.theme import width_of, without_codes
 from clawctl.safe_stream import Screen
 
 LEAST_COLUMNS = 4

@@ -14,7 +14,7 @@ import msgspec
 
 from clawctl.client import Client
 from clawctl.render import duration
-from clawctl.repl.styled_rows import Span, shortened_row
+from clawctl.repl.theme import Span, shortened_row
 from clawctl.safe_stream import plain
 from clawctl.settings import is_plain
 from clawd.wire.conversations import ConversationLine, ListConversations

@@ -14,10 +14,11 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 from clawctl import call_text, turn
-from clawctl.plan import parts_of
+from clawctl.call_text import parts_of
 from clawctl.repl.canvas import Canvas
 from clawctl.repl.markdown import Painter, Piece, Splitter
-from clawctl.repl.styled_rows import (
+from clawctl.repl.theme import (
+    Look,
     Row,
     Span,
     Thoughts,
@@ -28,7 +29,6 @@ from clawctl.repl.styled_rows import (
     width_of,
     wrapped,
 )
-from clawctl.repl.theme import Look
 from clawctl.views import compressed_line
 from clawd.wire import events
 from clawd.wire.safe_text import terminal_safe, visible_line

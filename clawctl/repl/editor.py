@@ -31,12 +31,10 @@ from typing_extensions import override
 
 from clawctl.agent_options import Mode
 from clawctl.repl.bar_state import BarState, Pulse, SessionStanding, fragments
-from clawctl.repl.daemon_link import prepare_drawing
-from clawctl.repl.host import Host
+from clawctl.repl.host import Host, prepare_drawing
 from clawctl.repl.lines import CONTINUATION, PROMPT, HistoryFile, Lines, is_kept
 from clawctl.repl.message_text import MAX_TEXT_BYTES
-from clawctl.repl.suggestions import MENTION, Known, offers
-from clawctl.repl.values import known_to
+from clawctl.repl.suggestions import MENTION, Known, known_to, offers
 from clawctl.safe_stream import plain
 from clawd.errors import ClawError
 from clawd.wire.safe_text import visible_line

@@ -16,8 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from clawctl.repl.styled_rows import Span, fitted, joined, rendered, safe
-from clawctl.repl.theme import Look, Theme
+from clawctl.repl.theme import Look, Span, Theme, fitted, joined, rendered, safe
 
 MAX_LINE_CHARS = 16_384
 MAX_BLOCK_LINES = 400

@@ -10,8 +10,7 @@ from clawctl.render import without_status
 from clawctl.repl.canvas import Canvas, reflows, syncs
 from clawctl.repl.drawn_view import DrawnView
 from clawctl.repl.markdown import preload
-from clawctl.repl.styled_rows import Thoughts
-from clawctl.repl.theme import ASCII, Look, chosen_look
+from clawctl.repl.theme import ASCII, Look, Thoughts, chosen_look
 from clawctl.request_follower import View
 from clawctl.turn import TurnView, ViewOptions, conversation_after, why_of
 from clawctl.views import compressed_line
@@ -235,7 +234,7 @@ _STATES = {" ": "to do", "~": "under way", "x": "done", "!": "blocked", "-": "dr
 
 
 def _in_words(line: str) -> str:
-    from clawctl.plan import parts_of
+    from clawctl.call_text import parts_of
 
     item = parts_of(line)
     if item is None:

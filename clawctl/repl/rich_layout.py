@@ -20,8 +20,7 @@ from rich.text import Text
 from rich.theme import Theme as RichTheme
 from typing_extensions import override
 
-from clawctl.repl.styled_rows import Span, fitted, joined
-from clawctl.repl.theme import Look, Theme
+from clawctl.repl.theme import Look, Span, Theme, fitted, joined
 
 LEAST_TABLE_COLUMN = 6
 

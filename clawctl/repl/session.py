@@ -19,16 +19,14 @@ from clawctl.client import Client
 from clawctl.render import note, show_error
 from clawctl.repl.acts.talk import messages, show_end
 from clawctl.repl.bar_state import Pulse, SessionStanding
-from clawctl.repl.daemon_link import DaemonLink, Opening, wait_long
-from clawctl.repl.host import Host, Spent
+from clawctl.repl.host import DaemonLink, Host, Opening, Spent, wait_long
 from clawctl.repl.lines import AttentiveView, Lines, PipedLines, PlainLines, Steering, TypeAhead
 from clawctl.repl.message_text import OutgoingMessage, message_of
 from clawctl.repl.slash import is_command, own_command, run_command
-from clawctl.repl.values import known_to
-from clawctl.request_follower import View, follow, listening
+from clawctl.repl.suggestions import known_to
+from clawctl.request_follower import View, follow, listening, show_outcome
 from clawctl.safe_stream import plain
 from clawctl.settings import is_plain, read_settings
-from clawctl.single_call import show_outcome
 from clawctl.turn import TurnView, ViewOptions
 from clawctl.workspace_trust import placed, real_folder
 from clawd.errors import ClawError, InvalidRequestError

@@ -366,15 +366,15 @@ _LIST = (
     _slash(
         HERE,
         "/reasoning [whole|folded]",
-        "looks:reasoning",
+        "keeping:reasoning",
         "Show the model's reasoning whole, or folded.",
         "=whole|folded",
     ),
-    _slash(HERE, "/theme [NAME]", "looks:theme", "Choose the colours.", "themes"),
-    _slash(HERE, "/editor [TEXT]", "looks:editor", "Write the next message in $EDITOR."),
+    _slash(HERE, "/theme [NAME]", "keeping:theme", "Choose the colours.", "themes"),
+    _slash(HERE, "/editor [TEXT]", "keeping:editor", "Write the next message in $EDITOR."),
     _slash(HERE, "/help [COMMAND]", "show_help", "Show this, or more about one.", "commands"),
-    _slash(HERE, "/exit", "looks:leave", "Leave; /quit and Ctrl-D do the same."),
-    _slash(HERE, "/quit", "looks:leave", "Leave."),
+    _slash(HERE, "/exit", "keeping:leave", "Leave; /quit and Ctrl-D do the same."),
+    _slash(HERE, "/quit", "keeping:leave", "Leave."),
 )
 
 COMMANDS: dict[str, Slash] = {each.usage.split(" ")[0]: each for each in _LIST}

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from clawctl.agent_options import Choice
 from clawctl.app import App
 from clawctl.render import note
-from clawctl.repl.daemon_link import prepare_drawing
+from clawctl.repl.host import prepare_drawing
 from clawctl.shell.command_log import Records, known_secrets
 from clawctl.shell.hooks import (
     INSIDE,

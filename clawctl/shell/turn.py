@@ -25,14 +25,12 @@ from clawctl.app import App
 from clawctl.approve import Terminal
 from clawctl.client import LOST, Client, reason_of
 from clawctl.render import Palette, note, show_error
-from clawctl.repl.daemon_link import wait_long
-from clawctl.repl.host import Spent
+from clawctl.repl.host import Spent, wait_long
 from clawctl.repl.plain_view import new_view
 from clawctl.repl.slash import is_command, run_command
-from clawctl.request_follower import View, follow
+from clawctl.request_follower import View, follow, run_tool, show_outcome
 from clawctl.shell.command_log import Records
 from clawctl.shell.question import AskedLine, Question, line_of, question
-from clawctl.single_call import run_tool, show_outcome
 from clawctl.turn import ViewOptions
 from clawctl.workspace_trust import is_own, placed
 from clawd.errors import ClawError

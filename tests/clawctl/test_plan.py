@@ -1,6 +1,6 @@
 """How a plan is drawn on a terminal."""
 
-from clawctl.plan import plan_text
+from clawctl.call_text import plan_text
 from clawctl.render import Palette
 from clawd.tools.plans import MARKS, PlanItem, markdown
 from tests.support.hostile import HOSTILE

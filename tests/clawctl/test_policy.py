@@ -198,7 +198,7 @@ def test_replay_shows_what_changes_and_says_so_by_its_exit_code(
     assert "4 of 5 calls would be decided as they were." in shown
     assert "2 cannot be replayed: its arguments are not kept" in shown
     (asked,) = daemon.calls_of(ReplayPolicy)
-    assert asked == ReplayPolicy(config=file.read_text(), since="2026-11-01", limit=9)
+    assert asked == ReplayPolicy(config=file.read_text(), since="2026-11-01T00:00:00Z", limit=9)
     assert main([*command, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["items"][0]["after"] == "allow"
 
@@ -210,7 +210,7 @@ def test_a_replay_that_changes_nothing_is_exit_0(daemon: FakeDaemon, capsys: Cap
     assert daemon.calls_of(ReplayPolicy) == [ReplayPolicy()]
 
 
-@pytest.mark.parametrize("since", ["yesterday", "7", "7y", "2026-1-1", "2026-11-21T08:00:00"])
+@pytest.mark.parametrize("since", ["yesterday", "7", "7y", "2026-13-1", "2026-11-21T08:00:00"])
 def test_a_time_that_is_none_never_reaches_the_daemon(
     daemon: FakeDaemon, capsys: Capture, since: str
 ) -> None:

@@ -22,8 +22,8 @@ from clawctl.repl.bar_state import BarState, fragments
 from clawctl.repl.editor import EditedLines, EditorQueries, PasteParser, Pastes
 from clawctl.repl.lines import HistoryFile, TypeAhead, is_kept
 from clawctl.repl.message_text import Attachment, block, mentioned, session_name
-from clawctl.repl.styled_rows import width_of
 from clawctl.repl.suggestions import FileIndex, Known, Value, offers, walk
+from clawctl.repl.theme import width_of
 from clawd.errors import InvalidRequestError
 from clawd.wire.gitignore import is_ignored, pattern_of
 from clawd.wire.references import is_name

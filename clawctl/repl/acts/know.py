@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from clawctl.plan import plan_text
+from clawctl.call_text import plan_text
 from clawctl.render import Palette, note, say, show_fields, show_table
 from clawctl.repl.host import Host
 from clawctl.views import (
