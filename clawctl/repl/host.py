@@ -18,17 +18,18 @@ from typing_extensions import override
 from clawctl.agent_options import Choice, Mode
 from clawctl.app import App
 from clawctl.client import LOST, Client, Stream, is_nobody, reason_of
-from clawctl.render import Palette, note
+from clawctl.render import Palette, note, show_error
 from clawctl.turn import CLEAR_LINE, FRAMES
 from clawd import __version__
-from clawd.errors import UnreachableError
+from clawd.errors import ClawError, UnreachableError
 from clawd.wire.conversations import ConversationLine
-from clawd.wire.daemon import Status, StatusReport
+from clawd.wire.daemon import SetEstop, Status, StatusReport
 from clawd.wire.events import ModelLoading, TurnFinished, TurnUsage
 from clawd.wire.method import Method
 from clawd.wire.safe_text import visible_line
 from clawd.wire.tools import RunTool, ToolOutcome
 
+STOP_LIMIT_S = 5
 RETRIES_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 
@@ -284,3 +285,49 @@ class Host(Protocol):
     def set_mode(self, mode: Mode) -> None:
         """Let the model go that far in this conversation, or in the one that begins next."""
         ...
+
+
+class BaseHost:
+    """What REPL and shell have alike: options, connection, account, and the emergency stop.
+
+    Attributes:
+        program: what the emergency stop says of who set it.
+        prompt: what is typed before a slash command.
+    """
+
+    absent: Mapping[str, str] = {}
+    program = "clawctl"
+    prompt = ""
+
+    def __init__(self, app: App, choice: Choice) -> None:
+        self.app = app
+        self.choice = choice
+        self.is_stopped = False
+        self.system: str | None = None
+        self.shows_reasoning = False
+        self.spent = Spent()
+        self._link = DaemonLink(app)
+
+    def choose(self, **changes: object) -> None:
+        """Change what the next message is sent with."""
+        self.choice = msgspec.structs.replace(self.choice, **changes)
+
+    def client(self) -> Client:
+        """Return a living connection; a new one is told of."""
+        return self._link.client()
+
+    def call(self, params: Method[R]) -> R:
+        """Call a method."""
+        return self.client().call(params)
+
+    def stop_everything(self) -> None:
+        """Set the emergency stop, over a connection of its own."""
+        try:
+            with self.app.running_client() as client:
+                reason = f"Ctrl-\\ in {self.program}"
+                client.call(SetEstop(reason=reason), limit_s=STOP_LIMIT_S)
+        except ClawError as error:
+            show_error(error)
+            return
+        self.is_stopped = True
+        note(f"EMERGENCY STOP is set. Allow tools again with: {self.prompt}/estop clear")

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -15,11 +15,10 @@ import msgspec
 from clawctl.agent_options import Choice, Mode
 from clawctl.app import App, Exit
 from clawctl.approve import Terminal
-from clawctl.client import Client
 from clawctl.render import note, show_error
 from clawctl.repl.acts.talk import messages, show_end
 from clawctl.repl.bar_state import Pulse, SessionStanding
-from clawctl.repl.host import DaemonLink, Host, Opening, Spent, wait_long
+from clawctl.repl.host import BaseHost, Host, Opening, wait_long
 from clawctl.repl.lines import AttentiveView, Lines, PipedLines, PlainLines, Steering, TypeAhead
 from clawctl.repl.message_text import OutgoingMessage, message_of
 from clawctl.repl.slash import is_command, own_command, run_command
@@ -32,7 +31,7 @@ from clawctl.workspace_trust import placed, real_folder
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.paths import layout
 from clawd.wire.conversations import ConversationLine, SetMode
-from clawd.wire.daemon import SetEstop, StatusReport
+from clawd.wire.daemon import StatusReport
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
 from clawd.wire.safe_text import visible_line
@@ -44,7 +43,6 @@ _TO_LEAVE = 3
 _WINDOW_S = 1.0
 
 HISTORY_FILE = "history"
-STOP_LIMIT_S = 5
 KEYS = """\
 Enter sends; Alt-Enter, Ctrl-J or a backslash at the end begin a new line.
 Tab completes commands, paths and @file; a file that is named with @ goes with the message.
@@ -80,26 +78,19 @@ def converse(app: App, choice: Choice) -> int:
         session.close()
 
 
-class ReplSession:
+class ReplSession(BaseHost):
     """One REPL; its commands see it as a `host.Host`, which says what the attributes are."""
 
     keys = KEYS
-    absent: Mapping[str, str] = {}
 
     def __init__(self, app: App, choice: Choice) -> None:
-        self.app = app
-        self.choice = choice
+        super().__init__(app, choice)
         self.conversation_id = ""
         self.mode: Mode = choice.mode
         self._resumed: ConversationLine | None = None
-        self.is_stopped = False
-        self.system: str | None = None
-        self.shows_reasoning = False
         self.last: TurnFinished | None = None
         self.last_text = ""
         self._last_brought = OutgoingMessage(text="")
-        self.spent = Spent()
-        self._link = DaemonLink(app)
         self._presses = _Presses()
         self._is_leaving = False
         self._is_reading = False
@@ -184,18 +175,6 @@ class ReplSession:
 
     # --- what commands may do
 
-    def choose(self, **changes: object) -> None:
-        """Change what the next message is sent with."""
-        self.choice = msgspec.structs.replace(self.choice, **changes)
-
-    def client(self) -> Client:
-        """Return a living connection; a new one is told of."""
-        return self._link.client()
-
-    def call(self, params: Method[R]) -> R:
-        """Call a method."""
-        return self.client().call(params)
-
     def wait_for(self, params: Method[R], what: str) -> R:
         """Call a method that may take long, and show that it goes on."""
         return wait_long(self.client().stream(params), what, self._typed.take_in)
@@ -249,17 +228,6 @@ class ReplSession:
         else:
             self.mode = mode
             self.choose(mode=mode)
-
-    def stop_everything(self) -> None:
-        """Set the emergency stop, over a connection of its own."""
-        try:
-            with self.app.running_client() as client:
-                client.call(SetEstop(reason="Ctrl-\\ in clawctl"), limit_s=STOP_LIMIT_S)
-        except ClawError as error:
-            show_error(error)
-            return
-        self.is_stopped = True
-        note("EMERGENCY STOP is set. Allow tools again with /estop clear")
 
     # --- one line
 

@@ -23,9 +23,9 @@ import msgspec
 from clawctl.agent_options import Choice, Mode
 from clawctl.app import App
 from clawctl.approve import Terminal
-from clawctl.client import LOST, Client, reason_of
+from clawctl.client import LOST, reason_of
 from clawctl.render import Palette, note, show_error
-from clawctl.repl.host import Spent, wait_long
+from clawctl.repl.host import BaseHost, wait_long
 from clawctl.repl.plain_view import new_view
 from clawctl.repl.slash import is_command, run_command
 from clawctl.request_follower import View, follow, run_tool, show_outcome
@@ -37,7 +37,7 @@ from clawd.errors import ClawError
 from clawd.kernel.files import replace_file
 from clawd.paths import layout
 from clawd.wire.conversations import ConversationLine, SetMode
-from clawd.wire.daemon import SetEstop, Status
+from clawd.wire.daemon import Status
 from clawd.wire.events import Event, TurnFinished, TurnStarted
 from clawd.wire.method import Method
 from clawd.wire.policy import ShowPolicy
@@ -103,7 +103,7 @@ class AskedFolder(msgspec.Struct, kw_only=True):
     mode: Mode = ""
 
 
-class Asking:
+class Asking(BaseHost):
     """The asking half of the shell; its commands see it as a `host.Host`.
 
     Args:
@@ -116,6 +116,8 @@ class Asking:
 
     keys = _KEYS
     absent = _ABSENT
+    program = "clawctl shell"
+    prompt = "> "
 
     def __init__(
         self,
@@ -126,23 +128,16 @@ class Asking:
         known: Callable[[], tuple[str, ...]],
         keeps_file: bool = True,
     ) -> None:
-        self.app = app
-        self.choice = choice
+        super().__init__(app, choice)
         self._records = records
         self._known = known
         self._keeps_file = keeps_file
-        self._client: Client | None = None
-        self._has_been_connected = False
         self._terminal: Terminal | None = None
         self._folders: dict[str, AskedFolder] = {}
         self._here = AskedFolder(conversation_id="", workspace="")
         self._context_size = 0
         self._warned = False
         self._edit_line = ""
-        self.is_stopped = False
-        self.system: str | None = None
-        self.shows_reasoning = False
-        self.spent = Spent()
 
     @property
     def directory(self) -> Path:
@@ -187,12 +182,12 @@ class Asking:
             else:
                 show_error(error)
             if error.code == "unreachable":
-                self._drop()
+                self._link.drop()
             if reason_of(error) == LOST:
                 self._reconnect()
         except KeyboardInterrupt:
             # The daemon did not stop at the first press: leave it alone, take a new connection.
-            self._drop()
+            self._link.drop()
             note("● stopped")
         finally:
             sys.stdout.flush()
@@ -204,31 +199,11 @@ class Asking:
 
     def close(self) -> None:
         """Close the connection."""
-        self._drop()
-
-    def client(self) -> Client:
-        """Return a living connection; a new one is told of."""
-        if self._client is not None and not self._client.is_alive():
-            self._drop()
-        if self._client is None:
-            self._client = self.app.client()
-            if self._has_been_connected:
-                pid = self._client.welcome.pid
-                note(f"● the daemon was restarted; connected to the new one (pid {pid})")
-            self._has_been_connected = True
-        return self._client
-
-    def call(self, params: Method[R]) -> R:
-        """Call a method, on a new connection when the old one is gone."""
-        return self.client().call(params)
+        self._link.drop()
 
     def wait_for(self, params: Method[R], what: str) -> R:
         """Call a method that may take long, and show that it goes on."""
         return wait_long(self.client().stream(params), what, lambda: None)
-
-    def choose(self, **changes: object) -> None:
-        """Change what the next question is sent with."""
-        self.choice = msgspec.structs.replace(self.choice, **changes)
 
     def run_tool(self, request: RunTool) -> ToolOutcome:
         """Run a tool in the conversation, if there is one, show and return what came of it."""
@@ -268,17 +243,6 @@ class Asking:
             self.call(SetMode(conversation_id=self._here.conversation_id, mode=mode))
         else:
             self.choose(mode=mode)
-
-    def stop_everything(self) -> None:
-        """Set the emergency stop, over a connection of its own."""
-        try:
-            with self.app.running_client() as client:
-                client.call(SetEstop(reason="Ctrl-\\ in clawctl shell"), limit_s=5)
-        except ClawError as error:
-            show_error(error)
-            return
-        self.is_stopped = True
-        note("EMERGENCY STOP is set. Allow tools again with: > /estop clear")
 
     def _answer(self, line: AskedLine) -> None:
         if not line.explains and is_command(line.text):
@@ -418,11 +382,6 @@ class Asking:
             self.client()
         except ClawError as error:
             show_error(error)
-
-    def _drop(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
 
 
 def _real(cwd: str) -> str:
