@@ -1,7 +1,6 @@
 """What is found without a daemon: all facts of `clawd --checkup`, judged, and the receipt chain."""
 
 import errno
-import fcntl
 import os
 import platform
 import re
@@ -21,12 +20,14 @@ from typing import Literal
 import msgspec
 
 from clawctl.daemon import run_clawd
+from clawctl.daemon_finder import holder_of
 from clawctl.model_servers import answers as is_answered
 from clawctl.receipt_bundle import remembered_head
 from clawctl.render import duration, size
 from clawctl.systemctl import answer_of, is_booted_with_systemd
 from clawd import __version__
 from clawd.errors import ClawError
+from clawd.kernel.files import changed_at
 from clawd.paths import Layout, install_line
 from clawd.wire.daemon import Checkup
 
@@ -344,7 +345,7 @@ def _private(where: Layout) -> Iterator[MendableFinding]:
 
 def _socket(where: Layout) -> Iterator[MendableFinding]:
     path = where.socket
-    runs = _is_locked(where.lock)
+    pid = holder_of(where.lock)
     if path.parent.exists() and not where.is_system:
         mode = stat.S_IMODE(path.parent.stat().st_mode)
         if mode & 0o077:
@@ -355,15 +356,15 @@ def _socket(where: Layout) -> Iterator[MendableFinding]:
                 _closing(path.parent, 0o700),
             )
     if not path.exists():
-        if runs:
+        if pid is not None:
             yield wrong(
                 "socket",
-                f"a daemon runs (pid {_pid(where.lock)}), and its socket {path} is gone",
-                f"Restart it: kill {_pid(where.lock)}, then clawctl status",
+                f"a daemon runs (pid {pid or '?'}), and its socket {path} is gone",
+                f"Restart it: kill {pid or '?'}, then clawctl status",
             )
         else:
             yield ok("socket", f"{path} is made when a daemon starts")
-    elif not _answers(path) and not runs:
+    elif not _answers(path) and pid is None:
         yield wrong(
             "socket",
             f"{path} was left behind by a daemon that ended",
@@ -376,7 +377,7 @@ def _socket(where: Layout) -> Iterator[MendableFinding]:
 
 def _remove_stale(path: Path, lock: Path) -> None:
     # Looked at again: a daemon may have started since.
-    if not _is_locked(lock) and not _answers(path):
+    if holder_of(lock) is None and not _answers(path):
         path.unlink(missing_ok=True)
 
 
@@ -401,30 +402,6 @@ def _close(path: Path, mode: int, judged: os.stat_result) -> None:
         Path(f"/proc/self/fd/{descriptor}").chmod(mode)
     finally:
         os.close(descriptor)
-
-
-def _is_locked(lock: Path) -> bool:
-    """Return whether a daemon holds the lock of a home."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
-
-
-def _pid(lock: Path) -> str:
-    try:
-        text = lock.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return "?"
-    return text if text.isdecimal() else "?"
 
 
 def _answers(path: Path) -> bool:
@@ -486,7 +463,7 @@ def _refuses(folder: Path) -> str:
 def _clock(where: Layout) -> MendableFinding:
     """Judge the clock by the newest of the own files, and by who keeps it."""
     now = time.time()
-    newest = max((_changed_at(p) for p in (where.database, where.receipts, where.log)), default=0.0)
+    newest = max((changed_at(p) for p in (where.database, where.receipts, where.log)), default=0.0)
     if now < _EPOCH_S:
         return wrong("clock", f"it says {time.strftime('%Y-%m-%d')}", _SET_CLOCK)
     if newest > now + _SKEW_S:
@@ -542,13 +519,6 @@ def _units(where: Layout) -> Iterator[MendableFinding]:
             )
         else:
             yield ok("service", f"{unit} is {state.get('ActiveState', 'unknown')}")
-
-
-def _changed_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 # Whether what clawd is made of is there: Python, its libraries, llama.cpp and what it runs on.

@@ -62,6 +62,24 @@ def reach(
         return daemon.start(where, env)
 
 
+def holder_of(lock: Path) -> int | None:
+    """Return the pid of whoever holds a home's lock, 0 for one that cannot be told, or None."""
+    import fcntl
+
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        text = os.read(descriptor, 32).decode(errors="replace").strip()
+        return int(text) if text.isdigit() else 0
+    finally:
+        os.close(descriptor)
+    return None
+
+
 def overrides(client: Client, environ: Mapping[str, str]) -> "tuple[OverrideLine, ...]":
     """Return which variables `CLAWD_SECTION__KEY` ask for what this daemon does not have."""
     variables = {

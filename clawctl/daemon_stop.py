@@ -4,7 +4,6 @@ A signal goes to a process that holds a home's lock alone, by its pidfd: never t
 somebody else has got meanwhile.
 """
 
-import fcntl
 import os
 import select
 import signal
@@ -16,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from clawctl.client import LOST, SILENT, Client, is_nobody, reason_of
+from clawctl.daemon_finder import holder_of
 from clawctl.systemctl import SERVICE
 from clawd.errors import ClawError, ForbiddenError
 from clawd.paths import Layout, layout
@@ -85,22 +85,6 @@ def _found(pid: int, home: Path, socket: Path) -> Running:
 def detached_pid(where: Layout) -> int | None:
     """Return the pid of whoever holds the home, under systemd or not; None for nobody."""
     return holder_of(where.lock)
-
-
-def holder_of(lock: Path) -> int | None:
-    """Return the pid of whoever holds a home's lock, 0 for one that cannot be told, or None."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        text = os.read(descriptor, 32).decode(errors="replace").strip()
-        return int(text) if text.isdigit() else 0
-    finally:
-        os.close(descriptor)
-    return None
 
 
 def end(

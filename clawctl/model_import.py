@@ -16,6 +16,7 @@ from pathlib import Path
 from clawctl import modelfile
 from clawctl.modelfile import Progress as Draw
 from clawd.errors import NotFoundError
+from clawd.kernel.files import changed_at
 from clawd.paths import expanded
 from clawd.wire.models import ModelPin
 
@@ -160,7 +161,7 @@ def _blob(place: Path, digest: str) -> Path | None:
 def _of_hub(place: Path) -> Iterator[ForeignModel]:
     for repository in sorted(place.glob("models--*--*")):
         # The newest one last: a name that is there twice is its.
-        snapshots = sorted(repository.glob("snapshots/*"), key=_changed_at)
+        snapshots = sorted(repository.glob("snapshots/*"), key=changed_at)
         for snapshot in reversed(snapshots):
             for found in _of_tree(snapshot, "Hugging Face"):
                 real = found.path.resolve()
@@ -198,10 +199,3 @@ def _of_tree(place: Path, program: str) -> Iterator[ForeignModel]:
                 size_bytes=sum(part.stat().st_size for part in parts if part.is_file()),
                 projector=eyes[0] if eyes else None,
             )
-
-
-def _changed_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

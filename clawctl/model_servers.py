@@ -49,7 +49,9 @@ def answers(url: str, limit_s: float = LIMIT_S) -> bool:
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        with socket.create_connection((parts.hostname or "", port), timeout=limit_s):
+        # What listens at all addresses listens at this one.
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host := parts.hostname or "", host)  # noqa: S104
+        with socket.create_connection((host, port), timeout=limit_s):
             return True
     except (OSError, ValueError):
         return False

@@ -260,6 +260,16 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     result: str = "done"
 
 
+class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done to a service, and what a person should know."""
+
+    scope: str
+    action: str
+    dry_run: bool = False
+    steps: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class Steps:
     """Does steps and remembers them.
 
@@ -346,6 +356,16 @@ class Steps:
             action()
         self._note(Step(what=what, result="planned" if self._dry_run else "done"))
 
+    def report(self, action: str, *notes: str) -> ServiceReport:
+        """Return what was done, and what a person should know."""
+        return ServiceReport(
+            scope=self._manager.scope,
+            action=action,
+            dry_run=self._dry_run,
+            steps=tuple(self.done),
+            notes=notes,
+        )
+
     def _note(self, step: Step) -> None:
         self.done.append(step)
         if not self._quiet:
@@ -366,16 +386,6 @@ def _not_written(path: Path, error: OSError) -> ClawError:
         hint="The machine's service is installed by root: sudo clawctl service … --system. "
         "Your own: clawctl service … --user",
     )
-
-
-class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done to a service, and what a person should know."""
-
-    scope: str
-    action: str
-    dry_run: bool = False
-    steps: tuple[Step, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 class InstallChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -423,13 +433,7 @@ def install(
             ["systemctl", root, "enable", systemctl.SOCKET, systemctl.SERVICE],
         )
     notes += _advice(manager, where, choice)
-    return ServiceReport(
-        scope=manager.scope,
-        action="install",
-        dry_run=choice.dry_run,
-        steps=tuple(steps.done),
-        notes=tuple(notes),
-    )
+    return steps.report("install", *notes)
 
 
 def uninstall(
@@ -468,13 +472,7 @@ def uninstall(
     notes.append(f"Your data stays: {where.home}" + _config_note(where))
     if manager.scope == "system":
         notes.append("The groups clawd-ctl and clawd-admin stay, with their members.")
-    return ServiceReport(
-        scope=manager.scope,
-        action="uninstall",
-        dry_run=choice.dry_run,
-        steps=tuple(steps.done),
-        notes=tuple(notes),
-    )
+    return steps.report("uninstall", *notes)
 
 
 def _make_groups(steps: Steps, choice: InstallChoice) -> None:

@@ -33,7 +33,13 @@ def is_booted_with_systemd() -> bool:
     return RUNS_SYSTEMD.is_dir()
 
 
-def answer_of(program: str, *arguments: str) -> str | None:
+def answer_of(
+    program: str,
+    *arguments: str,
+    limit_s: float = ANSWER_LIMIT_S,
+    cwd: str | None = None,
+    may_fail: bool = False,
+) -> str | None:
     """Return what a program prints; None where it is missing, fails or does not end in time."""
     path = shutil.which(program)
     if path is None:
@@ -45,12 +51,13 @@ def answer_of(program: str, *arguments: str) -> str | None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=ANSWER_LIMIT_S,
+            timeout=limit_s,
+            cwd=cwd,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return done.stdout if may_fail or done.returncode == 0 else None
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,13 +5,13 @@ import select
 import stat
 import sys
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 import click
 import msgspec
 from typing_extensions import override
 
-from clawctl.agent_options import Choice, Mode, answering_options
+from clawctl.agent_options import Choice, answering_options
 from clawctl.app import EXIT_OF_CODE, App, Exit, conversation_option, json_command, workspace_of
 from clawctl.approve import Terminal
 from clawctl.client import Client
@@ -30,13 +30,6 @@ from clawd.wire.turns import MAX_ROUNDS, SamplingWishes
 
 MAX_TEXT_BYTES = 8 * 1024 * 1024
 PIPE_PATIENCE_S = 0.5
-SAMPLING = (
-    *("temperature", "top_p", "top_k", "min_p", "seed", "max_tokens"),
-    *("repeat_penalty", "frequency_penalty", "presence_penalty"),
-)
-
-ToolMode = Literal["", "split", "unified", "both"]
-Think = Literal["", "auto", "on", "off", "low", "medium", "high"]
 
 
 class AgentAnswer(TurnFinished, frozen=True, kw_only=True, tag="answer"):
@@ -153,6 +146,7 @@ def _show_stream_schema(context: click.Context, _parameter: click.Parameter, val
 @click.option("--no-plan", is_flag=True, help="Offer no plan, as --tools=-plan.")
 @click.option(
     "--tools-mode",
+    "tool_mode",
     type=click.Choice(["split", "unified", "both"]),
     default=None,
     help="How tools are offered, instead of [tools] mode.",
@@ -309,34 +303,23 @@ def _choice(options: dict[str, object]) -> Choice:
         raise click.UsageError(f"{first} and {second} exclude each other")
     paths = msgspec.convert(options["attach"], tuple[str, ...])
     attached = [(path, _attached(path)) for path in paths]
-    return Choice(
-        conversation_id=str(options["conversation"]),
-        workspace=workspace,
-        here=not (workspace or options["home_workspace"] or options["conversation"]),
-        mode=msgspec.convert(options["mode"] or "", Mode),
-        agent=str(options["agent"]),
-        provider=str(options["provider"]),
-        model=str(options["model"]),
-        preset=str(options["preset"]),
-        resume=bool(options["resume"]),
-        picks=bool(options["picks"]),
-        interactive=not options["no_input"],
-        progress=not options["no_prompt_progress"],
-        quiet=bool(options["quiet"]),
-        hints=_hints(options["hints"]),
+    taken = {
+        **{
+            name: options[name]
+            for name in Choice.__struct_fields__
+            if options.get(name) is not None
+        },
+        "conversation_id": options["conversation"],
+        "workspace": workspace,
+        "here": not (workspace or options["home_workspace"] or options["conversation"]),
+        "interactive": not options["no_input"],
+        "progress": not options["no_prompt_progress"],
+        "hints": _hints(options["hints"]),
+        "tools_allow": _tools(options),
+    }
+    return msgspec.structs.replace(
+        msgspec.convert(taken, Choice),
         sampling=_sampling(options),
-        tools_allow=_tools(options),
-        tool_mode=msgspec.convert(options["tools_mode"] or "", ToolMode),
-        retry=msgspec.convert(options["retry"], bool | None),
-        think=msgspec.convert(options["think"] or "", Think),
-        tool_choice=str(options["tool_choice"]),
-        url=str(options["url"]),
-        verbose=bool(options["verbose"]),
-        log_file=str(options["log_file"]),
-        max_rounds=msgspec.convert(options["max_rounds"] or 0, int),
-        plan_first=bool(options["plan_first"]),
-        allow=msgspec.convert(options["allow"], tuple[str, ...]),
-        deny=msgspec.convert(options["deny"], tuple[str, ...]),
         pictures=tuple(data for _, data in attached if not data.startswith(PDF_MARK)),
         documents=tuple(
             Document(name=Path(path).name, data=data)
@@ -364,7 +347,8 @@ def _attached(path: str) -> bytes:
 
 
 def _sampling(options: dict[str, object]) -> SamplingWishes | None:
-    given = {name: options[name] for name in SAMPLING if options[name] is not None}
+    fields = SamplingWishes.__struct_fields__
+    given = {name: options[name] for name in fields if options.get(name) is not None}
     try:
         return msgspec.convert(given, SamplingWishes) if given else None
     except msgspec.ValidationError as error:
@@ -413,35 +397,33 @@ def _read(stream: TextIO) -> str:
 
 def _is_fed(stream: TextIO) -> bool:
     """Return whether a program or a file is to be read, and not a person or nothing at all."""
-    try:
-        mode = os.fstat(stream.fileno()).st_mode
-    except (OSError, ValueError, AttributeError):
-        return False
+    mode = _mode_of(stream)
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _is_pipe(stream: TextIO) -> bool:
     """Return whether a program may write there while we run."""
-    try:
-        mode = os.fstat(stream.fileno()).st_mode
-    except (OSError, ValueError, AttributeError):
-        return False
+    mode = _mode_of(stream)
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _mode_of(stream: TextIO) -> int:
+    """Return the mode of the file behind a stream; 0 where there is none."""
+    try:
+        return os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return 0
 
 
 def _something_is_piped() -> bool:
     """Return whether stdin is a file, or a pipe that has something soon; never wait for long."""
-    try:
-        descriptor = sys.stdin.fileno()
-        mode = os.fstat(descriptor).st_mode
-    except (OSError, ValueError, AttributeError):
-        return False
+    mode = _mode_of(sys.stdin)
     if stat.S_ISREG(mode):
         return True
     if not stat.S_ISFIFO(mode):
         return False
     # Many programs run us with a pipe that they never write to and never close.
-    return bool(select.select([descriptor], [], [], PIPE_PATIENCE_S)[0])
+    return bool(select.select([sys.stdin], [], [], PIPE_PATIENCE_S)[0])
 
 
 def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:

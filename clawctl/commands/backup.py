@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 import msgspec
@@ -16,6 +16,7 @@ from clawctl.progress import progress_of_command
 from clawctl.render import emit_json, note, say, show_fields, size
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
 from clawd.paths import Layout, layout
+from clawd.wire.codec import mirror
 
 if TYPE_CHECKING:
     from clawctl.backup_create import Sources
@@ -89,8 +90,8 @@ def create(_app: App, /, file: str, **flags: bool) -> int:
             return Exit.DONE
         done = create_backup(sources, Path(file), force=flags["force"], progress=bar.show)
     if flags["as_json"]:
-        facts = _facts(done.manifest)
-        emit_json(BackupMade(path=done.path, size_bytes=done.size_bytes, **facts))
+        written = {"path": done.path, "size_bytes": done.size_bytes}
+        emit_json(mirror(BackupMade, done.manifest, files=len(done.manifest.files), **written))
         return Exit.DONE
     say(f"✓ {done.path}: {len(done.manifest.files)} files, {size(done.size_bytes)}")
     for line in done.manifest.left_out:
@@ -107,7 +108,8 @@ def list_(file: str, *, with_files: bool, as_json: bool) -> int:
     with _opened(file) as stream:
         manifest = ArchiveReader(stream).manifest
     if as_json:
-        emit_json(BackupContents(contents=manifest.files, **_facts(manifest)))
+        files = manifest.files
+        emit_json(mirror(BackupContents, manifest, files=len(files), contents=files))
         return Exit.DONE
     _show(manifest)
     for entry in manifest.files if with_files else ():
@@ -126,9 +128,9 @@ def verify(file: str, *, as_json: bool) -> int:
     with _opened(file) as stream, progress_of_command("verifying", unit="bytes") as bar:
         checked = check(stream, room, bar.show)
     if as_json:
-        facts = _facts(checked.manifest)
-        found = BackupChecked(ok=True, chain=checked.receipts, memory=checked.memory, **facts)
-        emit_json(found)
+        found = {"ok": True, "chain": checked.receipts, "memory": checked.memory}
+        files = len(checked.manifest.files)
+        emit_json(mirror(BackupChecked, checked.manifest, files=files, **found))
         return Exit.DONE
     _show(checked.manifest)
     say(f"✓ every file is what it was; memory: {checked.memory}; receipts: {checked.receipts}")
@@ -222,21 +224,6 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 def _refuse_terminal() -> None:
     if sys.stdout.isatty():
         raise ClawError("a backup is no text for a terminal", hint="Redirect it: … - > FILE")
-
-
-def _facts(manifest: Manifest) -> dict[str, Any]:
-    return {
-        "created_at": manifest.created_at,
-        "version": manifest.version,
-        "host": manifest.host,
-        "home": manifest.home,
-        "with_keys": manifest.with_keys,
-        "schema": manifest.schema,
-        "receipts": manifest.receipts,
-        "files": len(manifest.files),
-        "total_bytes": manifest.total_bytes,
-        "left_out": manifest.left_out,
-    }
 
 
 def _show(manifest: Manifest) -> None:

@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from clawctl.app import App, Exit, json_command
 from clawctl.checks import Finding, MendableFinding, noted, ok, wrong
 from clawctl.client import Client, is_nobody
 from clawctl.daemon_finder import override_text, overrides
+from clawctl.model_servers import answers
 from clawctl.render import Palette, emit_json, say
 from clawd import __version__
 from clawd.errors import ClawError
@@ -23,8 +23,6 @@ from clawd.wire.daemon import ListKeys, Status, StatusReport
 from clawd.wire.mcp import ListMcpServers, McpServerList
 from clawd.wire.models import ListLoadedModels, LoadedModelList
 from clawd.wire.tools import ListTools, ToolList
-
-_TIMEOUT_S = 2.0
 
 
 @click.command()
@@ -188,7 +186,7 @@ def gateway(report: StatusReport, keys: int) -> MendableFinding:
     if not report.gateway:
         return ok("gateway", "off: programs cannot connect by HTTP")
     addresses = report.gateway.split(", ")
-    silent = [address for address in addresses if not _is_port_answered(address)]
+    silent = [address for address in addresses if not answers(address)]
     if silent:
         return wrong(
             "gateway",
@@ -258,19 +256,6 @@ def _stop(report: StatusReport) -> MendableFinding:
         f"set: {report.estop_reason}" if report.estop_reason else "set",
         "Allow tools again with clawctl estop --clear.",
     )
-
-
-def _is_port_answered(address: str) -> bool:
-    """Return whether a connection to an address such as http://127.0.0.1:8686 is taken."""
-    split = urlsplit(address)
-    host = split.hostname or ""
-    # Who listens at all addresses listens at this one.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared only
-    try:
-        with socket.create_connection((host, split.port or 0), timeout=_TIMEOUT_S):
-            return True
-    except OSError:
-        return False
 
 
 def _is_loopback(address: str) -> bool:

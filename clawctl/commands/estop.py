@@ -1,6 +1,5 @@
 """`clawctl estop`: the emergency stop. Works without a daemon, on the file that means it."""
 
-import fcntl
 import os
 import pwd
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ import msgspec
 
 from clawctl.app import App, json_command
 from clawctl.client import Client, is_nobody
+from clawctl.daemon_finder import holder_of
 from clawctl.render import emit, note
 from clawctl.views import estop_line
 from clawd.errors import ClawError, ForbiddenError, NotFoundError
@@ -79,14 +79,7 @@ def _served_home(app: App) -> Layout | None:
     if app.socket or (os.environ.get("CLAWD_SOCKET") and not os.environ.get("CLAWD_HOME")):
         return None
     where = layout()
-    try:
-        with where.lock.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return where
-    except OSError:
-        return None
-    return None
+    return where if holder_of(where.lock) is not None else None
 
 
 def _set_by_call(app: App, reason: str) -> EstopReport:

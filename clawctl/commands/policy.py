@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from clawctl.app import (
     pass_app,
 )
 from clawctl.render import emit, emit_json, say, show_table
+from clawctl.systemctl import answer_of
 from clawctl.views import check_arguments, show_boundary, show_explanation
 from clawd.errors import InvalidRequestError
 from clawd.wire import policy as wire
@@ -119,20 +119,8 @@ def _apt(_environ: Mapping[str, str], run: Run) -> str:
 
 
 def _run(argv: list[str]) -> str:
-    program = shutil.which(argv[0])
-    if program is None:
-        return ""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(  # noqa: S603 - the person's own tools, no shell
-            [program, *argv[1:]],
-            capture_output=True,
-            text=True,
-            timeout=_ASK_LIMIT_S,
-            stdin=subprocess.DEVNULL,
-            cwd="/",  # a project's settings are not the machine's: somebody else wrote them
-            check=False,
-        ).stdout
-    return ""
+    # A project's settings are not the machine's: somebody else wrote them.
+    return answer_of(argv[0], *argv[1:], limit_s=_ASK_LIMIT_S, cwd="/", may_fail=True) or ""
 
 
 PRESETS = ("pip", "npm", "cargo", "go", "apt")

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from clawctl import service_install
-from clawctl.app import App, Exit, json_command
+from clawctl.app import App, Exit, json_command, json_option
 from clawctl.render import emit, emit_json, note, say
 from clawctl.safe_stream import plain
 from clawctl.systemctl import SERVICE, SOCKET, Manager, Scope, files_of
@@ -53,6 +53,14 @@ def _scope_option(function: C) -> C:
 
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done.")
+
+
+def _acting(function: C) -> Callable[..., Any]:
+    """Add what all take that act on a service: whose it is, --dry-run and --json."""
+    with_json = json_option(service_install.ServiceReport)(function)
+    return _scope_option(_dry_run(with_json))
+
+
 _root = click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -104,19 +112,15 @@ def uninstall_(_app: App, scope: Scope | None, root: Path, *, dry_run: bool, as_
 
 
 @command.command()
-@_scope_option
-@_dry_run
-@json_command(service_install.ServiceReport)
-def start(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+@_acting
+def start(scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Start the service and its socket."""
     return _act(scope, "start", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
 
 
 @command.command()
-@_scope_option
-@_dry_run
-@json_command(service_install.ServiceReport)
-def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+@_acting
+def stop(scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Stop the service, and its socket: else the next client would start it again.
 
     A daemon that clawctl started without systemd ends too, also where there is no systemd.
@@ -127,21 +131,15 @@ def stop(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int
     if not any(ended) or _is_installed(manager, where):
         units, how = (SOCKET, SERVICE), {"dry_run": dry_run, "as_json": as_json}
         return _act(scope, "stop", units, steps=steps, **how)
-    done = tuple(steps.done)
-    report = service_install.ServiceReport(
-        scope=manager.scope, action="stop", dry_run=dry_run, steps=done
-    )
-    return _tell(report, as_json=as_json)
+    return _tell(steps.report("stop"), as_json=as_json)
 
 
 @command.command()
 @_scope_option
 @click.option("--socket", "with_socket", is_flag=True, help="The socket too, where it is gone.")
 @_dry_run
-@json_command(service_install.ServiceReport)
-def restart(
-    _app: App, scope: Scope | None, *, with_socket: bool, dry_run: bool, as_json: bool
-) -> int:
+@json_option(service_install.ServiceReport)
+def restart(scope: Scope | None, *, with_socket: bool, dry_run: bool, as_json: bool) -> int:
     """Start the service anew. Clients that connect meanwhile wait at the socket.
 
     A daemon that clawctl started without systemd ends and is started by clawctl again, also where
@@ -153,38 +151,28 @@ def restart(
         steps = service_install.Steps(manager, dry_run=dry_run, quiet=as_json)
         for each in beside:
             service_install.restart_beside(steps, each, os.environ)
-        done = tuple(steps.done)
-        report = service_install.ServiceReport(
-            scope=manager.scope, action="restart", dry_run=dry_run, steps=done
-        )
-        return _tell(report, as_json=as_json)
+        return _tell(steps.report("restart"), as_json=as_json)
     units = (SOCKET, SERVICE) if with_socket else (SERVICE,)
     return _act(scope, "restart", units, dry_run=dry_run, as_json=as_json)
 
 
 @command.command()
-@_scope_option
-@_dry_run
-@json_command(service_install.ServiceReport)
-def enable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+@_acting
+def enable(scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Let it start by itself: with the machine, or when you log in."""
     return _act(scope, "enable", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
 
 
 @command.command()
-@_scope_option
-@_dry_run
-@json_command(service_install.ServiceReport)
-def disable(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+@_acting
+def disable(scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Do not let it start by itself any more; one that runs goes on."""
     return _act(scope, "disable", (SOCKET, SERVICE), dry_run=dry_run, as_json=as_json)
 
 
 @command.command()
-@_scope_option
-@_dry_run
-@json_command(service_install.ServiceReport)
-def reload(_app: App, scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
+@_acting
+def reload(scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     """Let it read its config again; one with errors is refused, and the old one stays."""
     code = _act(scope, "reload", (SERVICE,), dry_run=dry_run, as_json=as_json)
     if dry_run:
@@ -275,10 +263,7 @@ def _act(
         )
     steps = steps or service_install.Steps(manager, dry_run=dry_run, quiet=as_json)
     steps.command(f"{verb} {' and '.join(units)}", manager.command(verb, *units))
-    report = service_install.ServiceReport(
-        scope=manager.scope, action=verb, dry_run=dry_run, steps=tuple(steps.done)
-    )
-    return _tell(report, as_json=as_json)
+    return _tell(steps.report(verb), as_json=as_json)
 
 
 def _is_installed(manager: Manager, where: Layout) -> bool:

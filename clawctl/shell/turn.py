@@ -34,7 +34,7 @@ from clawctl.shell.question import AskedLine, Question, line_of, question
 from clawctl.turn import ViewOptions
 from clawctl.workspace_trust import is_own, placed
 from clawd.errors import ClawError
-from clawd.kernel.files import replace_file
+from clawd.kernel.files import changed_at, replace_file
 from clawd.paths import layout
 from clawd.wire.conversations import ConversationLine, SetMode
 from clawd.wire.daemon import Status
@@ -550,16 +550,9 @@ def _place(folder: Path, home: Path) -> Path:
 
 def _forget_oldest(folders: Path) -> None:
     """Keep the newest; what a folder is not asked from any more need not be known."""
-    for path in sorted(folders.iterdir(), key=_changed_at)[:-MAX_FOLDERS]:
+    for path in sorted(folders.iterdir(), key=changed_at)[:-MAX_FOLDERS]:
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-def _changed_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _remove_old(path: Path) -> None:

@@ -38,3 +38,11 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
             partial.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def changed_at(path: Path) -> float:
+    """Return when a file was changed; 0 where it cannot be looked at."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

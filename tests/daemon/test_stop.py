@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from clawctl.client import ABSENT
-from clawctl.daemon_stop import Running, end, environment_of, holder_of
+from clawctl.daemon_finder import holder_of
+from clawctl.daemon_stop import Running, end, environment_of
 from clawd.errors import UnreachableError
 from clawd.paths import layout
 from tests.support.home import Home
