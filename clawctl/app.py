@@ -154,7 +154,7 @@ def utc_time(text: str, *, now: float | None = None) -> str:
             return time.strftime(_FORMS[0], time.strptime(text, form))
         except ValueError:
             continue
-    raise click.BadParameter(f"{text!r} is no time. {MOMENT_HELP}")
+    raise click.BadParameter(f"{text!r} is not a time. {MOMENT_HELP}")
 
 
 class JsonObject(_ParamType):

@@ -158,7 +158,7 @@ class Terminal:
                 return line
             if not self._forget_typed():
                 return None
-            self._write(f"Several lines at once are no answer.\n{question}")
+            self._write(f"Several lines at once are not an answer.\n{question}")
         self._write("\n")
         return None
 
@@ -223,7 +223,7 @@ def approve(terminal: Terminal, request: events.ApprovalRequested, stream: Strea
         if takes_words and line in ANSWERS and line not in answers:
             # A key of habit: no yes, and not meant as a no either.
             wanted = "one of the keys below" if request.unlisted else "the whole word"
-            terminal.show(f"  │ {line} is no answer here: {wanted}, or Enter for no")
+            terminal.show(f"  │ {line} is not an answer here: {wanted}, or Enter for no")
             continue
         answer = answers.get(line or "", "deny")
         if answer == "always" and not _confirms_rule(terminal, request, stream):
@@ -533,7 +533,7 @@ def edited_arguments(arguments: str, terminal: int) -> EditedArguments:
 
     before = _laid_out(arguments)
     if before is None:
-        return EditedArguments(problem="the arguments are no JSON object")
+        return EditedArguments(problem="the arguments are not a JSON object")
     with tempfile.TemporaryDirectory(prefix="clawctl-") as folder:
         path = Path(folder) / "arguments.json"
         path.touch(mode=0o600)
@@ -552,7 +552,7 @@ def _read_edited(path: Path, before: str) -> EditedArguments:
         return EditedArguments(problem=f"the text has over {MAX_EDITED_BYTES} bytes")
     after = _laid_out(data.decode(errors="replace"))
     if after is None:
-        return EditedArguments(problem="what was written is no JSON object")
+        return EditedArguments(problem="what was written is not a JSON object")
     if after == before:
         return EditedArguments(problem="nothing was changed")
     return EditedArguments(arguments=data.decode(errors="replace"))

@@ -29,7 +29,8 @@ PIECE_BYTES = 1 << 20
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_FILES = 1_000_000
 
-# A journal beside a database is played back by whoever opens it, and may name files to remove.
+# A journal beside a database is played back by the process that opens it, and may name files to
+# remove.
 _MEMORY = "home/memory.sqlite"
 _MAX_PATH = 4_096
 _MAX_NAME = 255
@@ -142,7 +143,7 @@ class ArchiveReader:
             first = self._tar.next()
             self.manifest = self._read_manifest(first)
         except msgspec.MsgspecError as error:
-            raise _refused(f"its manifest is none of ours: {error}") from error
+            raise _refused(f"its manifest is not one of ours: {error}") from error
         except _UNREADABLE as error:
             raise _refused(f"it cannot be read: {error}") from error
 
@@ -242,7 +243,7 @@ def _checked(member: tarfile.TarInfo | None, path: str, size: int) -> tarfile.Ta
     if member.name != path:
         raise _refused(f"it holds {member.name!r} where its manifest names {path!r}")
     if member.type != tarfile.REGTYPE or member.linkname or member.issparse():
-        raise _refused(f"{path} is no plain file in it")
+        raise _refused(f"{path} is not a plain file in it")
     if member.uid or member.gid:
         raise _refused(f"{path} belongs to uid {member.uid} in it; clawctl writes no owners")
     if member.size != size:
@@ -292,6 +293,6 @@ def _check_entries(manifest: Manifest) -> None:
 
 def _refused(why: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"this is no backup that can be trusted: {why}",
+        f"this is not a backup that can be trusted: {why}",
         hint="Take another copy of it. Nothing was changed.",
     )

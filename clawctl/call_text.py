@@ -131,7 +131,7 @@ def remarks_on(diff: FileDiff) -> str:
 
 
 def has_returns(diff: FileDiff) -> bool:
-    """Whether every whole line of a file that is shown ends with CR LF."""
+    """Return whether every whole line of a file that is shown ends with CR LF."""
     lines = [line for line in diff.lines if line.mark != "@" and line.has_end]
     return bool(lines) and all(line.text.endswith("\r") for line in lines)
 

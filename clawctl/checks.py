@@ -302,7 +302,9 @@ def _folder(check: str, path: Path) -> MendableFinding:
             partial(path.mkdir, parents=True, exist_ok=True),
         )
     if not path.is_dir():
-        return wrong(check, f"{path} is no folder", "Move it away, or name another in the config.")
+        return wrong(
+            check, f"{path} is not a folder", "Move it away, or name another in the config."
+        )
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return noted(check, f"{path} may not be written by you", f"Look at: ls -ld {path}")
     return ok(check, str(path))

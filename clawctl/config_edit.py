@@ -40,7 +40,9 @@ def with_toml(text: str, key: str, value: str) -> str:
     """
     wanted, data = _names(key), _toml(f"value = {value}")
     if data is None or set(data) != {"value"}:
-        raise ConfigError(f"{value!r} is no TOML value", hint='As in: 5, true, "text", ["a", "b"]')
+        raise ConfigError(
+            f"{value!r} is not a TOML value", hint='As in: 5, true, "text", ["a", "b"]'
+        )
     lines = text.splitlines(keepends=True)
     there = next((each for each in _assignments(lines) if each.names == wanted), None)
     if there is not None:
@@ -84,7 +86,7 @@ def _names(key: str) -> tuple[str, ...]:
     """
     data = _toml(f"{key} = 0") if "=" not in key and "\n" not in key else None
     if data is None:
-        raise ConfigError(f"{key!r} is no key", hint="As in: security.autonomy")
+        raise ConfigError(f"{key!r} is not a key", hint="As in: security.autonomy")
     return _path_of(data)
 
 
@@ -168,7 +170,7 @@ def _as_meant(before: str, after: str, key: tuple[str, ...], value: object) -> s
     """
     old, new = _toml(before), _toml(after)
     if old is None:
-        raise ConfigError("the config is no TOML", hint="Correct it: clawctl config edit")
+        raise ConfigError("the config is not TOML", hint="Correct it: clawctl config edit")
     if new is None or _flat(new) != {**_flat(old, without=key), **_flat_value(key, value)}:
         raise ConfigError(
             f"{'.'.join(key)} is written in a way that is left to you",
@@ -304,7 +306,7 @@ def edit(app: App, file: str | None, *, no_reload: bool, as_json: bool) -> int:
         raise _kept(error, folder, path) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return _tell(done, as_json=as_json)
+    return _report(done, as_json=as_json)
 
 
 @click.command("set")
@@ -326,7 +328,7 @@ def set_(
     texts = [with_toml(before.decode(), key, form).encode() for form in forms]
     after = next((text for text in texts if not trial(path, text)), texts[-1])
     done = put(app, path, before, after, wanted=not no_reload and file is None)
-    return _tell(done, as_json=as_json)
+    return _report(done, as_json=as_json)
 
 
 @click.command()
@@ -338,7 +340,7 @@ def unset(app: App, /, key: str, file: str | None, *, no_reload: bool, as_json: 
     before = read_config(path)
     after = without(before.decode(), key).encode()
     done = put(app, path, before, after, wanted=not no_reload and file is None)
-    return _tell(done, as_json=as_json)
+    return _report(done, as_json=as_json)
 
 
 def _is_text(value: str) -> bool:
@@ -399,7 +401,7 @@ def put(app: App, path: Path, before: bytes, after: bytes, *, wanted: bool) -> E
     return _reload(app, path, wanted=wanted)
 
 
-def _tell(done: Edited, *, as_json: bool) -> int:
+def _report(done: Edited, *, as_json: bool) -> int:
     emit(done, done.message, as_json=as_json)
     return Exit.DONE
 

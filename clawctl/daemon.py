@@ -111,8 +111,8 @@ def config_values() -> ConfigValues | None:
         return None
 
 
-def tell_of_clawd(arguments: list[str]) -> bool:
-    """Run `clawd` to its end, print what it printed, made safe, and tell whether it succeeded."""
+def relay_clawd(arguments: list[str]) -> bool:
+    """Run `clawd` to its end, print what it printed, made safe, and return whether it succeeded."""
     done = run_clawd(arguments, capture=True)
     for text, stream in ((done.stdout, sys.stdout), (done.stderr, sys.stderr)):
         if text:

@@ -1,7 +1,7 @@
 """Finds the daemon. What starts one is imported only when none answers: most commands need none.
 
-The user's own daemon comes first, then the machine's. Who is not let in to the machine's gets one
-of their own, as if there were no other, and is told so.
+The user's own daemon comes first, then the machine's. A user who is not let in to the machine's
+gets one of their own, as if there were no other, and a note of it.
 """
 
 import os
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from clawd.wire.daemon import OverrideLine
 
 SHUT_OUT = (
-    "● the machine's clawd is for members of group clawd-ctl (who just joined it logs in again); "
-    "starting your own"
+    "● the machine's clawd is for members of group clawd-ctl (a user who just joined it logs in "
+    "again); starting your own"
 )
 
 _TOP_LEVEL = frozenset({"CLAWD_WORKSPACE_DIR", "CLAWD_DEFAULT_PROVIDER", "CLAWD_DEFAULT_MODEL"})
@@ -63,7 +63,7 @@ def reach(
 
 
 def holder_of(lock: Path) -> int | None:
-    """Return the pid of whoever holds a home's lock, 0 for one that cannot be told, or None."""
+    """Return the pid of the process that holds a home's lock, 0 for one unknown, or None."""
     import fcntl
 
     try:

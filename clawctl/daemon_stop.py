@@ -83,7 +83,7 @@ def _found(pid: int, home: Path, socket: Path) -> Running:
 
 
 def detached_pid(where: Layout) -> int | None:
-    """Return the pid of whoever holds the home, under systemd or not; None for nobody."""
+    """Return the pid of the process that holds the home, under systemd or not; None for nobody."""
     return holder_of(where.lock)
 
 

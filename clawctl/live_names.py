@@ -1,7 +1,7 @@
 """The names that completion offers beside commands and options: what is asked for them.
 
-What others named (titles, tools, notes) is data: whoever offers it leaves out what is not
-printable. Nothing here makes a tool call, so TAB leaves no receipt.
+What others named (titles, tools, notes) is data: the completer that offers it leaves out what is
+not printable. Nothing here makes a tool call, so TAB leaves no receipt.
 """
 
 import pkgutil

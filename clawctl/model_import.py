@@ -71,7 +71,7 @@ def import_model(found: ForeignModel, folder: Path, *, force: bool, draw: Draw) 
     added = modelfile.add_model(found.path, folder, options, draw)
     source = f"{found.program}: {found.path}"
     if found.sha256:
-        # Not read here: whoever loads it reads it, and sees whether it is what that program says.
+        # Not read here: the daemon reads it when it loads it, and sees whether that is true.
         modelfile.write_pin(added.path, ModelPin(sha256=found.sha256, source=source), is_seen=False)
     else:
         parts = sorted(found.path.parent.glob(f"{_SHARD.sub('', found.path.stem)}-*-of-*.gguf"))

@@ -217,7 +217,7 @@ def _read(gguf: Any, path: Path) -> Any:
         raise ForbiddenError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise InvalidRequestError(
-            f"{path} is no whole GGUF file: {error}", hint="Was it downloaded whole?"
+            f"{path} is not a whole GGUF file: {error}", hint="Was it downloaded whole?"
         ) from error
 
 
@@ -225,17 +225,17 @@ def _deltas(gguf: Any, wanted: Merge, base: Any, adapter: Any) -> Mapping[str, t
     """Return the pairs of the adapter by the tensor that they change, the scale in the second.
 
     Raises:
-        InvalidRequestError: it is no plain LoRA adapter of this base.
+        InvalidRequestError: it is not a plain LoRA adapter of this base.
     """
     what = f"{wanted.adapter} cannot be merged into {wanted.base.name}"
     kinds = [_told(adapter.fields.get(key)) for key in ("general.type", "adapter.type")]
     if kinds != ["adapter", "lora"] or any("alora" in key for key in adapter.fields):
-        raise InvalidRequestError(f"{what}: it is no plain LoRA adapter")
+        raise InvalidRequestError(f"{what}: it is not a plain LoRA adapter")
     ours, its = (_told(each.fields.get("general.architecture")) for each in (base, adapter))
     if ours != its:
         raise InvalidRequestError(f"{what}: it is for {its or 'nothing'}, and that is {ours}")
     if _told(base.fields.get("general.type")) not in {"", "model"}:
-        raise InvalidRequestError(f"{what}: that is no model")
+        raise InvalidRequestError(f"{what}: that is not a model")
     alpha = adapter.fields.get("adapter.lora.alpha")
     tensors = {each.name: each for each in base.tensors}
     parts = {each.name: each for each in adapter.tensors}

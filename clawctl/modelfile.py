@@ -290,7 +290,7 @@ def check_head(head: bytes, path: str) -> None:
     """
     if len(head) < _HEAD.size or head[:4] != MAGIC:
         raise InvalidRequestError(
-            f"{path} is no GGUF file: it begins with {head[:4]!r}, expected {MAGIC!r}",
+            f"{path} is not a GGUF file: it begins with {head[:4]!r}, expected {MAGIC!r}",
             hint="Was it downloaded whole? A page or a pointer file of a few hundred bytes is not "
             "the model.",
         )

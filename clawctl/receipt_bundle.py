@@ -67,8 +67,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     contents: int = 0
     missing: int = 0
 
-    def told(self, folder: Path) -> str:
-        """Say what lies in the folder."""
+    def summary(self, folder: Path) -> str:
+        """Return what lies in the folder."""
         what = "no contents (redacted)" if self.is_redacted else f"contents of {self.contents}"
         if self.missing:
             what += f", {self.missing} arguments or results no longer kept"
@@ -269,7 +269,7 @@ def check_bundle(folder: Path, *, head_seq: int, head_hash: str) -> str:
         return _check_contents(folder, about) if has_contents else ""
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReceiptError(
-            f"{folder} is no complete export: {error}",
+            f"{folder} is not a complete export: {error}",
             hint="An export is a folder made by: clawctl receipt export FOLDER",
         ) from error
 

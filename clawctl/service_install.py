@@ -118,7 +118,7 @@ def service_state(manager: systemctl.Manager, where: Layout) -> ServiceState:
 
 
 def is_up(state: ServiceState) -> bool:
-    """Whether a client would be served."""
+    """Return whether a client would be served."""
     return state.state in {"running", "waiting", "starting"} or bool(state.beside)
 
 
@@ -545,8 +545,8 @@ def _advice(manager: systemctl.Manager, where: Layout, choice: InstallChoice) ->
         )
     if manager.scope == "system":
         notes.append(
-            "Who may use it: sudo usermod -aG clawd-ctl USER (then log in again). Who may also see "
-            "and stop what others do: both clawd-ctl and clawd-admin."
+            "To let a user in: sudo usermod -aG clawd-ctl USER (then log in again). To let one "
+            "also see and stop what others do: both clawd-ctl and clawd-admin."
         )
         notes.append("Keys for providers: see docs/service.md, Credentials.")
     if not where.config.exists() and not choice.is_image:

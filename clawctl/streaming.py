@@ -438,6 +438,6 @@ class Program:
             answer = self._decoder.decode(line)
         except msgspec.DecodeError as error:
             shown = visible_line(line[:SHOWN_BYTES].decode(errors="replace"))
-            write(Remark(level="warning", text=f"stdin: {shown!r} is no answer: {error}"))
+            write(Remark(level="warning", text=f"stdin: {shown!r} is not an answer: {error}"))
             return
         self._answers[answer.id] = answer.answer

@@ -20,7 +20,7 @@ from clawctl.client import Client
 from clawctl.render import duration, size
 from clawctl.safe_stream import plain
 from clawctl.top import CALL_LIMIT_S, Snapshot, look, per_s
-from clawctl.views import warm_told
+from clawctl.views import warm_text
 from clawd.errors import ClawError
 from clawd.wire.daemon import SetEstop
 from clawd.wire.safe_text import visible_line
@@ -176,7 +176,7 @@ def _models(now: Snapshot, width: int) -> RenderableType:
             Text(str(model.running - running)),
             Text(str(model.context_size)),
             Text("–" if share is None else f"{share}%"),
-            Text(warm_told(model)),
+            Text(warm_text(model)),
             Text("–" if held is None else size(held)),
             Text(str(model.deaths), style="red" if model.deaths else ""),
             safe(model.fence, MODEL_CELL),

@@ -21,7 +21,7 @@ from clawd.wire.tools import ChangeList
 RECEIPTS_PAGE = 500
 
 
-def warm_told(model: LoadedModel) -> str:
+def warm_text(model: LoadedModel) -> str:
     """Return how much is evaluated of what prompts begin with: `1004`, `512/1004`, or a dash."""
     if not model.warm_tokens:
         return "-"
@@ -135,7 +135,7 @@ def check_arguments(arguments: str, *, example: str) -> None:
         msgspec.json.decode(arguments, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise InvalidRequestError(
-            f"{arguments!r} is no JSON object: {error}", hint=f"As in: {example}"
+            f"{arguments!r} is not a JSON object: {error}", hint=f"As in: {example}"
         ) from error
 
 

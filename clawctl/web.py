@@ -110,9 +110,9 @@ def check_address(url: str) -> None:
         parts = urllib.parse.urlsplit(url)
         host, _port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidRequestError(f"{url!r} is no address: {error}") from error
+        raise InvalidRequestError(f"{url!r} is not an address: {error}") from error
     if parts.scheme not in {"http", "https"} or not host:
-        raise InvalidRequestError(f"{shown(url)} is no address of the web; expected https://…")
+        raise InvalidRequestError(f"{shown(url)} is not an address of the web; expected https://…")
     if parts.username is not None or parts.password is not None:
         raise InvalidRequestError(
             f"the address of {host} holds a name or a password",

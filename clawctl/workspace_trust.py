@@ -48,7 +48,7 @@ def placed(
     if folder.is_relative_to(configured):
         choice = msgspec.structs.replace(choice, workspace=str(folder))
     elif _is_no_workspace(folder, home):
-        remark = f"● {named} is no workspace; this works in {used}"
+        remark = f"● {named} is not a workspace; this works in {used}"
     elif _is_trusted(app, folder, terminal, "" if is_within else used):
         choice = msgspec.structs.replace(choice, workspace=str(folder))
     elif is_within:

@@ -340,7 +340,7 @@ def _attached(path: str) -> bytes:
     is_taken = looks_like_picture(data) or data.startswith(PDF_MARK)
     if len(data) > MAX_PICTURE_BYTES or not is_taken:
         raise InvalidRequestError(
-            f"{visible_line(path)} is no PDF, PNG, JPEG, WebP or GIF of at most 20 MB",
+            f"{visible_line(path)} is not a PDF, PNG, JPEG, WebP or GIF of at most 20 MB",
             hint="Pipe a text in, or name it in the message: the model reads it with its tools.",
         )
     return data

@@ -199,7 +199,7 @@ def _target(into: Path | None) -> Layout:
 
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
-    """Open a backup, unless a stranger may have put it there: plugins and config run as you."""
+    """Open a backup, unless another user may have put it there: plugins and config run as you."""
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -223,7 +223,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 def _refuse_terminal() -> None:
     if sys.stdout.isatty():
-        raise ClawError("a backup is no text for a terminal", hint="Redirect it: … - > FILE")
+        raise ClawError("a backup is not text for a terminal", hint="Redirect it: … - > FILE")
 
 
 def _show(manifest: Manifest) -> None:

@@ -87,11 +87,11 @@ def _note_overrides(app: App) -> None:
 
 
 def _clawd(action: str, file: str | None, *, as_json: bool) -> int:
-    from clawctl.daemon import tell_of_clawd
+    from clawctl.daemon import relay_clawd
 
     arguments = [action]
     if file is not None:
         arguments += ["--config", file]
     if as_json:
         arguments.append("--json")
-    return Exit.DONE if tell_of_clawd(arguments) else Exit.FAILED
+    return Exit.DONE if relay_clawd(arguments) else Exit.FAILED

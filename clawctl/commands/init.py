@@ -16,7 +16,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 @json_option(Made)
 def command(*, as_json: bool) -> int:
     """Create home, config and workspace; what is there is kept. Needs no daemon."""
-    from clawctl.daemon import tell_of_clawd
+    from clawctl.daemon import relay_clawd
 
-    done = tell_of_clawd(["--init", "--json"] if as_json else ["--init"])
+    done = relay_clawd(["--init", "--json"] if as_json else ["--init"])
     return Exit.DONE if done else Exit.FAILED

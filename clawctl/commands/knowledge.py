@@ -126,7 +126,7 @@ def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     found = app.call(memory.LoadKnowledge(keywords=wanted))
     if found.call.status == "denied":
         return _show(found, as_json=as_json)
-    entry = next((each for each in found.entries if _is_meant(each, wanted)), None)
+    entry = next((each for each in found.entries if _is_intended(each, wanted)), None)
     if entry is not None and entry.is_fixed:
         raise InvalidRequestError(
             f"{entry.name} is fixed and cannot be edited",
@@ -141,7 +141,7 @@ def edit(app: App, keywords: tuple[str, ...], *, as_json: bool) -> int:
     return _show(_asked(app, memory.SaveKnowledge(keywords=name, content=after)), as_json=as_json)
 
 
-def _is_meant(entry: memory.KnowledgeEntry, wanted: str) -> bool:
+def _is_intended(entry: memory.KnowledgeEntry, wanted: str) -> bool:
     """Return whether an entry is the one of just these words, and no more."""
     words = Path(wanted).name.removesuffix(".md").removeprefix("fix-")
     for mark in ",/_":

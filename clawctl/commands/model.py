@@ -13,7 +13,7 @@ from clawctl.app import App, Name, config_file_option, confirm, json_command
 from clawctl.client import is_nobody
 from clawctl.progress import ProgressLine, call
 from clawctl.render import emit, emit_json, note, say, show_fields, show_table, size
-from clawctl.views import warm_told
+from clawctl.views import warm_text
 from clawd.errors import ClawError, ProtocolError
 from clawd.paths import expanded, layout
 from clawd.wire import models as wire
@@ -536,7 +536,9 @@ def _digest(text: str) -> str:
     """
     digest = text.lower().removeprefix("sha256:")
     if digest and (len(digest) != 64 or set(digest) - set("0123456789abcdef")):
-        raise click.UsageError(f"--sha256 {text!r} is no SHA-256: expected 64 hexadecimal digits")
+        raise click.UsageError(
+            f"--sha256 {text!r} is not a SHA-256: expected 64 hexadecimal digits"
+        )
     return digest
 
 
@@ -584,7 +586,7 @@ def _row(model: wire.LoadedModel) -> tuple[object, ...]:
         size(model.size_bytes) if model.size_bytes else "-",
         model.completion_tokens,
         _share(model.accepted_tokens, model.completion_tokens),
-        warm_told(model),
+        warm_text(model),
         model.fence or "-",
         model.last_used_at,
     )

@@ -292,7 +292,7 @@ NOT_CALLED = (
 
 
 def _calls_a_tool(client: Client, workspace: str, bar: ProgressLine) -> bool:
-    """Ask for one call and say whether it came; the conversation is deleted again."""
+    """Ask for one call and return whether it came; the conversation is deleted again."""
     from clawd.wire.conversations import DeleteConversation
     from clawd.wire.events import ToolFinished
     from clawd.wire.turns import SendMessage

@@ -428,7 +428,8 @@ def export(
     else:
         palette = Palette.of(sys.stdout)
         print(
-            palette.red("✗") if problem else palette.green("✓"), terminal_safe(about.told(folder))
+            palette.red("✗") if problem else palette.green("✓"),
+            terminal_safe(about.summary(folder)),
         )
         if problem:
             note(f"what was exported does not verify: {problem}")

@@ -92,7 +92,7 @@ def install_(_app: App, /, scope: Scope | None, root: Path, **flags: bool) -> in
         dry_run=flags["dry_run"],
         quiet=flags["as_json"],
     )
-    return _tell(
+    return _report(
         service_install.install(manager, where, os.environ, choice), as_json=flags["as_json"]
     )
 
@@ -108,7 +108,7 @@ def uninstall_(_app: App, scope: Scope | None, root: Path, *, dry_run: bool, as_
     if manager.scope == "system" and root == Path("/"):
         _require_root(dry_run)
     choice = service_install.InstallChoice(root=root.absolute(), dry_run=dry_run, quiet=as_json)
-    return _tell(service_install.uninstall(manager, where, os.environ, choice), as_json=as_json)
+    return _report(service_install.uninstall(manager, where, os.environ, choice), as_json=as_json)
 
 
 @command.command()
@@ -131,7 +131,7 @@ def stop(scope: Scope | None, *, dry_run: bool, as_json: bool) -> int:
     if not any(ended) or _is_installed(manager, where):
         units, how = (SOCKET, SERVICE), {"dry_run": dry_run, "as_json": as_json}
         return _act(scope, "stop", units, steps=steps, **how)
-    return _tell(steps.report("stop"), as_json=as_json)
+    return _report(steps.report("stop"), as_json=as_json)
 
 
 @command.command()
@@ -151,7 +151,7 @@ def restart(scope: Scope | None, *, with_socket: bool, dry_run: bool, as_json: b
         steps = service_install.Steps(manager, dry_run=dry_run, quiet=as_json)
         for each in beside:
             service_install.restart_beside(steps, each, os.environ)
-        return _tell(steps.report("restart"), as_json=as_json)
+        return _report(steps.report("restart"), as_json=as_json)
     units = (SOCKET, SERVICE) if with_socket else (SERVICE,)
     return _act(scope, "restart", units, dry_run=dry_run, as_json=as_json)
 
@@ -263,7 +263,7 @@ def _act(
         )
     steps = steps or service_install.Steps(manager, dry_run=dry_run, quiet=as_json)
     steps.command(f"{verb} {' and '.join(units)}", manager.command(verb, *units))
-    return _tell(steps.report(verb), as_json=as_json)
+    return _report(steps.report(verb), as_json=as_json)
 
 
 def _is_installed(manager: Manager, where: Layout) -> bool:
@@ -274,7 +274,7 @@ def _is_installed(manager: Manager, where: Layout) -> bool:
     return service_install.service_state(manager, where).state != "not installed"
 
 
-def _tell(report: service_install.ServiceReport, *, as_json: bool) -> int:
+def _report(report: service_install.ServiceReport, *, as_json: bool) -> int:
     if as_json:
         emit_json(report)
     else:

@@ -58,7 +58,7 @@ def list_(app: App, *, workspace: str, kind: skills.SkillKind, as_json: bool) ->
             say(visible_line(f"{each.name}: look at it with clawctl skill trust {each.name}{flag}"))
         if each.shadowed_by:
             say(visible_line(f"{each.name} in {each.folder} gives way to {each.shadowed_by}"))
-        _tell_problems(each)
+        _show_problems(each)
     if found.left_out:
         note(f"{found.left_out} more folders were not looked at; a place has at most 256.")
 
@@ -90,7 +90,7 @@ def add(app: App, path: Path, *, yes: bool, as_json: bool) -> int:
         if not _is_agreed(found, question, yes=yes, as_json=as_json):
             return Exit.FAILED
         done = client.call(skills.AddSkill(path=source, digest=found.skill.digest))
-    _tell(done.message, found, as_json=as_json)
+    _report(done.message, found, as_json=as_json)
     return Exit.DONE
 
 
@@ -113,7 +113,7 @@ def trust(app: App, /, name: str, *, workspace: str, kind: skills.SkillKind, **f
             name=name, workspace=workspace, kind=kind, digest=digest, revoke=revoke
         )
         done = client.call(request)
-    _tell(done.message, found, as_json=as_json)
+    _report(done.message, found, as_json=as_json)
     return Exit.DONE
 
 
@@ -127,7 +127,7 @@ def lint(app: App, path: Path, *, kind: skills.SkillKind, as_json: bool) -> int:
     if as_json:
         emit_json(found)
     elif found.skill.problems:
-        _tell_problems(found.skill)
+        _show_problems(found.skill)
     else:
         what = "a skill by the standard" if kind == "skill" else f"good as {kind}"
         say(visible_line(f"{found.skill.name} is {what}."))
@@ -141,16 +141,16 @@ def _is_agreed(found: skills.SkillReview, question: str, *, yes: bool, as_json: 
     if found.skill.problems:
         if as_json:
             emit_json(found)
-        note("Nothing was done: this is no skill by the standard.")
+        note("Nothing was done: this is not a skill by the standard.")
         return False
     return yes or asked(question, as_json=as_json)
 
 
-def _tell(message: str, found: skills.SkillReview, *, as_json: bool) -> None:
+def _report(message: str, found: skills.SkillReview, *, as_json: bool) -> None:
     emit(found.skill, visible_line(message), as_json=as_json)
 
 
-def _tell_problems(skill: skills.SkillLine) -> None:
+def _show_problems(skill: skills.SkillLine) -> None:
     for each in skill.problems:
         where = f"SKILL.md:{each.line}: " if each.line else ""
         say(visible_line(f"{skill.name or skill.folder}: {where}{each.text}"))
@@ -178,7 +178,7 @@ def _show(found: skills.SkillReview) -> None:
         ("files", f"{len(found.files)}, {size(total)}; programs: {programs or 'none'}"),
     )
     show_fields([(key, value) for key, value in fields if value])
-    _tell_problems(skill)
+    _show_problems(skill)
     if found.changes:
         print("What is different:")
         for line in found.changes:

@@ -53,7 +53,7 @@ def list_(app: App, *, workspace: str, as_json: bool) -> None:
             say(visible_line(f"{each.name}: look at it with clawctl sop enable {each.name}"))
         if each.shadowed_by:
             say(visible_line(f"{each.name} in {each.folder} gives way to {each.shadowed_by}"))
-        _tell_problems(each)
+        _show_problems(each)
     if found.left_out:
         note(f"{found.left_out} more folders were not looked at; a place has at most 64.")
 
@@ -68,7 +68,7 @@ def validate(app: App, what: str, *, workspace: str, as_json: bool) -> int:
     if as_json:
         emit_json(found)
     elif found.sop.problems:
-        _tell_problems(found.sop)
+        _show_problems(found.sop)
     else:
         say(visible_line(f"{found.sop.name} is a procedure of {found.sop.steps} steps."))
     return Exit.FAILED if found.sop.problems else Exit.DONE
@@ -86,7 +86,7 @@ def show(app: App, /, name: str, *, workspace: str, **flags: bool) -> int:
     if flags["as_json"]:
         emit_json(found)
     elif found.sop.problems:
-        _tell_problems(found.sop)
+        _show_problems(found.sop)
         return Exit.FAILED
     elif flags["mermaid"]:
         say(found.mermaid.rstrip("\n"))
@@ -112,8 +112,8 @@ def enable(app: App, /, name: str, *, workspace: str, **flags: bool) -> int:
             _show(found)
             say(found.source)
         if found.sop.problems and not flags["revoke"]:
-            emit(found.sop, _tell_problems, as_json=as_json)
-            note("Nothing was done: it is no procedure.")
+            emit(found.sop, _show_problems, as_json=as_json)
+            note("Nothing was done: it is not a procedure.")
             return Exit.FAILED
         if not (flags["revoke"] or flags["yes"] or asked("Enable it?", as_json=as_json)):
             return Exit.FAILED
@@ -266,7 +266,7 @@ def _exit_code(status: str, *, is_detached: bool) -> int:
     return Exit.STOPPED if status == "stopped" else Exit.FAILED
 
 
-def _tell_problems(sop: sops.SopLine) -> None:
+def _show_problems(sop: sops.SopLine) -> None:
     for each in sop.problems:
         where = f"SOP.toml:{each.line}: " if each.line else ""
         key = f"{each.key}: " if each.key else ""

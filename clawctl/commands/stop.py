@@ -51,13 +51,13 @@ def command(app: App, *, limit_s: float, as_json: bool) -> int:
     """
     daemon = running(app.running_client, layout())
     if daemon is None:
-        return _tell(StopReport(home=str(layout().home)), "No daemon runs.", as_json=as_json)
+        return _report(StopReport(home=str(layout().home)), "No daemon runs.", as_json=as_json)
     report = _ended(app, daemon, limit_s)
     with contextlib.suppress(OSError):  # it has ended, also where nothing can be written
         layout({"CLAWD_HOME": str(daemon.home)}).stopped.touch()
     how = {"killed": " It had to be killed.", "terminated": " It had to be ended by a signal."}
     told = f"The daemon (pid {daemon.pid}) has ended.{how.get(report.how, '')}"
-    return _tell(report, told, as_json=as_json)
+    return _report(report, told, as_json=as_json)
 
 
 @click.command()
@@ -77,7 +77,7 @@ def restart(app: App, *, limit_s: float, as_json: bool) -> int:
     else:
         report = _started(app, daemon, limit_s)
     before = f" in place of pid {report.pid}" if report.pid else ""
-    return _tell(report, f"The daemon runs (pid {report.started}){before}.", as_json=as_json)
+    return _report(report, f"The daemon runs (pid {report.started}){before}.", as_json=as_json)
 
 
 def _started(app: App, daemon: Running | None, limit_s: float) -> StopReport:
@@ -127,6 +127,6 @@ def _systemctl(daemon: Running, verb: Literal["stop", "restart"]) -> None:
         raise ClawError(f"{' '.join(words)} failed: {said}", hint="See: clawctl service status")
 
 
-def _tell(report: StopReport, told: str, *, as_json: bool) -> int:
+def _report(report: StopReport, told: str, *, as_json: bool) -> int:
     emit(report, told, as_json=as_json)
     return Exit.DONE

@@ -56,7 +56,7 @@ class DaemonLink:
             self.drop()
         if self._client is None:
             self._client = self._app.client() if not self._pid else self._again()
-            self._tell_of(self._client)
+            self._report_new(self._client)
         return self._client
 
     def drop(self) -> None:
@@ -81,7 +81,7 @@ class DaemonLink:
         self.gave_up = False
         return client
 
-    def _tell_of(self, client: Client) -> None:
+    def _report_new(self, client: Client) -> None:
         welcome = client.welcome
         if self._pid and welcome.pid != self._pid:
             note(f"● the daemon was restarted; connected to the new one (pid {welcome.pid})")
@@ -267,7 +267,7 @@ class Host(Protocol):
         ...
 
     def send(self, text: str) -> None:
-        """Send a message as if it had been typed; the last one goes with what it brought."""
+        """Send a message as if it had been typed; the last one with what it had."""
         ...
 
     def offer(self, text: str, *, is_typed: bool = False) -> None:

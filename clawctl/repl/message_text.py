@@ -233,7 +233,9 @@ def _content(word: str, path: Path) -> bytes:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - a descriptor
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InvalidRequestError(f"@{word} is no file any more", hint="Look at it again.")
+                raise InvalidRequestError(
+                    f"@{word} is not a file any more", hint="Look at it again."
+                )
             content = file.read(_SNIFFED_BYTES)
             is_picture, is_document = looks_like_picture(content), content.startswith(PDF_MARK)
             most = MAX_DOCUMENT_BYTES if is_document else _MAX_FILE_BYTES

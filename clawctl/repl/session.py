@@ -90,7 +90,7 @@ class ReplSession(BaseHost):
         self._resumed: ConversationLine | None = None
         self.last: TurnFinished | None = None
         self.last_text = ""
-        self._last_brought = OutgoingMessage(text="")
+        self._last_supplied = OutgoingMessage(text="")
         self._presses = _Presses()
         self._is_leaving = False
         self._is_reading = False
@@ -342,19 +342,19 @@ class ReplSession(BaseHost):
 
     def _is_kept(self) -> bool:
         """Say what of a lost turn is stored, and whether its message is; none of it goes twice."""
-        first, *joined = _tell_what_is_kept(self) or [""]
+        first, *joined = _report_what_is_kept(self) or [""]
         said = {each for text in joined for each in text.split("\n\n")}
         while self._typed.take_line(said.__contains__):
             pass
         return bool(first)
 
-    def send(self, text: str, brought: OutgoingMessage | None = None) -> None:
-        """Send a message as if it had been typed; the last one goes with what it brought."""
-        if brought is None:
+    def send(self, text: str, supplied: OutgoingMessage | None = None) -> None:
+        """Send a message as if it had been typed; the last one goes with what it supplied."""
+        if supplied is None:
             is_last = text == self.last_text
-            brought = self._last_brought if is_last else OutgoingMessage(text=text)
-        pasted = (*self.choice.pictures, *brought.pictures)
-        brought = msgspec.structs.replace(brought, pictures=pasted)
+            supplied = self._last_supplied if is_last else OutgoingMessage(text=text)
+        pasted = (*self.choice.pictures, *supplied.pictures)
+        supplied = msgspec.structs.replace(supplied, pictures=pasted)
         self._preview(pasted)
         client = self.client()
         steering = Steering(self._typed, client.stream, _may_steer)
@@ -365,9 +365,9 @@ class ReplSession(BaseHost):
             text, self.conversation_id, interactive=self._terminal is not None
         )
         request = msgspec.structs.replace(
-            request, system=self.system, **msgspec.structs.asdict(brought)
+            request, system=self.system, **msgspec.structs.asdict(supplied)
         )
-        self.last_text, self._last_brought = text, brought
+        self.last_text, self._last_supplied = text, supplied
         finished: TurnFinished | None = None
         started = time.monotonic()
         try:
@@ -535,7 +535,7 @@ def _mode_named(name: str) -> Mode:
 # What is told after the daemon was lost in the middle of an answer.
 
 
-def _tell_what_is_kept(host: Host) -> list[str]:
+def _report_what_is_kept(host: Host) -> list[str]:
     """Say what of the turn that was cut is stored; return what the person said of it, in order.
 
     Empty when its message is not stored, either.

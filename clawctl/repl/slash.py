@@ -66,7 +66,7 @@ def run_command(host: Host, line: str) -> None:
     command = COMMANDS.get(name)
     if command is None:
         note(
-            f"{name} is no command here.{nearest(name)} /help lists them; "
+            f"{name} is not a command here.{nearest(name)} /help lists them; "
             "a blank before / sends it."
         )
         return
@@ -100,7 +100,7 @@ def show_help(host: Host, rest: str) -> None:
             say(f"{_usage(found)}\n{visible_line(found.description)}")
             return
         if command is None:
-            note(f"{name} is no command here.{nearest(name)}")
+            note(f"{name} is not a command here.{nearest(name)}")
             return
         say(f"{command.usage}\n{command.help}")
         if command.more:

@@ -112,7 +112,7 @@ CANNOT_RUN = 127
 _PASTE_ON, _PASTE_OFF, _PASTE = b"\x1b[?2004h", b"\x1b[?2004l", b"\x1b[?2004"
 
 
-class ToldToEnd(BaseException):
+class SignalledToEnd(BaseException):
     """SIGTERM or SIGHUP came; `number` says which. No Exception: nothing on the way may keep it."""
 
     def __init__(self, number: int) -> None:
@@ -164,7 +164,7 @@ class Pump:
                 while self._status is None:
                     self._once(wakes)
                 self._drain()
-            except ToldToEnd as told:
+            except SignalledToEnd as told:
                 return 128 + told.number
             finally:
                 self._close()
@@ -208,7 +208,7 @@ class Pump:
                 raise
             keys = b""
         if not keys:  # the terminal is gone
-            raise ToldToEnd(signal.SIGHUP)
+            raise SignalledToEnd(signal.SIGHUP)
         self._pending += keys
 
     def _send(self) -> None:
@@ -283,8 +283,8 @@ class Pump:
         handlers: dict[signal.Signals, Any] = {
             signal.SIGCHLD: lambda *_: None,
             signal.SIGWINCH: lambda *_: self._resize(),
-            signal.SIGTERM: self._tell_to_end,
-            signal.SIGHUP: self._tell_to_end,
+            signal.SIGTERM: self._signal_to_end,
+            signal.SIGHUP: self._signal_to_end,
             signal.SIGTSTP: lambda *_: self._stop(),
         }
         before = {number: signal.signal(number, does) for number, does in handlers.items()}
@@ -301,10 +301,10 @@ class Pump:
             os.close(wakes)
             os.close(wake)
 
-    def _tell_to_end(self, number: int, _frame: object) -> None:
+    def _signal_to_end(self, number: int, _frame: object) -> None:
         for other in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(other, signal.SIG_IGN)
-        raise ToldToEnd(number)
+        raise SignalledToEnd(number)
 
     def _stop(self) -> None:
         was_raw = self._is_raw

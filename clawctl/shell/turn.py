@@ -88,7 +88,7 @@ class AskedFolder(msgspec.Struct, kw_only=True):
         from_file: whether the conversation is only what a file names.
         last: the last turn of the conversation here, None before the first.
         last_text: what was asked last, "" before the first.
-        is_told: whether the person was told where and in which mode tools act here.
+        is_reported: whether the person was told where and in which mode tools act here.
         is_placed: whether it was found out, and asked, if the model may work here.
         mode: what the next question asks for since nobody trusts the folder, else "".
     """
@@ -98,7 +98,7 @@ class AskedFolder(msgspec.Struct, kw_only=True):
     from_file: bool = False
     last: TurnFinished | None = None
     last_text: str = ""
-    is_told: bool = False
+    is_reported: bool = False
     is_placed: bool = False
     mode: Mode = ""
 
@@ -301,21 +301,21 @@ class Asking(BaseHost):
         view.context_size = self._context_size
         finished: TurnFinished | None = None
         self._place()
-        configured = "" if self._here.is_told else self.call(Status()).autonomy
+        configured = "" if self._here.is_reported else self.call(Status()).autonomy
         try:
             stream = self.client().stream(self._request(asked))
             finished = follow(
-                stream, view, self._terminal, heard=partial(self._tell_where, configured)
+                stream, view, self._terminal, heard=partial(self._report_where, configured)
             )
         finally:
             self._remember(view)
             view.finish(finished.text if finished is not None else None, finished)
         return finished
 
-    def _tell_where(self, configured: str, event: Event) -> None:
+    def _report_where(self, configured: str, event: Event) -> None:
         """Say once in each folder where tools act and how far the model may go there."""
-        if isinstance(event, TurnStarted) and not self._here.is_told:
-            self._here.is_told = True
+        if isinstance(event, TurnStarted) and not self._here.is_reported:
+            self._here.is_reported = True
             note(f"● tools act in {visible_line(event.workspace)} · {event.mode or configured}")
 
     def _request(self, asked: Question) -> SendMessage:
@@ -579,7 +579,7 @@ def _read(path: Path) -> str:
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise _refused(path, "it is no file")
+            raise _refused(path, "it is not a file")
         if facts.st_uid != os.geteuid():
             raise _refused(path, f"it belongs to uid {facts.st_uid}")
         if facts.st_mode & 0o077:

@@ -381,7 +381,7 @@ class TestTheMessage:
 
 def test_p9_what_is_piped_without_m_is_one_message(daemon: FakeDaemon, clawctl: Run) -> None:
     daemon.handlers["send_message"] = lambda call: finished(f"got {call.params.text!r}")
-    text = "one\n\n/help is no command here\ntwo\n"
+    text = "one\n\n/help is not a command here\ntwo\n"
     done = clawctl("agent", "-q", stdin=text)
     assert (done.returncode, done.stdout) == (0, f"got {text.rstrip()!r}\n")
     assert clawctl("agent", "--json", stdin="one\ntwo\n").returncode == 0
@@ -402,7 +402,7 @@ def test_piped_lines_are_messages_of_one_conversation_where_that_is_asked_for(
     done = clawctl("agent", "-q", "--lines", stdin="one\n\n/nonsense\ntwo\n/exit\nthree\n")
     assert done.returncode == 0
     assert done.stdout == "got one\ngot two\n"
-    assert "/nonsense is no command here" in done.stderr
+    assert "/nonsense is not a command here" in done.stderr
     first, second = daemon.calls_of(SendMessage)
     assert (first.conversation_id, second.conversation_id) == ("", "conv-1")
 
@@ -551,7 +551,7 @@ def test_pictures_go_with_the_message_and_nothing_else_does(
     assert request.pictures == (png(3, 2),)
     refused = clawctl("agent", "--attach", str(tmp_path / "b.png"), "-m", "what is it?")
     assert refused.returncode == 1
-    assert "b.png is no PDF, PNG, JPEG, WebP or GIF" in refused.stderr
+    assert "b.png is not a PDF, PNG, JPEG, WebP or GIF" in refused.stderr
     assert clawctl("agent", "--attach", str(tmp_path / "a.dat")).returncode == 2
     (tmp_path / "large.png").write_bytes(png(3, 2) + bytes(MAX_FRAME_BYTES))
     refused = clawctl("agent", "--attach", str(tmp_path / "large.png"), "-m", "and this?")

@@ -157,9 +157,9 @@ ADAPTERS: dict[str, tuple[Any, str]] = {
         lambda path: write_adapter(path, architecture="qwen3"),
         "it is for qwen3, and that is llama",
     ),
-    "no adapter at all": (write_base, "it is no plain LoRA adapter"),
-    "another kind": (lambda path: write_adapter(path, kind="dora"), "no plain LoRA adapter"),
-    "one that counts only behind some words": (_is_alora, "no plain LoRA adapter"),
+    "no adapter at all": (write_base, "it is not a plain LoRA adapter"),
+    "another kind": (lambda path: write_adapter(path, kind="dora"), "not a plain LoRA adapter"),
+    "one that counts only behind some words": (_is_alora, "not a plain LoRA adapter"),
     "a tensor that the base lacks": (
         lambda path: write_adapter(path, pair("blk.9.attn_q.weight", 64, 96)),
         "blk.9.attn_q.weight is not there, or has no pair",

@@ -206,7 +206,7 @@ def test_two_at_once_do_not_write_into_one_file(server: ModelServer, folder: Pat
 
 def test_what_is_no_model_is_refused_by_its_first_bytes(server: ModelServer, folder: Path) -> None:
     server.files["/m.gguf"] = b"<!DOCTYPE html>" * 5_000
-    assert "is no GGUF file: it begins with b'<!DO'" in refusal(server, folder)
+    assert "is not a GGUF file: it begins with b'<!DO'" in refusal(server, folder)
     assert server.sent_bytes() == 8
 
 

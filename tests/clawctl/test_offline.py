@@ -141,12 +141,9 @@ def test_onboard_refuses_words_that_contradict(here: Run, words: list[str], why:
 def test_onboard_leaves_a_config_alone_that_it_cannot_change(here: Run, home: Path) -> None:
     assert here("init").returncode == 0
     config = home / "config.toml"
-    lines = config.read_text("utf-8").splitlines()
-    text = "\n".join(
-        'default_model = """\n"""' if x.startswith("default_model") else x for x in lines
-    )
+    text = 'security = { autonomy = "readonly" }\n'
     config.write_text(text, "utf-8")
-    done = here("onboard", "--yes", "--no-test", "--embedded")
+    done = here("onboard", "--yes", "--no-test", "--autonomy", "full")
     assert done.returncode == 1
     assert "left to you" in done.stderr
     assert config.read_text("utf-8") == text

@@ -65,7 +65,7 @@ def test_arguments_that_are_no_object_never_reach_the_daemon(
     for arguments in ("ls", "[]", "{"):
         assert main(["policy", "explain", "shell", arguments]) == 1
         error = capsys.readouterr().err
-        assert "is no JSON object" in error
+        assert "is not a JSON object" in error
         assert "clawctl policy explain shell" in error
     assert daemon.calls_of(ExplainPolicy) == []
 
@@ -215,7 +215,7 @@ def test_a_time_that_is_none_never_reaches_the_daemon(
     daemon: FakeDaemon, capsys: Capture, since: str
 ) -> None:
     assert main(["policy", "replay", "--since", since]) == 2
-    assert "is no time" in capsys.readouterr().err
+    assert "is not a time" in capsys.readouterr().err
     assert daemon.calls_of(ReplayPolicy) == []
 
 

@@ -120,7 +120,7 @@ def test_a_list_asks_for_what_was_wanted(daemon: FakeDaemon, capsys: Capture) ->
         )
     ]
     assert main(["receipt", "list", "--since", "yesterday"]) == 2
-    assert "'yesterday' is no time" in capsys.readouterr().err
+    assert "'yesterday' is not a time" in capsys.readouterr().err
 
 
 def test_times_are_absolute_or_ago() -> None:
@@ -129,5 +129,5 @@ def test_times_are_absolute_or_ago() -> None:
     assert utc_time("9d", now=60.0) == "1970-01-01T00:00:00Z"
     assert utc_time("2026-02-28T23:59:59Z") == "2026-02-28T23:59:59Z"
     for wrong in ("2026-02-30", "2h ", "08:00", "-1h"):
-        with pytest.raises(Exception, match="is no time"):
+        with pytest.raises(Exception, match="is not a time"):
             utc_time(wrong)

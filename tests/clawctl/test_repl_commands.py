@@ -142,7 +142,7 @@ def test_model_provider_preset_and_system_text_go_with_the_next_message(
     screen = look("agent", lines=60, columns=100)
     say(screen, "/model", "/m/other.gguf")
     say(screen, "/model other", "other answers from now on, context 4096")
-    say(screen, "/preset sideways", "is no preset")
+    say(screen, "/preset sideways", "is not a preset")
     say(screen, "/preset wild", "Sampling is wild")
     say(screen, "/system", "You are clawd.")
     say(screen, "/system Answer in rhyme.", "in place of clawd's own")
@@ -240,7 +240,7 @@ def test_a_tool_runs_in_the_conversation(daemon: FakeDaemon, look: Look) -> None
     screen = look("agent", lines=40)
     say(screen, "hello", "<hello>")
     say(screen, "/tool file_list", "Lists a folder.", '/tool file_list {"path":"."}')
-    say(screen, "/tool file_list {nonsense", "is no JSON object")
+    say(screen, "/tool file_list {nonsense", "is not a JSON object")
     say(screen, '/tool file_list {"path": "src"}', "a.txt", "receipt-1")
     (call,) = daemon.calls_of(RunTool)
     assert (call.name, call.arguments, call.conversation_id) == (
@@ -375,7 +375,7 @@ def test_small_commands_answer(daemon: FakeDaemon, look: Look) -> None:
         ("/mcp", "No MCP servers"),
         ("/mcp nonsense", "No such command"),
         ("/skill", "There are no skills"),
-        ("/theme plaid", "is no theme"),
+        ("/theme plaid", "is not a theme"),
         ("/theme light", "The theme is light"),
         ("/reasoning folded", "shown folded"),
         ("/files", "no files yet"),
@@ -426,7 +426,7 @@ def test_commands_of_ones_own_come_from_the_daemon_and_are_sent_filled(
     say(screen, "/help review", "Review what is staged.")
     say(screen, "/theirs", "it is untrusted", "clawctl skill trust theirs")
     say(screen, "/review bad", "nothing was sent")
-    say(screen, "/nothing", "/nothing is no command here")
+    say(screen, "/nothing", "/nothing is not a command here")
     say(screen, "/cost", "nothing")
     say(screen, "two", "<two>")
     asked = [each for each in daemon.calls_of(FillCommand) if each.name == "review"]

@@ -19,8 +19,8 @@ from tests.support.terminal import echo
 IMPATIENT = """
 import sys
 from clawctl.__main__ import run
-from clawctl.repl import daemon_link
-daemon_link.RETRIES_S = tuple(wait_s / 10 for wait_s in daemon_link.RETRIES_S)
+from clawctl.repl import host
+host.RETRIES_S = tuple(wait_s / 10 for wait_s in host.RETRIES_S)
 sys.exit(run())
 """
 

@@ -161,7 +161,7 @@ def test_a_program_answers_on_stdin_and_what_is_no_answer_changes_nothing(
     assert asked["answers"] == ["once", "conversation", "project", "always", "deny"]
     for wrong in ("y", '{"type":"approval","id":"a1","answer":"yes"}', '{"answer":"once"}'):
         running.say(f"{wrong}\n")
-        assert "is no answer" in running.until("notice")["text"]
+        assert "is not an answer" in running.until("notice")["text"]
     running.say('{"type":"approval","id":"another","answer":"once"}\n')
     running.say('{"type":"approval","id":"a1",')
     running.say('"answer":"conversation"}\n')

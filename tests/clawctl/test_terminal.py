@@ -190,7 +190,7 @@ class TestApproval:
         child = hasty("agent", "-m", "x")
         for script, told in (
             ("true", "nothing was changed"),
-            ('echo [] > "$1"', "no JSON object"),
+            ('echo [] > "$1"', "not a JSON object"),
             ("exit 3", "ended with 3"),
         ):
             child.expect(r"Approve\? \[y/N\]  ")
@@ -264,7 +264,7 @@ class TestApproval:
         child = spawn("agent", "-m", "x")
         child.expect(r"Approve\? \[y/N\]  ")
         child.send("y\nmake install\n")
-        child.expect("Several lines at once are no answer")
+        child.expect("Several lines at once are not an answer")
         child.expect(r"Approve\? \[y/N\]  ")
         child.sendline("n")
         child.expect("<a1 deny d1>")
@@ -292,7 +292,7 @@ class TestApproval:
                 child.expect(r"Approve\? \[yes/N\]  ")
                 child.sendline(typed)
                 if typed and typed != word:
-                    child.expect(f"{typed} is no answer here: the whole word, or Enter for no")
+                    child.expect(f"{typed} is not an answer here: the whole word, or Enter for no")
         child.expect("<over>")
         assert answers == ["once", "deny"]
 

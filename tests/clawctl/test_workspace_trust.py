@@ -85,7 +85,7 @@ def test_p4_a_home_is_no_workspace_and_options_name_another(home: Home) -> None:
     here = project(home)
     told = {
         (home.path.parent,): "",  # its banner says it; a home is where one begins
-        (Path("/"),): f"is no workspace; this works in {home.workspace}",
+        (Path("/"),): f"is not a workspace; this works in {home.workspace}",
         (Path("/usr"),): f"/usr is not trusted; this works in {home.workspace}",
         (here, "--home-workspace"): "",
         (home.path.parent, "-C", str(here)): "",

@@ -66,7 +66,7 @@ def mode(host: Host, rest: str) -> None:
         try:
             host.set_mode(msgspec.convert(rest, Mode))
         except msgspec.ValidationError:
-            note(f"{rest} is no mode; there are {', '.join(filter(None, get_args(Mode)))}")
+            note(f"{rest} is not a mode; there are {', '.join(filter(None, get_args(Mode)))}")
             return
     others = "" if rest else f"   (/mode {'|'.join(filter(None, get_args(Mode)))}, Shift-Tab)"
     say(f"mode {standing_of(host, host.call(Status()))[1]}{others}")

@@ -192,7 +192,7 @@ def theme(_host: Host, rest: str) -> None:
     if not rest:
         say(f"The theme is {theme_name()}; there are {names}.")
     elif rest not in THEMES:
-        note(f"{rest} is no theme; there are {names}")
+        note(f"{rest} is not a theme; there are {names}")
     else:
         os.environ[THEME_VARIABLE] = rest
         if theme_name() != rest:

@@ -47,7 +47,7 @@ def files(host: Host, rest: str) -> None:
     found = host.call(ReadSessionFile(conversation_id=host.conversation_id, name=rest))
     if not found.file.mime.startswith("text/") and b"\0" in found.data:
         note(
-            f"{rest} is no text. Write it to a file with: "
+            f"{rest} is not text. Write it to a file with: "
             f"clawctl files save NAME PATH --conversation {host.conversation_id}"
         )
         return

@@ -75,7 +75,7 @@ def preset(host: Host, rest: str) -> None:
         )
         return
     if rest not in PRESETS and rest not in OFF:
-        note(f"{rest} is no preset; there are {', '.join(PRESETS)}, and off")
+        note(f"{rest} is not a preset; there are {', '.join(PRESETS)}, and off")
         return
     host.choose(preset="" if rest in OFF else rest)
     say("The model's own way." if rest in OFF else f"Sampling is {rest} from now on.")

@@ -171,7 +171,7 @@ def rewind(host: Host, rest: str) -> None:
         return
     chosen = [message for message in asked if str(message.id) == rest]
     if not chosen:
-        note(f"{rest} is no message of yours in this conversation; /rewind lists them")
+        note(f"{rest} is not a message of yours in this conversation; /rewind lists them")
         return
     outcome = host.run_tool(RunTool(name="undo", arguments=f'{{"since": {rest}}}'))
     if outcome.status != "allowed":

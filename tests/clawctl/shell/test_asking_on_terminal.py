@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from clawctl.shell.turn import OLD_NAME, read_session, write_session
@@ -303,11 +304,13 @@ def test_a_restarted_daemon_is_told_and_asked(
     person = shells("bash", "--no-local-session")
     person.run("> hello")
     assert "the daemon closed the connection" in person.screen.text
-    assert "the daemon was restarted; connected to the new one" in person.screen.text
     daemon.close()
     with FakeDaemon(home / "run" / "clawd.sock", home) as second:
+        assert second.welcome is not None
+        second.welcome = msgspec.structs.replace(second.welcome, pid=4_321)
         second.handlers["send_message"] = answering("here again")
         person.run("> go on")
+        assert "the daemon was restarted; connected to the new one" in person.screen.text
         assert "here again" in person.screen.text
         assert sent(second)[0].conversation_id == "conv-1"
 

@@ -98,11 +98,11 @@ def test_a_link_is_not_followed(folder: Path, home: Path) -> None:
 
 def test_a_pipe_or_a_folder_is_refused_without_waiting(folder: Path, home: Path) -> None:
     os.mkfifo(folder / OLD_NAME, 0o600)
-    with pytest.raises(ClawError, match="it is no file"):
+    with pytest.raises(ClawError, match="it is not a file"):
         read_session(folder, home)
     (folder / OLD_NAME).unlink()
     (folder / OLD_NAME).mkdir()
-    with pytest.raises(ClawError, match="it is no file"):
+    with pytest.raises(ClawError, match="it is not a file"):
         read_session(folder, home)
     write_session(folder, home, "conv-1")
     assert (folder / OLD_NAME).is_dir()
