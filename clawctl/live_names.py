@@ -16,7 +16,7 @@ from clawd.wire.method import Method
 LISTED = 200
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class NameSource(msgspec.Struct, frozen=True, kw_only=True):
     """Who knows the names of a kind.
 
     Attributes:
@@ -34,8 +34,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     needs_all: bool = False
 
 
-def _source(request: str, name: str, about: str, **more: Any) -> Source:
-    return Source(request=request, name=name, about=about, **more)
+def _source(request: str, name: str, about: str, **more: Any) -> NameSource:
+    return NameSource(request=request, name=name, about=about, **more)
 
 
 SOURCES = {

@@ -26,7 +26,7 @@ CEILINGS = {
     "modules in a circle that import_module closes": 0,
     "parameters that are a Callable": 247,
     "classes with more than 12 fields": 58,
-    "public class names that stand in two files or more": 1,
+    "public class names that stand in two files or more": 0,
 }
 # Written so that this file does not contain what it looks for.
 UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
