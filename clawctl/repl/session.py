@@ -321,23 +321,21 @@ class ReplSession(BaseHost):
                 self._leave_interrupted()
             return True
         show_error(error)
-        if error.code == "estop":
-            self._keep_unsent()
         if error.code != "unreachable":
-            if not is_command(line) and not self._has_begun:
-                self.offer(line)
+            is_unsent = not is_command(line) and not self._has_begun
+            if is_unsent or error.code == "estop":
+                self._keep_unsent(line if is_unsent else "")
             return False
         self._link.drop()
-        if self._link.gave_up:  # it was not sent, and was just looked for
-            self.offer(line)
-            return False
-        try:
-            self.client()
-            if not is_command(line) and not self._is_kept():
-                self.offer(line)
-        except ClawError as second:
-            show_error(second)
-            self.offer(line)
+        is_unsent = True
+        if not self._link.gave_up:  # else it was just looked for
+            try:
+                self.client()
+                is_unsent = not is_command(line) and not self._is_kept()
+            except ClawError as second:
+                show_error(second)
+        if is_unsent:
+            self._keep_unsent(line)
         return False
 
     def _is_kept(self) -> bool:
@@ -436,11 +434,14 @@ class ReplSession(BaseHost):
             view.context_size = self.last.usage.context_size
         return view
 
-    def _keep_unsent(self) -> None:
-        """Put what was typed ahead into the prompt: a user who stops an answer does not send on."""
+    def _keep_unsent(self, line: str = "") -> None:
+        """Put a line that was not sent into the prompt, and below it what was typed ahead.
+
+        A user who stops an answer, or whose message comes back, sends on what is in the prompt.
+        """
         typed = self._typed.taken().replace("\r", "\n")
-        text = "".join(char for char in typed if char == "\n" or char.isprintable()).strip("\n")
-        if text:
+        ahead = "".join(char for char in typed if char == "\n" or char.isprintable()).strip("\n")
+        if text := "\n".join(each for each in (line, ahead) if each):
             self.offer(text)
 
     # --- leaving

@@ -307,6 +307,31 @@ class TestTypedAhead:
         screen.wait_for("(not sent yet: next one)")
         assert len(daemon.calls_of(SendMessage)) == 1
 
+    @pytest.mark.parametrize("code", ["internal", "estop"])
+    def test_it_stays_unsent_below_a_message_that_comes_back(
+        self, daemon: FakeDaemon, look: Look, code: str
+    ) -> None:
+        waits, go_on = threading.Event(), threading.Event()
+
+        def fails(_call: Call) -> None:
+            waits.set()
+            assert go_on.wait(60)
+            raise ClawError("it broke", code=code)
+
+        daemon.handlers["send_message"] = fails
+        screen = look("agent")
+        screen.wait_for(at_prompt)
+        screen.type("first\r")
+        assert waits.wait(60)
+        screen.type("second\r")
+        go_on.set()
+        screen.wait_for(lambda shown: shown.line.rstrip().endswith("second"))
+        daemon.handlers["send_message"] = echo
+        screen.press("Enter")
+        screen.wait_for("second>")
+        sent = [call.text for call in daemon.calls_of(SendMessage)]
+        assert sent == ["first", "first\nsecond"]
+
 
 def test_sigterm_leaves_the_terminal_as_it_was(daemon: FakeDaemon, environ: dict[str, str]) -> None:
     python = shlex.quote(sys.executable)
