@@ -1,5 +1,6 @@
 """What commands and REPL print alike: status, conversations, receipts, the emergency stop."""
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -146,7 +147,12 @@ def show_explanation(found: PolicyExplanation) -> None:
     show_fields([(name, value) for name, value in fields if value])
 
 
-def show_boundary(found: PolicyBoundary) -> None:
+def show_boundary(
+    found: PolicyBoundary,
+    *,
+    first: Sequence[tuple[str, object]] = (),
+    last: Sequence[tuple[str, object]] = (),
+) -> None:
     """Print what tools may touch and reach, and what they never may; a name a line."""
     inside = "file tools stay in it" if found.workspace_only else "file tools may leave it, or ask"
     fields = [
@@ -156,7 +162,7 @@ def show_boundary(found: PolicyBoundary) -> None:
         ("workspaces under", _lines(found.workspace_roots)),
         ("forbidden paths", _lines(found.forbidden_paths)),
         ("forbidden commands", _words(found.forbidden_commands)),
-        ("allowed commands", _words(found.allowed_commands)),
+        ("allowed commands", f"{_words(found.allowed_commands)}; and those built in"),
         (
             "allowed domains",
             _words(found.allowed_domains, "none: each other host asks or is refused"),
@@ -166,7 +172,7 @@ def show_boundary(found: PolicyBoundary) -> None:
         ("untrusted paths", _words(found.untrusted_paths)),
         ("may be written though run later", _words(found.writable_run_later)),
     ]
-    show_fields(fields)
+    show_fields([*first, *fields, *last])
 
 
 def _reached(found: PolicyBoundary) -> str:

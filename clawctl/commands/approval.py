@@ -119,12 +119,12 @@ def rules(app: App, rule_id: str | None, *, as_json: bool) -> None:
     emit(
         found,
         table(
-            ("ID", "TOOL", "WHERE", "EXPIRES", "MATCHES"),
+            ("ID", "TOOL", "CONVERSATION", "EXPIRES", "MATCHES"),
             [
                 (
                     rule.id,
                     rule.tool,
-                    rule.conversation_id or "everywhere",
+                    rule.conversation_id or "any",
                     rule.expires_at,
                     rule.pattern,
                 )

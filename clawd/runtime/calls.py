@@ -95,15 +95,21 @@ class Calls:
         return await self._dispatcher.call(request, scope)
 
     def explain(
-        self, request: CallRequest, principal: Principal, *, workspace: str
+        self,
+        request: CallRequest,
+        principal: Principal,
+        *,
+        workspace: str,
+        conversation_id: str = "",
     ) -> tuple[Assessment, Allow | Ask | Deny]:
-        """Say what the gate would answer, without making the call.
+        """Say what the gate would answer, in a conversation or outside, without making the call.
 
         Raises:
             ClawError: no such tool, arguments that cannot be meant, a workspace not allowed.
         """
         scope = self._scope(principal, workspace, emit=lambda _event: None, attendance=None)
-        return self._dispatcher.explain(request, scope)
+        there = msgspec.structs.replace(scope, conversation_id=conversation_id)
+        return self._dispatcher.explain(request, there)
 
     def hooks_for(self, tool: str) -> tuple[str, ...]:
         """Return the owner's hooks that are told of calls of a tool, in words."""

@@ -140,12 +140,16 @@ Autonomy = Literal["readonly", "supervised", "full"]
 
 
 class ExplainPolicy(Method[PolicyExplanation], frozen=True, kw_only=True):
-    """Say what the policy would do with a call, without making it; in its own or this autonomy."""
+    """Say what the policy would do with a call, without making it; in its own or this autonomy.
+
+    In a conversation, its workspace, mode, rules and untrusted text count.
+    """
 
     tool: str
     arguments: str = "{}"
     workspace: str = ""
     autonomy: Autonomy | None = None
+    conversation_id: str = ""
 
 
 class AllowHost(Method[Done], frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from clawd.wire.conversations import (
 from clawd.wire.events import ModelLoading, TokenLedger, TokenPart, TurnFinished
 from clawd.wire.method import Done
 from clawd.wire.models import LoadedModel, ModelLine, ModelList, ProviderLine, ProviderList
+from clawd.wire.policy import PolicyExplanation, RuleList
 from clawd.wire.skills import FillCommand, FilledCommand, SkillLine, SkillList
 from clawd.wire.tools import JobLine, JobList, JobOutput, RunTool, ToolLine, ToolList, ToolOutcome
 from clawd.wire.turns import SamplingLine, SamplingReport, SamplingWishes, SendMessage, ShowSampling
@@ -155,6 +156,29 @@ def test_model_provider_preset_and_system_text_go_with_the_next_message(
     first, second = daemon.calls_of(SendMessage)
     assert (first.model, first.preset, first.system) == ("other", "wild", "Answer in rhyme.")
     assert (second.provider, second.model, second.preset, second.system) == ("far", "", "", None)
+
+
+def test_the_policy_is_that_of_the_conversation_and_its_mode(
+    daemon: FakeDaemon, look: Look
+) -> None:
+    def explain(call: Call) -> PolicyExplanation:
+        by = f"judged in {call.params.autonomy} of {call.params.conversation_id or 'none'}"
+        return PolicyExplanation(verdict="deny", risk="medium", reason=by, rule="policy")
+
+    kept = msgspec.structs.replace(LINE, mode="readonly")
+    daemon.handlers |= {
+        "send_message": echo,
+        "open_conversation": kept,
+        "show_conversation": ConversationDetail(conversation=kept, messages=()),
+        "list_rules": RuleList(items=()),
+        "explain_policy": explain,
+    }
+    screen = look("agent", lines=60, columns=100)
+    say(screen, "/mode readonly", "mode readonly")
+    say(screen, "/policy file_write {}", "judged in readonly of none")
+    say(screen, "/continue", "conv-1")
+    say(screen, "/policy", "readonly (of this conversation)")
+    say(screen, "/policy file_write {}", "judged in None of conv-1")
 
 
 def test_one_message_or_all_are_planned_first(daemon: FakeDaemon, look: Look) -> None:

@@ -125,7 +125,7 @@ class TestApproval:
         )
         daemon.handlers["revoke_rule"] = Done()
         main(["approval", "rules"])
-        assert "rule-1  shell  everywhere  2027     ls *" in capsys.readouterr().out
+        assert "rule-1  shell  any           2027     ls *" in capsys.readouterr().out
         main(["approval", "rules", "--revoke", "rule-1"])
         main(["approval", "revoke", "rule-2"])
         assert [asked.rule_id for asked in daemon.calls_of(RevokeRule)] == ["rule-1", "rule-2"]

@@ -9,8 +9,10 @@ import pytest
 from clawd.receipts.record import Receipt
 from clawd.runtime.replay import PolicyChange, decided
 from clawd.security.policy import Allow, Ask
+from clawd.security.principal import Principal
 from clawd.service.handlers.policy import judge_of
 from clawd.wire.codec import Answer, EventFrame, unpack_event
+from clawd.wire.conversations import OpenConversation, SetMode
 from clawd.wire.daemon import SetEstop
 from clawd.wire.events import ApprovalRequested
 from clawd.wire.policy import CheckPolicy, ExplainPolicy, PolicyReplay, ReplayPolicy
@@ -171,6 +173,18 @@ async def test_the_configured_table_is_read(inside: Inside) -> None:
     table.write_text('[[case]]\nname = "a"\ntool = "time"\nexpect = "deny"')
     (case,) = (await inside.ask(CheckPolicy(configured=True), OWNER)).items
     assert case.problem == "expected deny, the policy says allow"
+
+
+async def test_a_call_is_explained_in_the_mode_of_a_conversation(inside: Inside) -> None:
+    talk = await inside.ask(OpenConversation(), OWNER)
+    await inside.ask(SetMode(conversation_id=talk.id, mode="readonly"), OWNER)
+    asked = ExplainPolicy(tool="file_write", arguments=WRITE, conversation_id=talk.id)
+    assert (await inside.ask(asked, OWNER)).verdict == "deny"
+    await inside.ask(SetMode(conversation_id=talk.id, mode="edits"), OWNER)
+    assert (await inside.ask(asked, OWNER)).verdict == "allow"
+    both = msgspec.structs.replace(asked, autonomy="full")
+    assert "name no autonomy" in (await inside.refused(both, OWNER)).message
+    assert (await inside.refused(asked, Principal(uid=4_242, gid=1, pid=1))).code == "not_found"
 
 
 async def test_a_call_is_explained_in_another_autonomy(inside: Inside) -> None:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from clawctl.agent_options import Mode
-from clawctl.render import note, say, show_error, show_fields, show_table
+from clawctl.render import note, say, show_error, show_table
 from clawctl.repl.host import Host
 from clawctl.status_view import show_status
 from clawctl.views import (
@@ -80,9 +80,12 @@ def receipts(host: Host, _rest: str) -> None:
 def policy(host: Host, rest: str) -> None:
     """Show what is allowed, or what a call would be answered."""
     if not rest:
-        show_boundary(host.call(ShowPolicy(workspace=host.workspace)))
-        report = host.call(EstopState())
-        show_fields([("emergency stop", "SET" if report.is_set else "not set")])
+        report = host.call(Status())
+        show_boundary(
+            host.call(ShowPolicy(workspace=host.workspace)),
+            first=[("mode", f"{standing_of(host, report)[1]} (of this conversation)")],
+            last=[("emergency stop", "SET" if report.estop else "not set")],
+        )
         rules = host.call(ListRules()).items
         show_table(
             ("RULE", "TOOL", "EXPIRES", "MATCHES"),
@@ -92,10 +95,12 @@ def policy(host: Host, rest: str) -> None:
         return
     tool, _, arguments = rest.partition(" ")
     check_arguments(arguments or "{}", example='/policy shell {"command": "ls"}')
-    found = host.call(
-        ExplainPolicy(tool=tool, arguments=arguments or "{}", workspace=host.workspace)
-    )
-    show_explanation(found)
+    asked = ExplainPolicy(tool=tool, arguments=arguments or "{}", workspace=host.workspace)
+    if host.conversation_id:
+        asked = msgspec.structs.replace(asked, conversation_id=host.conversation_id)
+    elif host.mode:
+        asked = msgspec.structs.replace(asked, autonomy=host.mode)
+    show_explanation(host.call(asked))
 
 
 def mcp(host: Host, rest: str) -> None:

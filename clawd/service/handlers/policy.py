@@ -119,13 +119,18 @@ async def explain_policy(
 ) -> wire.PolicyExplanation:
     """Say what the gate would answer to a call."""
     request = CallRequest(id=new_call_id(), tool=params.tool, arguments=params.arguments)
-    calls = daemon.calls
-    if params.autonomy is None:
-        found = calls.explain(request, call.principal, workspace=params.workspace)
+    calls, asker = daemon.calls, call.principal
+    if params.conversation_id:
+        if params.autonomy is not None:
+            raise InvalidRequestError("a conversation has a mode of its own: name no autonomy")
+        folder, chosen = await own_conversation(daemon, params.conversation_id, call)
+        async with daemon.inbox.book.in_use(chosen, asker):
+            found = calls.explain(request, asker, workspace=folder, conversation_id=chosen)
+    elif params.autonomy is None:
+        found = calls.explain(request, asker, workspace=params.workspace)
     else:
         judge = judge_of(daemon, PolicyChange(autonomy=params.autonomy))
-        folder = calls.workspace(params.workspace)
-        found = judge.explain(request, call.principal, workspace=folder)
+        found = judge.explain(request, asker, workspace=calls.workspace(params.workspace))
     return msgspec.structs.replace(_explanation(*found), hooks=calls.hooks_for(params.tool))
 
 
