@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, FilePayload, expect
 
 from clawd.wire.pictures import MAX_PICTURE_BYTES
+from tests.support.chat_server import DONE, HELLO, Answer, ChatServer, in_a_thread, serving
 from tests.support.home import Home
 from tests.support.pictures import chunk, png
 from tests.tools.builtin.test_pdf_extract import encrypted
@@ -473,7 +474,37 @@ def test_two_tabs_and_a_terminal_share_a_conversation(home: Home, shown: Shown) 
     expect(page.locator(".message.user")).to_have_count(3)
 
 
-def test_a_turn_that_a_terminal_began_says_so_and_speed_survives_a_reload(
+def test_on_a_phone_what_is_chosen_beside_a_message_takes_one_row(home: Home, shown: Shown) -> None:
+    home.configure({"text": "Hello."}, tables=gateway())
+    home.start()
+    page = shown.visit()
+    page.set_viewport_size({"width": 360, "height": 640})
+    composer = page.locator(".composer").bounding_box()
+    assert composer
+    assert composer["height"] < 640 / 5
+    assert composer["width"] <= 360
+    page.get_by_label("Folder").fill("/srv")  # it is still reached
+    expect(page.get_by_label("Folder")).to_be_in_viewport()
+
+
+def test_what_a_server_does_not_count_is_not_displayed_as_zero(home: Home, shown: Shown) -> None:
+    with in_a_thread(serving(ChatServer(Answer(pieces=(*HELLO[:4], DONE))))) as url:
+        server = (
+            f'[providers.models.far]\nkind = "openai-compatible"\nbase_url = "{url}"\nmodel = "m"\n'
+        )
+        home.configure(tables=f"{server}{gateway()}", provider="far")
+        home.start()
+        page = shown.visit()
+        shown.say("hi")
+        answer = page.locator(".message.assistant")
+        expect(answer.locator("footer")).to_be_visible()
+        expect(answer).to_contain_text("Hello")
+        expect(page.locator(".metrics")).to_contain_text(" s")
+        for place in (answer.locator("footer"), page.locator(".metrics")):
+            assert not re.search(r"\b0(\.0)? (tok|t/s)|ctx 0", place.text_content() or "")
+
+
+def test_a_turn_that_a_terminal_began_says_so_and_counts_survive_a_reload(
     home: Home, shown: Shown
 ) -> None:
     home.configure(LONG, {"text": "Hello."}, tables=gateway())
@@ -481,7 +512,7 @@ def test_a_turn_that_a_terminal_began_says_so_and_speed_survives_a_reload(
     page = shown.visit()
     shown.say("hi")
     footer = page.locator(".message.assistant footer")
-    expect(footer).to_contain_text("t/s")
+    expect(footer).to_contain_text("tok")
     told = footer.text_content()
     page.reload()
     expect(footer).to_have_text(str(told))

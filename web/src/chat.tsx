@@ -9,7 +9,7 @@ import { ReceiptLink } from "./receipt";
 import { attempt, before, choices, close, commands, extend, fail, folder, fork, machine, models, mostBytes, named, opened, planFirst, select, selected, send, sendTyped, stopTurn, reportError, toNewest } from "./state";
 import { Diff, Files } from "./files";
 import { bytes, number, t, visible } from "./text";
-import type { CommandLine } from "./wire";
+import type { CommandLine, Usage } from "./wire";
 import { DOCUMENT, type Conversation, type Item, type Said, type SentDocument, type SentPicture, type ToolCall } from "./turn";
 
 const NEAR_END = 80;
@@ -116,7 +116,7 @@ function Answer({ said }: { said: Said }): JSX.Element {
           {said.id ? <ForkButton id={said.id} /> : null}
           {usage ? (
             <span class="faint">
-              {number.format(usage.completion_tokens)} tok · {usage.tokens_per_s.toFixed(1)} t/s · ctx {number.format(usage.context_used)}
+              {[...speedOf(usage), ...(usage.context_used ? [`ctx ${number.format(usage.context_used)}`] : [])].join(" · ")}
             </span>
           ) : null}
           {said.model ? <span class="faint">{visible(said.model)}</span> : null}
@@ -646,13 +646,21 @@ function Choices(): JSX.Element {
   );
 }
 
+/** What an answer took, without what its server did not count. */
+function speedOf(usage: Usage): string[] {
+  if (!usage.completion_tokens) return [];
+  const tokens = `${number.format(usage.completion_tokens)} tok`;
+  return usage.tokens_per_s ? [tokens, `${usage.tokens_per_s.toFixed(1)} t/s`] : [tokens];
+}
+
 function Metrics({ of }: { of: Conversation }): JSX.Element | null {
   const usage = of.usage.value;
   const text = useComputed(() => {
     if (!usage) return "";
-    const context = usage.context_size ? `ctx ${number.format(usage.context_used)}/${number.format(usage.context_size)} · ` : "";
-    const seconds = (of.tookMs.value / 1000).toFixed(1);
-    return `${context}last ${number.format(usage.completion_tokens)} tok · ${seconds} s · ${usage.tokens_per_s.toFixed(1)} t/s`;
+    const context = usage.context_size ? [`ctx ${number.format(usage.context_used)}/${number.format(usage.context_size)}`] : [];
+    const [tokens, ...speed] = speedOf(usage);
+    const last = [tokens ?? "", `${(of.tookMs.value / 1000).toFixed(1)} s`].join(tokens ? " · " : "");
+    return [...context, `last ${last}`, ...speed].join(" · ");
   });
   return usage ? <p class="metrics mono">{text.value}</p> : null;
 }
