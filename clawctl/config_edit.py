@@ -535,7 +535,7 @@ def _kept(error: ConfigError, folder: Path, path: Path) -> ConfigError:
 
 
 def _reload(app: App, path: Path, *, wanted: bool) -> Edited:
-    message = f"{path} is replaced."
+    message = f"{path} is written."
     if not wanted:
         return Edited(path=str(path), changed=True, reloaded=False, message=message)
     try:
@@ -547,4 +547,6 @@ def _reload(app: App, path: Path, *, wanted: bool) -> Edited:
         else:
             message += " It is in force when a daemon starts."
         return Edited(path=str(path), changed=True, reloaded=False, message=message)
-    return Edited(path=str(path), changed=True, reloaded=True, message=f"{message} {done.message}")
+    return Edited(
+        path=str(path), changed=True, reloaded=True, message=f"{message} The daemon {done.message}."
+    )

@@ -140,10 +140,11 @@ def table(
         for row in rows
     ]
     widths = [max(display_width(line[i]) for line in [list(headers), *cells]) for i in range(last)]
-    return [
-        Palette.of(sys.stdout).bold(_line(headers, widths)),
-        *(_line(row, widths) for row in cells),
-    ]
+    indent, lines = sum(widths) + 2 * last, [Palette.of(sys.stdout).bold(_line(headers, widths))]
+    for row in cells:
+        text, *more = _wrapped([row[-1]], indent)
+        lines += [_line([*row[:-1], text], widths), *(f"{' ' * indent}{part}" for part in more)]
+    return lines
 
 
 def show_table(
@@ -193,6 +194,11 @@ def display_width(text: str) -> int:
 
     wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")
     return len(text) + wide - sum(1 for char in text if unicodedata.combining(char))
+
+
+def percent(used: int, size: int) -> int:
+    """Return how full something is, rounded; the same number wherever it is displayed."""
+    return round(100 * used / size)
 
 
 def duration(seconds: float) -> str:

@@ -362,7 +362,8 @@ def show_outcome(outcome: ToolOutcome, *, is_quiet: bool = False) -> None:
     """Print what a call gave, and how it went: with `is_quiet` only where it did not go well."""
     has_acted = outcome.status == "allowed"
     text = terminal_safe(outcome.output if has_acted else without_status(outcome.output))
-    if text:
+    is_denied = outcome.status == "denied"
+    if text and not is_denied:
         # What a tool gave is data; why it gave nothing is a remark.
         target = sys.stdout if has_acted else sys.stderr
         print(text, end="" if text.endswith("\n") else "\n", file=target)
@@ -371,6 +372,8 @@ def show_outcome(outcome: ToolOutcome, *, is_quiet: bool = False) -> None:
     about = f"{outcome.status}, risk {outcome.risk}, {outcome.duration_ms} ms{code}"
     if not (is_quiet and has_acted):
         note(f"● {about}  {outcome.receipt_id}")
+    if is_denied:
+        note("\n".join(f"  {line}" for line in text.splitlines()))
     if outcome.unanswered:
         print(palette.yellow("● nobody could be asked for an approval"), file=sys.stderr)
 

@@ -88,7 +88,8 @@ def _facts(report: StatusReport) -> Iterator[tuple[str, object]]:
     yield "receipts", _receipts(report)
     yield "approvals", _approvals(report)
     work = f"{report.turns_running} running, {report.turns_queued} waiting"
-    yield "turns", f"{work}; {report.conversations} conversations kept"
+    kept = f"{report.conversations} conversation{'' if report.conversations == 1 else 's'} kept"
+    yield "turns", f"{work}; {kept}"
     if report.jobs_running:
         yield "jobs", f"{report.jobs_running} running: clawctl jobs"
     if report.meaning is not None:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from clawctl.app import App
 from clawctl.client import Client
-from clawctl.render import duration, size
+from clawctl.render import duration, percent, size
 from clawctl.safe_stream import plain
 from clawctl.top import CALL_LIMIT_S, Snapshot, look, per_s
 from clawctl.views import warm_text
@@ -139,7 +139,7 @@ def _cells(turn: TurnLine, width: int) -> list[Text]:
     style = "yellow" if turn.doing in {"approval", "question"} else ""
     what = safe(does, 34)
     what.stylize(style)
-    fill = f"{100 * turn.context_used // turn.context_size}%" if turn.context_size else "–"
+    fill = f"{percent(turn.context_used, turn.context_size)}%" if turn.context_size else "–"
     cells = [safe(turn.conversation_id, 31), what, Text(duration(turn.doing_s))]
     if width < NARROWEST:
         return cells

@@ -9,7 +9,7 @@ from typing import TextIO
 import msgspec
 
 from clawctl.call_text import call_name, counts_of, ending, plan_text, reasons, subject_of
-from clawctl.render import Palette, size, without_status
+from clawctl.render import Palette, percent, size, without_status
 from clawctl.views import compressed_line
 from clawd.wire import events
 from clawd.wire.safe_text import NAME_LIMIT, terminal_safe, visible_line
@@ -462,20 +462,21 @@ def progress_line(event: events.PromptProgress, context_size: int) -> str:
     share = 100 * event.processed // max(event.total, 1)
     if not context_size:
         return f"thinking {share}%"
-    return f"thinking {share}% · ctx {100 * event.total // context_size}%"
+    return f"thinking {share}% · ctx {percent(event.total, context_size)}%"
 
 
 def evaluation_line(event: events.PromptEvaluated) -> str:
     """Return what the evaluation of a prompt cost."""
     fresh = event.tokens - event.cached
-    speed = 1_000 * fresh / event.elapsed_ms if event.elapsed_ms > 0 else 0.0
-    line = f"● prompt eval: {fresh} tok · {event.elapsed_ms:.0f} ms · {speed:.1f} t/s"
+    line = f"● prompt eval: {fresh} tok"
+    if event.elapsed_ms > 0:  # else its server measured nothing
+        line += f" · {event.elapsed_ms:.0f} ms · {1_000 * fresh / event.elapsed_ms:.1f} t/s"
     if event.cached:
         line += f" · {event.cached} cached"
     if event.reevaluated > 1:
         line += f" · {event.reevaluated} known ones again"
     if event.context_size:
-        line += f" · ctx {100 * event.context_used // event.context_size}%"
+        line += f" · ctx {percent(event.context_used, event.context_size)}%"
     return line
 
 
@@ -506,7 +507,7 @@ def usage_line(usage: events.TurnUsage) -> str:
     used = usage.context_used or usage.prompt_tokens + usage.completion_tokens
     if not used:
         return ""
-    share = f"{100 * used / usage.context_size:.0f}% / " if usage.context_size else ""
+    share = f"{percent(used, usage.context_size)}% / " if usage.context_size else ""
     speed = f"  last: {usage.tokens_per_s:04.1f}tk/s" if usage.tokens_per_s else ""
     return f"● {share}{used} tokens{speed}"
 
@@ -520,7 +521,7 @@ def footer(usage: events.TurnUsage) -> str:
     if usage.tokens_per_s:
         parts.append(f"{usage.tokens_per_s:.{0 if usage.tokens_per_s >= _FAST else 1}f} tok/s")
     if usage.context_size:
-        parts.append(f"{100 * used / usage.context_size:.0f} %")
+        parts.append(f"{percent(used, usage.context_size)} %")
     return " · ".join(parts)
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from clawctl.client import Client
+from clawctl.render import percent
 from clawctl.repl.host import Host
 from clawctl.repl.theme import Span, shortened_row, width_of
 from clawctl.workspace_trust import real_folder
@@ -256,7 +257,7 @@ class SessionStanding:
             place=self._place(),
             trouble=self._pulse.trouble,
             is_stopped=host.is_stopped,
-            context_percent=100 * usage.context_used // size if usage and size else None,
+            context_percent=percent(usage.context_used, size) if usage and size else None,
             tokens_per_s=usage.tokens_per_s if usage is not None else 0.0,
             jobs=report.jobs_running if report is not None else 0,
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from clawctl.call_text import short_arguments
-from clawctl.render import without_status
+from clawctl.render import percent, without_status
 from clawctl.repl.canvas import Canvas, reflows, syncs
 from clawctl.repl.drawn_view import DrawnView
 from clawctl.repl.markdown import preload
@@ -246,7 +246,7 @@ def _in_words(line: str) -> str:
 def _cost_in_words(usage: events.TurnUsage) -> str:
     """Return what is known of a turn's cost, "" for nothing."""
     used = usage.context_used or usage.prompt_tokens + usage.completion_tokens
-    share = f"Context {100 * used / usage.context_size:.0f} percent" if usage.context_size else ""
+    share = f"Context {percent(used, usage.context_size)} percent" if usage.context_size else ""
     speed = f"{usage.tokens_per_s:.1f} tokens per second" if usage.tokens_per_s else ""
     parts = [share, f"{used} tokens" if used else "", speed]
     told = ", ".join(part for part in parts if part)

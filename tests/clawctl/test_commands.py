@@ -1,6 +1,7 @@
 """The one-shot commands: what they ask, what they print, how they end."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from clawd.wire.memory import ClearMemory, MemoryHit, MemoryHits, SearchMemory
 from clawd.wire.method import Done
 from clawd.wire.models import CheckProvider, ProviderLine, ProviderList
 from clawd.wire.tools import JobList, RunTool, ToolLine, ToolList, ToolOutcome
-from tests.clawctl.conftest import Capture, Run, json_of
+from tests.clawctl.conftest import Capture, Look, Run, json_of
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.pictures import picture
 from tests.support.rows import each_row
@@ -219,6 +220,20 @@ def outcome(**changes: object) -> ToolOutcome:
 
 
 class TestTool:
+    def test_what_does_not_fit_a_terminal_goes_on_below_its_own_column(
+        self, daemon: FakeDaemon, look: Look
+    ) -> None:
+        short = "Tells the time of a zone, the current one where none is named."
+        tool = ToolLine(name="time", short=short, description="d", parameters={})
+        daemon.handlers["list_tools"] = ToolList(items=(tool,))
+        screen = look("tool", "list", columns=60)
+        screen.wait_for("is named.")
+        assert screen.exit_code() == 0
+        assert [line.rstrip() for line in screen.text.split("\n")[1:3]] == [
+            "time  builtin  Tells the time of a zone, the current one",
+            "               where none is named.",
+        ]
+
     def test_list_shows_names_and_what_they_do(self, daemon: FakeDaemon, capsys: Capture) -> None:
         daemon.handlers["list_tools"] = ToolList(
             items=(ToolLine(name="time", short="Tells it.", description="d", parameters={}),)
@@ -298,8 +313,11 @@ class TestTool:
         done = clawctl("tool", "run", "time", "--no-input")
         assert done.returncode == code
         assert done.stdout == ""
-        # Once: the row below says how it ended.
-        assert done.stderr.startswith(f"no\n● {changes['status']}, ")
+        # Once: the row beside it says how it ended, above what nobody let run.
+        about, why = f"● {changes['status']}, ", "no\n"
+        if changes["status"] == "denied":
+            about, why = f"  {why}", about
+        assert re.match(f"{re.escape(why)}(.*\n)?{re.escape(about)}", done.stderr)
 
     def test_run_takes_bytes_that_are_no_utf8_from_a_pipe(
         self, daemon: FakeDaemon, environ: dict[str, str]

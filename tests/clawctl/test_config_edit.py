@@ -42,7 +42,7 @@ def test_a_valid_text_replaces_the_config_and_keeps_its_mode(
     editor(environ, tmp_path, 'sed -i s/supervised/readonly/ "$1"')
     done = here("config", "edit")
     assert done.returncode == 0, done.stderr
-    assert "is replaced. It is in force when a daemon starts." in done.stdout
+    assert "is written. It is in force when a daemon starts." in done.stdout
     assert tomllib.loads(config.read_text("utf-8"))["security"]["autonomy"] == "readonly"
     assert stat.S_IMODE(config.stat().st_mode) == 0o640
 

@@ -12,7 +12,7 @@ from clawctl.render import Palette
 from clawctl.repl.plain_view import PlainView
 from clawctl.repl.theme import ASCII, CONTRAST, DARK, LIGHT, NONE, Look, chosen_look
 from clawctl.safe_stream import Screen
-from clawctl.turn import TurnView, ViewOptions, footer, usage_line
+from clawctl.turn import TurnView, ViewOptions, evaluation_line, footer, usage_line
 from clawd.wire.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -188,6 +188,19 @@ def test_p7_a_row_of_a_call_leaves_out_what_is_long_and_nested() -> None:
     turn.show(requested("plan", {"action": "add", "items": items, "at": [1]}), done("plan"))
     turn.finish(None)
     assert turn.terminal.text == ["  ✓ plan action=add items=[…] at=[1] · 0.1 s"]
+
+
+def test_what_a_server_did_not_measure_is_not_displayed_as_zero() -> None:
+    evaluated = msgspec.structs.replace(EVALUATED, elapsed_ms=0)
+    assert evaluation_line(evaluated) == "● prompt eval: 10 tok · ctx 0%"
+
+
+def test_the_context_is_as_full_in_the_bar_as_below_the_answer() -> None:
+    usage = TurnUsage(context_used=473, context_size=8_192)
+    evaluated = msgspec.structs.replace(EVALUATED, context_used=473, context_size=8_192)
+    assert footer(usage).endswith("6 %")
+    assert usage_line(usage).startswith("● 6%")
+    assert evaluation_line(evaluated).endswith("ctx 6%")
 
 
 def test_p7_receipts_output_and_what_the_prompt_cost_are_for_who_asks_for_details() -> None:
