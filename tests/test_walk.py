@@ -1,9 +1,14 @@
 """How many files and functions one message goes through stays what one can follow."""
 
 import re
+import tempfile
+import threading
+from pathlib import Path
 
 import pytest
 
+from clawd.errors import ConfigError
+from tests.support.inprocess import Aside
 from tests.walk import ROOT, Walk, walked
 
 MOST_FILES = 60
@@ -42,3 +47,22 @@ def test_the_page_names_the_files_of_the_walk_in_their_order(found: Walk) -> Non
     assert [each for each in told if each not in BESIDE] == [
         each for each in found if each not in BESIDE
     ]
+
+
+def test_a_daemon_that_does_not_start_leaves_no_thread_that_would_hold_up_the_end(
+    tmp_path: Path,
+) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(ConfigError):
+        Aside(tmp_path, "no_such_key = 1")
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_walk_that_cannot_begin_says_why_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / 'no"where'))
+    (tmp_path / 'no"where').mkdir()
+    with pytest.raises(ConfigError):  # the name of the folder is none that the config can hold
+        walked()
+    assert list((tmp_path / 'no"where').iterdir()) == []

@@ -49,8 +49,9 @@ def walked() -> Walk:
     found: Walk = {}
     is_counting = threading.Event()
     threading.setprofile(_counter(found, is_counting))
-    aside = Aside(folder, f'script = "{script}"')
+    aside: Aside | None = None
     try:
+        aside = Aside(folder, f'script = "{script}"')
         (folder / "project" / "hello.txt").write_text("hello")
         for _ in range(2):
             found.clear()
@@ -60,7 +61,8 @@ def walked() -> Walk:
             aside.run(_at_rest(aside.inside.daemon))
     finally:
         threading.setprofile(None)
-        aside.close()
+        if aside is not None:
+            aside.close()
         shutil.rmtree(folder)
     return {path: dict(functions) for path, functions in found.items()}
 

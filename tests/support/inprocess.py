@@ -83,7 +83,11 @@ class Aside:
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self._stack = AsyncExitStack()
-        self.inside = self.run(self._stack.enter_async_context(daemon_in(folder, tables)))
+        try:
+            self.inside = self.run(self._stack.enter_async_context(daemon_in(folder, tables)))
+        except BaseException:
+            self.close()  # a thread that goes on would hold up the end of this process
+            raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the daemon's loop and return its result."""
