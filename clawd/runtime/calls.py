@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -34,6 +34,7 @@ class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
         offered: the names of the flat tools that may be called; None for every tool.
         mode: how they are offered.
         narrowed: a call that one of these does not name is asked about.
+        keep_taint: writes down what untrusted text the conversation holds, before the receipt.
     """
 
     conversation_id: str = ""
@@ -43,6 +44,7 @@ class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
     offered: frozenset[str] | None = None
     mode: ToolMode = "split"
     narrowed: tuple[Narrowing, ...] = ()
+    keep_taint: Callable[[], Awaitable[None]] | None = None
 
 
 class Calls:
@@ -91,6 +93,7 @@ class Calls:
             offered=visit.offered,
             mode=visit.mode,
             narrowed=visit.narrowed,
+            keep_taint=visit.keep_taint,
         )
         return await self._dispatcher.call(request, scope)
 

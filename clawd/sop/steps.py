@@ -7,6 +7,7 @@ that was cut off that nobody knows.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -162,6 +163,7 @@ class StepActor:
             attendance=live.attendance,
             offered=None if run.bounds.tools is None else frozenset(run.bounds.tools),
             narrowed=run.bounds.narrowed,
+            keep_taint=partial(self._inbox.book.keep_taint, run.conversation_id, run.principal),
         )
         async with self._inbox.book.in_use(run.conversation_id, run.principal):
             return await self._calls.visit(

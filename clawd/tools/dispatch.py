@@ -632,7 +632,7 @@ class Dispatcher:
         status: Status = "allowed" if result.success else "failed"
         kept = self._reports.clip(self._journal.without_secrets(said), execution.cut_note)
         kept = "\n".join((kept, *shown))
-        finish = self._write_receipt(entry, status, kept, result, passage)
+        finish = self._write_receipt(entry, status, kept, result, passage, scope)
         receipt_id, cancelled = await settled(finish)
         outcome = CallOutcome(
             kind=execution.kind,
@@ -723,14 +723,27 @@ class Dispatcher:
             scope.emit(Notice(level="warning", text=text))
 
     async def _write_receipt(
-        self, entry: Entry, status: Status, text: str, result: ToolResult, passage: Passage
+        self,
+        entry: Entry,
+        status: Status,
+        text: str,
+        result: ToolResult,
+        passage: Passage,
+        scope: CallScope,
     ) -> str:
-        """Write the receipt, then note what untrusted text the result brings; returns its id."""
+        """Note what untrusted text the result brings, then write the receipt; returns its id.
+
+        In this order, since a result that has a receipt may be told after a crash.
+        """
         exit_code = result.metadata.get("exit_code")
-        receipt_id = await self._journal.finish(
-            entry, status, text, exit_code=exit_code if isinstance(exit_code, int) else None
-        )
-        await self._flow.end(passage, result)
+        try:
+            await self._flow.end(passage, result)
+            if scope.keep_taint is not None:
+                await scope.keep_taint()
+        finally:  # what was done has its receipt all the same
+            receipt_id = await self._journal.finish(
+                entry, status, text, exit_code=exit_code if isinstance(exit_code, int) else None
+            )
         return receipt_id
 
 

@@ -69,6 +69,8 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
         is_resumable: a call that nobody answers for may be answered late.
         hold: keeps a question before it is shown, with the id that its call's receipt will have, so
             that a crash does not lose it; None keeps nothing.
+        keep_taint: writes down what untrusted text the conversation holds, before the receipt; for
+            who reads results out of receipts. None where a message keeps it.
         at_most: the mode beyond which no call goes, whatever the conversation's is; "" for that.
         narrowed: a call that one of these does not name is asked about, in every mode.
         helps: the conversations that it works for as a helper, the nearest first: their modes and
@@ -87,6 +89,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     attendance: Attendance | None = None
     is_resumable: bool = False
     hold: Callable[[PendingApproval, str], Awaitable[None]] | None = None
+    keep_taint: Callable[[], Awaitable[None]] | None = None
     at_most: Autonomy | Literal[""] = ""
     narrowed: tuple[Narrowing, ...] = ()
     helps: tuple[str, ...] = ()
