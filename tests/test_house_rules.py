@@ -17,8 +17,8 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 407,
     "files of clawctl": 109,
-    "code lines of clawd": 83_378,
-    "code lines of clawctl": 20_249,
+    "code lines of clawd": 83_430,
+    "code lines of clawctl": 20_243,
     "modules with one importer": 119,
     "modules with one importer, under 60 code lines": 3,
     "import lines, percent of code": 7.3,

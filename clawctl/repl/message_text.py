@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ from clawd.wire.pictures import (
     looks_like_picture,
 )
 from clawd.wire.policy import ExplainPolicy
-from clawd.wire.references import reference
+from clawd.wire.references import mentions, reference
 from clawd.wire.safe_text import fenced, visible_line
 
 _INLINE_BYTES = 16 * 1024
@@ -28,8 +28,6 @@ _INLINE_BYTES_IN_ALL = 64 * 1024
 _MAX_FILE_BYTES = 8 * 1024 * 1024
 _MAX_FILES = 20
 _SNIFFED_BYTES = 8_192
-_MENTION = re.compile(r'(?<![\w@/.])@(?:"([^"\n]+)"|([^\s"@][^\s"]*))')
-_NOT_OF_A_NAME = ".,;:!?)]}'\""
 
 # What the daemon takes as one message.
 MAX_TEXT_BYTES = 4 * 1024 * 1024
@@ -150,8 +148,8 @@ def mentioned(text: str, workspace: Path, may_read: Callable[[str], str]) -> _Me
     """
     files: dict[str, Attachment] = {}
     remarks: list[str] = []
-    for word in _words(text):
-        path = _meant(word, workspace)
+    for word, *others in mentions(text):
+        path = _meant((word, *others), workspace)
         if path is None:
             if "/" in word or re.search(r"\w\.\w{1,5}$", word):
                 remarks.append(f"@{word}: there is no such file in {workspace}; sent as it is")
@@ -194,22 +192,16 @@ def session_name(path: str) -> str:
     return name.lstrip(".-_") or "file"
 
 
-def _words(text: str) -> list[str]:
-    return [quoted or plain for quoted, plain in _MENTION.findall(text)]
-
-
-def _meant(word: str, workspace: Path) -> Path | None:
-    """Return the file or folder that is meant; a mark at the end may belong to the sentence."""
-    for name in dict.fromkeys((word, word.rstrip(_NOT_OF_A_NAME))):
-        if not name:
-            continue
+def _meant(words: Sequence[str], workspace: Path) -> Path | None:
+    """Return the file or folder that one of the readings of a word names."""
+    for name in words:
         try:
             path = workspace / Path(name).expanduser() if name[0] == "~" else workspace / name
             if stat.S_IFMT(path.stat().st_mode) in {stat.S_IFREG, stat.S_IFDIR}:
                 return path
         except PermissionError as error:
             raise InvalidRequestError(
-                f"@{word} may not be read: permission denied",
+                f"@{words[0]} may not be read: permission denied",
                 hint="Name it without the @ and let the model read it with its tools.",
             ) from error
         except (OSError, ValueError, RuntimeError):  # the last one: ~name of nobody

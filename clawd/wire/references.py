@@ -14,9 +14,22 @@ SCHEME = "file+session://"
 NAME_LIMIT = 100
 EXAMPLE = '{"path": "file+session://notes.txt"}'
 
+_MENTION = re.compile(r'(?<![\w@/.])@(?:"([^"\n]+)"|([^\s"@][^\s"]*))')
+_NOT_OF_A_NAME = ".,;:!?)]}'\""
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LIMIT - 1}}}")
 _LOOK = re.compile(r"(^|[/\\])[\s\"'`]*file\s*\+\s*session\s*:")
 _DECODINGS = 4
+
+
+def mentions(text: str) -> list[tuple[str, ...]]:
+    """Return what `@` names in a text, each with the readings that it has, the longest first.
+
+    A mark at the end may belong to the sentence.
+    """
+    words = (quoted or plain for quoted, plain in _MENTION.findall(text))
+    return [
+        tuple(filter(None, dict.fromkeys((word, word.rstrip(_NOT_OF_A_NAME))))) for word in words
+    ]
 
 
 def reference(name: str) -> str:

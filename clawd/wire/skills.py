@@ -104,15 +104,16 @@ class FilledCommand(msgspec.Struct, frozen=True, kw_only=True):
     """The message that a command stands for, and what was run for it.
 
     Attributes:
-        text: the message; empty where a command of the shell did not run to its end: then nothing
-            is to be sent.
+        text: the message; empty where a command of the shell did not run to its end, or a file
+            was not read: then nothing is to be sent.
         typed: the message without what was printed: its `@file` are the person's, and those of the
             command.
-        files: the file of a workspace's command, which counts with the message as others do.
+        files: the file of a workspace's command and those that were read for it, which count with
+            the message as others do.
         allowed_tools: what narrows the turn.
         conversation_id: where it was run, which the message belongs to; empty where nothing was
             run and none was named.
-        ran: what came of each command of the shell.
+        ran: what came of each command of the shell, and of each file that was read.
     """
 
     text: str = ""
@@ -127,7 +128,9 @@ class FillCommand(Method[FilledCommand], frozen=True, kw_only=True):
     """Return the message that a command stands for; it is not sent. Streams approvals.
 
     Its commands of the shell are run through the gate by the tool `shell`, in the conversation: one
-    is opened for them, for `agent` in `workspace`, where none is named.
+    is opened for them, for `agent` in `workspace`, where none is named. With `reads` what the files
+    hold that it names with `@` stands below it, each read by the tool `file_read`, likewise: for
+    clients that cannot read them.
     """
 
     streams: ClassVar[bool] = True
@@ -137,3 +140,4 @@ class FillCommand(Method[FilledCommand], frozen=True, kw_only=True):
     workspace: str = ""
     agent: str = ""
     interactive: bool = False
+    reads: bool = False

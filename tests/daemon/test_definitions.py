@@ -125,6 +125,43 @@ async def test_what_may_not_run_ends_the_filling_and_nothing_is_to_be_sent(tmp_p
         assert (await inside.ask(FillCommand(name="plain", arguments="a"), OWNER)).text == "Say a."
 
 
+async def test_files_that_a_command_names_are_read_through_the_gate_for_who_cannot(
+    tmp_path: Path,
+) -> None:
+    async with daemon_in(tmp_path) as inside:
+        place, root = tmp_path / "home" / "commands", inside.workspace
+        (root / "style.md").write_text("Short ``` words.\n")
+        (root / "a b.txt").write_text("two words\n")
+        (tmp_path / "secret.txt").write_text("outside")
+        (root / "link.txt").symlink_to(tmp_path / "secret.txt")
+        (root / "docs").mkdir()
+        command(place, "look", 'By @style.md, "me@style.md", @"a b.txt" and @docs: $1. !`echo @x`')
+        arguments = "@style.md and @../secret.txt @link.txt @none.md"
+        fill = FillCommand(name="look", arguments=f"'{arguments}'")
+        plain = await inside.ask(fill, OWNER)
+        assert (plain.files, "[file" in plain.text) == ((), False)
+        filled = await inside.ask(msgspec.structs.replace(fill, reads=True), OWNER)
+        assert filled.files == ("style.md", "a b.txt")
+        assert "[file style.md]\n````\n1|Short ``` words.\n````" in filled.text
+        assert "two words" in filled.text
+        assert "outside" not in filled.text
+        assert "[file" not in filled.typed
+        read = [r for r in inside.receipts() if r.tool == "file_read"]
+        assert [(r.status, r.conversation_id) for r in read] == [
+            ("allowed", filled.conversation_id)
+        ] * 2
+        many = " ".join(f"@f{number}" for number in range(21))
+        for number in range(21):
+            (root / f"f{number}").write_text("x")
+        fill = FillCommand(name="look", arguments=f"'{many}'", reads=True)
+        assert "too many" in (await inside.refused(fill, OWNER)).message
+        (root / ".env").write_text("TOKEN=x")
+        command(place, "env", "See @.env")
+        await inside.ask(SetEstop(), OWNER)
+        stopped = await inside.ask(FillCommand(name="env", reads=True), OWNER)
+        assert (stopped.text, [each.kind for each in stopped.ran]) == ("", ["stopped"])
+
+
 async def test_who_calls_gets_no_conversation_and_no_folder_that_is_not_theirs(
     tmp_path: Path,
 ) -> None:

@@ -251,6 +251,7 @@ export async function sendTyped(typed: string, rest: string, pictures: SentPictu
     arguments: words ?? "",
     conversation_id: target.id,
     interactive: true,
+    reads: true,
   });
   if (!filled.text) {
     await attempt(reload(target)); // its calls were of no turn, and nothing else says that they are over

@@ -15,7 +15,11 @@ from clawd.skills.store import Skill
 from clawd.tools.base import in_thread
 from clawd.wire import skills
 from clawd.wire.method import Done
+from clawd.wire.references import mentions
+from clawd.wire.safe_text import fenced
 from clawd.wire.tools import PluginFileLine, RunTool, ToolOutcome
+
+MAX_NAMED_FILES = 20
 
 _log = logging.getLogger(__name__)
 
@@ -92,14 +96,18 @@ async def fill_command(
     # What is filled in is what was judged: one reading, out of which nothing is read again.
     found, _ = await in_thread(lambda: store.read(params.name, place))
     filling = Filling(found.about.body, params.arguments)
-    commands, ran = await in_thread(filling.shell_commands), list[ToolOutcome]()
-    if commands and not conversation_id:  # what they bring in of untrusted text counts there
+    calls = [("shell", {"command": each}) for each in await in_thread(filling.shell_commands)]
+    count, files, ran = len(calls), list[str](), list[ToolOutcome]()
+    if params.reads:
+        files = await in_thread(lambda: _named_files(filling.message([""] * count)[0], place))
+        calls += [("file_read", {"path": each}) for each in files]
+    if calls and not conversation_id:  # what they bring in of untrusted text counts there
         opened = await daemon.inbox.open(call.principal, workspace=workspace, agent=params.agent)
         conversation_id = opened.record.id
-    for each in commands:
+    for tool, arguments in calls:
         request = RunTool(
-            name="shell",
-            arguments=msgspec.json.encode({"command": each}).decode(),
+            name=tool,
+            arguments=msgspec.json.encode(arguments).decode(),
             conversation_id=conversation_id,
             interactive=params.interactive,
         )
@@ -107,15 +115,44 @@ async def fill_command(
         if ran[-1].status != "allowed":
             return skills.FilledCommand(conversation_id=conversation_id, ran=tuple(ran))
     printed = [each.output.strip("\n") for each in ran]
-    typed, text = await in_thread(lambda: filling.message(printed))
+    typed, text = await in_thread(lambda: filling.message(printed[:count]))
+    held = (
+        f"[file {name}]\n{fenced(told)}" for name, told in zip(files, printed[count:], strict=True)
+    )
+    own = () if found.is_own else (str(found.folder.relative_to(place)),)
     return skills.FilledCommand(
-        text=text,
+        text="\n\n".join((text, *held)),
         typed=typed,
-        files=() if found.is_own else (str(found.folder.relative_to(place)),),
+        files=(*own, *files),
         allowed_tools=found.about.allowed_tools,
         conversation_id=conversation_id,
         ran=tuple(ran),
     )
+
+
+def _named_files(text: str, workspace: Path) -> list[str]:
+    """Return the files of a workspace that a text names with `@`, relative to it, each once.
+
+    Raises:
+        InvalidRequestError: they are too many.
+    """
+    found = dict[str, None]()
+    for words in mentions(text):
+        for word in words:
+            try:
+                path = (workspace / word).resolve()
+                is_meant = path.is_relative_to(workspace.resolve()) and path.is_file()
+            except (OSError, ValueError, RuntimeError):
+                continue
+            if is_meant:
+                found[str(path.relative_to(workspace.resolve()))] = None
+                break
+    if len(found) > MAX_NAMED_FILES:
+        raise InvalidRequestError(
+            f"{len(found)} files are too many for one message; at most {MAX_NAMED_FILES}",
+            hint="Name a folder instead: the model looks into it with its tools.",
+        )
+    return list(found)
 
 
 def _line(skill: Skill) -> skills.SkillLine:
