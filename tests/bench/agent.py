@@ -23,7 +23,7 @@ from tests.bench.agent_memory import Samples, hybrid_pairs, percentiles, search_
 from tests.bench.agent_prompts import PromptTokens, prompt_tokens, templates_in
 from tests.bench.agent_quality import EMBEDDED, OFFERS, Score, score
 from tests.bench.agent_quality import TASKS as QUALITY_TASKS
-from tests.bench.agent_requests import Judged, judged, load
+from tests.bench.agent_requests import Judged, give_assistant, judged, load
 from tests.bench.agent_tasks import TASKS, Task
 from tests.bench.agent_world import Pages, world
 from tests.bench.machine import describe
@@ -118,7 +118,8 @@ def _measure(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
     if "assistant_requests" in options.only:
         yield from _requests(folder, options)
     if {"helpers_together", "helpers_prefix"} & set(options.only):
-        yield from (row for row in _helpers(folder, options) if row.name in options.only)
+        rows = _helpers(folder, options)
+        yield from (row for row in rows if row.name.split()[0] in options.only)
 
 
 def _helpers(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
@@ -126,8 +127,12 @@ def _helpers(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
         _say("helpers_together and helpers_prefix are left out: they want --real")
         return
     turns = QUICK_HELPER_TURNS if options.quick else HELPER_TURNS
-    _say(f"helpers_together: {turns} turns with four helpers at once, and as many in turn")
-    yield from helper_rows(asyncio.run(helped_pairs(folder / "helpers", options.real, turns)))
+    base = options.real.resolve()
+    for name, model in ((ASSISTANT, ASSISTANT), ("base", str(base))):
+        place = folder / f"helpers-{name}"
+        give_assistant(place / "home" / "models", base, options.merged)
+        _say(f"helpers_together {name}: {turns} turns with four helpers, and as many in turn")
+        yield from helper_rows(name, asyncio.run(helped_pairs(place, model, turns)))
 
 
 def _families(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
@@ -251,13 +256,13 @@ def first_rows(found: Sequence[FirstMessage]) -> Iterator[Row]:
     yield row_of("prompt_overhead_tokens", "tokens", tokens)
 
 
-def helper_rows(pairs: Sequence[tuple[Helped, Helped]]) -> Iterator[Row]:
+def helper_rows(model: str, pairs: Sequence[tuple[Helped, Helped]]) -> Iterator[Row]:
     """Return four helpers at once against in turn, and what the first four read against one."""
     rates = [(together.rate, in_turn.rate) for together, in_turn in pairs]
-    yield row_of("helpers_together", "tokens/s", rates)
+    yield row_of(f"helpers_together {model}", "tokens/s", rates)
     first = pairs[0][0]  # before it no cache knows their prompt
     read = [(float(first.evaluated), float(first.prompt_tokens))]
-    yield row_of("helpers_prefix", "tokens", read)
+    yield row_of(f"helpers_prefix {model}", "tokens", read)
 
 
 def family_rows(found: Sequence[PromptTokens]) -> Iterator[Row]:
@@ -413,8 +418,8 @@ _VERDICTS: dict[str, _Verdict] = {
     "first_message_ttft": _first_message,
     "prompt_overhead_tokens": _overhead,
     "memory_search_hybrid": _hybrid_search,
-    "helpers_together": _together,
-    "helpers_prefix": _prefix,
+    f"helpers_together {ASSISTANT}": _together,
+    f"helpers_prefix {ASSISTANT}": _prefix,
     "memory_search_p50": _search,
     "memory_search_p95": _search,
     "tasks_core": _core,

@@ -13,9 +13,12 @@ import msgspec
 from clawd.providers.base import CallDelta, ChatRequest, Delta, Finished, Sampling
 from clawd.runtime.incoming import IncomingMessage
 from clawd.wire.events import HopUsage, PromptEvaluated, TextDelta
+from clawd.wire.models import LoadModel
 from tests.support.inprocess import OWNER, Inside, daemon_in
 
 HELPERS, STREAMS, ANSWER_TOKENS = 4, 8, 96
+# Tokens by which SmolLM2 ends: `<|endoftext|>` and `<|im_end|>`. No answer is shorter than another.
+NO_END = {0: -100.0, 2: -100.0}
 TOGETHER, IN_TURN = "all at once", "one by one"
 TASKS = ("the sea", "a mountain", "old trains", "bread", "the moon", "a river", "cats", "clocks")
 _NONE = HopUsage(prompt_tokens=0, cached_tokens=0, completion_tokens=0)
@@ -41,14 +44,15 @@ class Helped(msgspec.Struct, kw_only=True):
         return self.tokens / self.seconds
 
 
-async def helped_pairs(folder: Path, model: Path, count: int) -> list[tuple[Helped, Helped]]:
+async def helped_pairs(folder: Path, model: str, count: int) -> list[tuple[Helped, Helped]]:
     """Return so many turns with four helpers at once, each with one that has them in turn."""
     folder.mkdir(parents=True, exist_ok=True)
     tables = (
-        f'[providers.models.real]\nkind = "local"\nmodel = "{model.resolve()}"\n'
+        f'[providers.models.real]\nkind = "local"\nmodel = "{model}"\n'
         f"[agent]\nhelpers = {HELPERS}\n[engine]\nn_parallel = {STREAMS}\n"
     )
     async with daemon_in(folder, tables) as inside:
+        await inside.ask(LoadModel(name=model), OWNER)  # whoever has helpers has it loaded
         pairs = []
         for number in range(count):
             sides = [await _turn(inside, way, number) for way in (TOGETHER, IN_TURN)]
@@ -67,7 +71,10 @@ async def _turn(inside: Inside, way: str, number: int) -> Helped:
                 yield delta
             return
         sampling = msgspec.structs.replace(
-            request.sampling or Sampling(), temperature=0.0, max_tokens=ANSWER_TOKENS
+            request.sampling or Sampling(),
+            temperature=0.0,
+            max_tokens=ANSWER_TOKENS,
+            logit_bias=NO_END,
         )
         async for delta in answer(msgspec.structs.replace(request, sampling=sampling)):
             if isinstance(delta, PromptEvaluated):

@@ -78,7 +78,7 @@ def test_the_aims_are_told_as_reached_or_not() -> None:
         *search_rows([(2.0, 1.0), (2.4, 1.0)]),
         hybrid_row([(30.0, 3.0), (40.0, 4.0)]),
         *first_rows([FirstMessage(first_s=0.3, second_s=0.2, tokens=1_060, new_tokens=12)]),
-        *helper_rows([(together, in_turn)]),
+        *helper_rows("assistant", [(together, in_turn)]),
     ]
     assert verdicts(rows)[1:] == [
         "embedded_tasks_pass: 27 of 30 tasks, 90%, aim ≥ 90%: reached",
@@ -87,8 +87,8 @@ def test_the_aims_are_told_as_reached_or_not() -> None:
         "memory_search_hybrid: 35.0 ms, 10.0 times words, aim ≤ 100 ms: reached",
         "first_message_ttft: 1.50 times the second turn, aim ≤ 1.2: NOT reached",
         "prompt_overhead_tokens: 1,060 tokens for two words, aim ≤ 1,200: reached",
-        "helpers_together: 2.00 times as fast, aim ≥ 1.8: reached",
-        "helpers_prefix: 3.00 prompts read for four, aim ≤ 1.5: NOT reached",
+        "helpers_together assistant: 2.00 times as fast, aim ≥ 1.8: reached",
+        "helpers_prefix assistant: 3.00 prompts read for four, aim ≤ 1.5: NOT reached",
     ]
     assert "NOT reached" in verdicts([tasks_row([True] * 8 + [False])])[1]
 
