@@ -345,6 +345,6 @@ def routes_of() -> list[web.RouteDef]:
         *mcp.ROUTES,
         *gateway.ROUTES,
         *page.ROUTES,
-        *clawctl_acts.ROUTES,
+        *clawctl_acts.ACT_ROUTES,
         *metrics.ROUTES,
     ]

@@ -24,7 +24,7 @@ from clawd.errors import InvalidRequestError
 from clawd.skills.skill_file import MAX_DESCRIPTION, SkillFile, read_definition
 from clawd.wire.skills import SkillProblem
 
-NAME_PATTERN = r"[a-z][a-z0-9_-]*"
+COMMAND_PATTERN = r"[a-z][a-z0-9_-]*"
 MAX_SHELL_COMMANDS = 20
 MAX_FILLED = 4 << 20
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?!\w)")
@@ -34,7 +34,7 @@ _UNSAFE = re.compile(r"""\\(?:\$\w*|.)|\$?(?:'[^']*'?|"(?:\\.|[^"\\])*"?)|\$\$\w
 
 def read_command(data: bytes, name: str) -> SkillFile:
     """Return what a file of a command says, with all that is wrong with it."""
-    about = read_definition(data, name, pattern=NAME_PATTERN)
+    about = read_definition(data, name, pattern=COMMAND_PATTERN)
     lines = _SHELL.findall(about.body)
     wrong = {
         f"runs {len(lines)} commands; at most {MAX_SHELL_COMMANDS}": len(lines)

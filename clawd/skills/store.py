@@ -378,7 +378,7 @@ class CommandStore(AgentStore):
 
     kind: SkillKind = "command"
     places: tuple[str, ...] = (".agents/commands", ".claude/commands")
-    names: str = command.NAME_PATTERN
+    names: str = command.COMMAND_PATTERN
 
     @override
     def _says(self, data: bytes, name: str) -> skill_file.SkillFile:

@@ -172,4 +172,4 @@ def _failure(printed: bytes, errors: str) -> ClawError:
         return InvalidRequestError(errors.strip()[-500:] or "the command failed")
 
 
-ROUTES = [web.post("/clawctl/{act}", _post)]
+ACT_ROUTES = [web.post("/clawctl/{act}", _post)]

@@ -192,13 +192,13 @@ def _biasing(sampling: Sampling) -> list[Stage]:
         penalties.repeat != 1 or penalties.frequency != 0 or penalties.presence != 0
     ):
         stages.append(penalties)
-    dry = _dry(sampling)
+    dry = _dry_of(sampling)
     if dry.multiplier > 0 and dry.last_n != 0:
         stages.append(dry)
     return stages
 
 
-def _dry(sampling: Sampling) -> Dry:
+def _dry_of(sampling: Sampling) -> Dry:
     return Dry(
         multiplier=_or(sampling.dry_multiplier, 0.0),
         base=_or(sampling.dry_base, 1.75),
@@ -221,7 +221,7 @@ def _check(sampling: Sampling) -> None:
         raise ValueError(f"repeat_penalty is {repeat}, expected more than 0")
     if not 0 <= (top := sampling.top_logprobs or 0) <= MAX_TOP_LOGPROBS:
         raise ValueError(f"top_logprobs is {top}, expected 0 to {MAX_TOP_LOGPROBS}")
-    dry = _dry(sampling)
+    dry = _dry_of(sampling)
     if dry.multiplier > 0 and dry.base < 1:
         raise ValueError(f"dry_base is {dry.base}, expected at least 1")
     if dry.allowed_length < 0:
