@@ -1,0 +1,3 @@
+"""The tools of the web."""
+
+import json
