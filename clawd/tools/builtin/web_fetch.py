@@ -120,7 +120,7 @@ def _page(answer: transfer.Response, kind: str, reading: Reading) -> ToolResult:
     links = _links(reading.first("links"))
     if links:
         lines += ["", "links:", *links]
-    return _told(answer, kind, "\n".join(lines), links=len(links))
+    return _found_told(answer, kind, "\n".join(lines), links=len(links))
 
 
 def _links(found: object) -> list[str]:
@@ -141,10 +141,10 @@ def _plain(answer: transfer.Response, kind: str, raw: str) -> ToolResult:
     shown = text[:MAX_CHARS] or "(empty)"
     if len(text) > MAX_CHARS:
         shown += f"\n[cut: the text has {len(text)} characters]"
-    return _told(answer, kind, shown)
+    return _found_told(answer, kind, shown)
 
 
-def _told(answer: transfer.Response, kind: str, text: str, **facts: Any) -> ToolResult:
+def _found_told(answer: transfer.Response, kind: str, text: str, **facts: Any) -> ToolResult:
     if answer.is_cut:
         text += f"\n[cut: only the first {len(answer.body)} bytes of the page were read]"
     return succeeded(
