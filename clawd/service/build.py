@@ -68,7 +68,7 @@ from clawd.security.sandbox.orphans import end_orphans
 from clawd.security.sandbox.plan import own_devices
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import FileOrigins, TaintBook
-from clawd.service import limits
+from clawd.service import state
 from clawd.service.background import Background, problem_of
 from clawd.service.last_run import LastRun
 from clawd.service.mcp import McpTools, make_servers
@@ -245,17 +245,15 @@ class Daemon:
         self.state = State(self.loaded, self.engine, self._environ)
         self.state.redact = redactor.text
         self._stack.push_async_callback(self.state.close)
-        blobs = Blobs(
-            layout.snapshots / "blobs", lambda: limits.command_limit_of(self.state.loaded)
-        )
+        blobs = Blobs(layout.snapshots / "blobs", lambda: state.command_limit_of(self.state.loaded))
         self.changes = await self.memory.changes(
-            layout.undo, lambda: limits.change_limits_of(self.state.loaded), blobs
+            layout.undo, lambda: state.change_limits_of(self.state.loaded), blobs
         )
         self.snapshots = Snapshots(
             layout.snapshots,
             blobs,
             changes=self.changes,
-            left_out=lambda: limits.hidden_paths_of(self.state.loaded),
+            left_out=lambda: state.hidden_paths_of(self.state.loaded),
         )
         self._stack.push_async_callback(self.snapshots.close)
         self.knowledge = Knowledge(lambda: self.state.loaded.config.knowledge)
@@ -266,7 +264,7 @@ class Daemon:
         self._devices = await asyncio.to_thread(own_devices)
         self.sandbox = Sandbox(self._sandbox_settings(self.loaded), registry=self.estop)
         self.pictures = Pictures(self.sandbox)
-        self.egress = Egress(lambda: limits.network_rules_of(self.state.loaded))
+        self.egress = Egress(lambda: state.network_rules_of(self.state.loaded))
         self._stack.push_async_callback(self.egress.close)
         # This process holds the home's lock: what carries its mark has lost its daemon.
         await asyncio.to_thread(end_orphans, layout.home)
@@ -418,7 +416,7 @@ class Daemon:
         )
 
     def _dispatch_settings(self) -> DispatchSettings:
-        settings = limits.dispatch_settings_of(
+        settings = state.dispatch_settings_of(
             self.loaded,
             self.sandbox_level,
             self.memory.session_files,
@@ -476,7 +474,7 @@ class Daemon:
             self.memory.upkeep,
             book=book,
             rules=rules,
-            limits=lambda: limits.keep_limits_of(self.state.loaded),
+            limits=lambda: state.keep_limits_of(self.state.loaded),
         )
         self.keeper.start(self.background.watch)
         self._stack.push_async_callback(self.keeper.close)
@@ -578,7 +576,7 @@ class Daemon:
             book=self.inbox.book,
             calls=lambda: self.calls,
             section=lambda: self.state.loaded.config.schedules,
-            rules=lambda: limits.network_rules_of(self.state.loaded),
+            rules=lambda: state.network_rules_of(self.state.loaded),
             environ=self._environ,
             redact=self.redactor.text,
             stop=self.estop,
@@ -600,7 +598,7 @@ class Daemon:
     @property
     def peers(self) -> PeerPolicy:
         """Who may talk to it."""
-        return limits.peer_policy_of(self.loaded.layout, self.tools_cgroup)
+        return state.peer_policy_of(self.loaded.layout, self.tools_cgroup)
 
     def _sop_runner(self) -> SopRunner:
         """Return what runs procedures."""
@@ -654,7 +652,7 @@ class Daemon:
 
     def _sandbox_settings(self, loaded: Loaded) -> SandboxSettings:
         mode = self.loaded.config.security.sandbox  # another one takes a restart
-        settings = limits.sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
+        settings = state.sandbox_settings_of(loaded, mode=mode, tools_cgroup=self.tools_cgroup)
         return msgspec.structs.replace(settings, umask=self._umask, devices=self._devices)
 
     @property

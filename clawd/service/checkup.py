@@ -9,8 +9,7 @@ from clawd.engine.models import ASSISTANT
 from clawd.errors import ClawError, ConfigError
 from clawd.paths import has_module, install_line, layout
 from clawd.security.sandbox.run import Sandbox
-from clawd.service.limits import sandbox_settings_of
-from clawd.service.state import LocalModels, hooks_of, local_default
+from clawd.service.state import LocalModels, hooks_of, local_default, sandbox_settings_of
 from clawd.tools.hooks import Hook
 from clawd.wire.daemon import Checkup
 

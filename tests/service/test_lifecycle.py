@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clawd.paths import layout
 from clawd.security.sandbox.limits import ToolsCgroup
-from clawd.service.limits import peer_policy_of
+from clawd.service.state import peer_policy_of
 
 ROOT = Path(__file__).parents[2]
 # Somebody whom the gateway answered sends a signal before the control socket is open.

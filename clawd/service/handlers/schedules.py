@@ -22,7 +22,7 @@ from clawd.security.approvals import meant
 from clawd.security.keys import HOOK_START, hook_digest
 from clawd.security.risk import Autonomy, autonomy_rank
 from clawd.service.build import Daemon
-from clawd.service.limits import network_rules_of
+from clawd.service.state import network_rules_of
 from clawd.sop.runner import given_inputs
 from clawd.tools.base import in_thread
 from clawd.wire import schedules
