@@ -70,7 +70,7 @@ from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import FileOrigins, TaintBook
 from clawd.service import state
 from clawd.service.background import Background, problem_of
-from clawd.service.last_run import LastRun
+from clawd.service.home import LastRun
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics, MetricsLog
 from clawd.service.receipts import Anchor, check_of, open_receipts, reopen_receipts

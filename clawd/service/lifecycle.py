@@ -25,8 +25,7 @@ from clawd.security.redact import Redactor
 from clawd.service.build import Daemon
 from clawd.service.control_socket import Door, HomeLock, take_when_free
 from clawd.service.handlers.table import handlers_of
-from clawd.service.home import make_folders, redactor_of
-from clawd.service.last_run import restored_from
+from clawd.service.home import make_folders, redactor_of, restored_from
 from clawd.service.systemd import Reporter, Systemd
 from clawd.tools.base import Tool
 

@@ -20,7 +20,7 @@ from clawd.receipts.verify import find_receipt, read_receipts, verify
 from clawd.security.approvals import may_come_late
 from clawd.security.principal import Principal
 from clawd.service.background import Watch
-from clawd.service.last_run import LastRun
+from clawd.service.home import LastRun
 
 # What is put right at start: calls that a crash cut off get their receipt, then work begins.
 

@@ -8,7 +8,7 @@ import msgspec
 
 from clawd.config.load import load
 from clawd.receipts.durable import write_private
-from clawd.service.last_run import FILE, LastRun
+from clawd.service.home import FILE, LastRun
 
 
 async def looked(home: Path, *, begins: bool = False) -> tuple[str, ...]:

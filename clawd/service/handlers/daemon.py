@@ -20,7 +20,7 @@ from clawd.security.principal import Principal
 from clawd.security.sandbox.home import ProjectCache
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import NOT_SHOWN
-from clawd.service.last_run import restored_from
+from clawd.service.home import restored_from
 from clawd.service.logs import ring
 from clawd.wire import daemon as wire
 from clawd.wire.codec import mirror
