@@ -144,7 +144,7 @@ def _config_schema(_options: argparse.Namespace) -> int:
 
 
 def _checkup(options: argparse.Namespace) -> int:
-    from clawd.service.checkup import checkup
+    from clawd.service.lifecycle import checkup
 
     found = asyncio.run(checkup(options.config, os.environ))
     _print(msgspec.to_builtins(found), as_json=True, text="")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clawd.security.sandbox.orphans import end_orphans, marked
-from clawd.service.checkup import checkup
+from clawd.service.lifecycle import checkup
 from tests.support.inprocess import daemon_in
 
 pytestmark = pytest.mark.sandbox
