@@ -69,7 +69,6 @@ from clawd.security.sandbox.plan import own_devices
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import FileOrigins, TaintBook
 from clawd.service import state
-from clawd.service.background import Background, problem_of
 from clawd.service.home import LastRun
 from clawd.service.mcp import McpTools, make_servers
 from clawd.service.metrics import DaemonMetrics, MetricsLog
@@ -80,7 +79,7 @@ from clawd.service.state import (
     engine_of,
 )
 from clawd.service.toolset import Additions, Toolset
-from clawd.service.upkeep import MemoryKeeper, Preloader
+from clawd.service.upkeep import Background, MemoryKeeper, Preloader, problem_of
 from clawd.skills.store import AgentStore, CommandStore, SkillStore
 from clawd.sop.runner import SopParts, SopRunner
 from clawd.sop.steps import StepActor, Trail

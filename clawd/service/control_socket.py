@@ -15,7 +15,7 @@ import psutil
 
 from clawd.channels.rpc.connection import RpcServer
 from clawd.errors import ClawError, ForbiddenError
-from clawd.service.background import Watch
+from clawd.service.upkeep import Watch
 
 # The lock of a home and its listening socket: one daemon, no stale socket, a private folder.
 

@@ -15,8 +15,8 @@ from clawd.runtime.inbox import Inbox
 from clawd.security.approvals import Approvals
 from clawd.security.estop import EmergencyStop
 from clawd.security.principal import Principal
-from clawd.service.background import Watch
 from clawd.service.receipts import ChainCheck
+from clawd.service.upkeep import Watch
 from clawd.wire.daemon import MetricFamily, MetricSample, MetricSpread, MetricsReport
 
 Kind = Literal["counter", "gauge"]

@@ -19,8 +19,8 @@ from clawd.receipts.record import Intent, Receipt, Status, compute_hash, sha256_
 from clawd.receipts.verify import find_receipt, read_receipts, verify
 from clawd.security.approvals import may_come_late
 from clawd.security.principal import Principal
-from clawd.service.background import Watch
 from clawd.service.home import LastRun
+from clawd.service.upkeep import Watch
 
 # What is put right at start: calls that a crash cut off get their receipt, then work begins.
 

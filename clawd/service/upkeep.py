@@ -4,6 +4,8 @@ In memory what is too old or too much goes, and what is gone is erased. The defa
 at the start, and what its prompts begin with is read ahead of the first. It is looked at anew when
 a worker is ready and when the tools change. Nothing of that is waited for, and nothing fails by it:
 a model that cannot be loaded says so to the client that asks it something.
+
+Tasks that run as long as the daemon: one that ends early makes it unhealthy, and is told.
 """
 
 import asyncio
@@ -21,15 +23,50 @@ import psutil
 from clawd.engine.models import size_bytes
 from clawd.engine.supervisor import Engine
 from clawd.errors import ClawError
+from clawd.memory.store import Memory
 from clawd.memory.upkeep import KeepLimits, Upkeep
 from clawd.providers.base import ChatRequest, Warming, able
+from clawd.receipts.chain import ReceiptChain
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.preparation import Preparation
 from clawd.security.approval_rules import RuleBook
 from clawd.security.principal import Principal
-from clawd.service.background import Watch
 from clawd.service.state import State
 from clawd.tools.registry import Registry
+
+Watch = Callable[[asyncio.Task[Any], str], None]
+
+
+def problem_of(chain: ReceiptChain | None, memory: Memory, background: "Background") -> str:
+    """Return why a daemon cannot do its work; empty while it can."""
+    if chain is not None and chain.failure:
+        return f"receipts cannot be written: {chain.failure}"
+    return memory.failure or background.problem
+
+
+class Background:
+    """Watches the long-lived tasks of a daemon. One of a daemon.
+
+    Attributes:
+        problem: what has ended that should not have, and why; empty while all is well.
+    """
+
+    def __init__(self) -> None:
+        self.problem = ""
+
+    def watch(self, task: asyncio.Task[Any], name: str) -> None:
+        """Tell it when the task ends otherwise than by being cancelled; its owner cancels it."""
+
+        def ended(done: asyncio.Task[Any]) -> None:
+            if done.cancelled():
+                return
+            error = done.exception()
+            why = f"{type(error).__name__}: {error}" if error is not None else "nobody knows why"
+            self.problem = f"{name} has ended ({why}); restart clawd"
+            _log.error("%s has ended; clawd counts as broken", name, exc_info=error)
+
+        task.add_done_callback(ended)
+
 
 INTERVAL_S = 3600.0
 DAY_S = 86_400

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from clawd.service.background import Background
+from clawd.service.upkeep import Background
 
 
 async def _fails() -> None:

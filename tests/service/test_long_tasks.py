@@ -15,12 +15,12 @@ from clawd.mcp.server_hosts import ConnectionContext
 from clawd.mcp.supervisor import Supervisor, Timing
 from clawd.receipts.verify import verify
 from clawd.service import control_socket, lifecycle, receipts, systemd
-from clawd.service.background import Background
 from clawd.service.build import Daemon
 from clawd.service.control_socket import Door
 from clawd.service.http import health_of
 from clawd.service.receipts import ChainCheck
 from clawd.service.systemd import Reporter, Systemd
+from clawd.service.upkeep import Background
 from clawd.wire.tools import RunTool
 from tests.support.engines import eventually
 from tests.support.inprocess import OWNER, daemon_in

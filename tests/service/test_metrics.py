@@ -15,9 +15,9 @@ from clawd.engine.protocol import ModelInfo
 from clawd.engine.slot import ModelStatus
 from clawd.engine.supervisor import Engine
 from clawd.service import receipts
-from clawd.service.background import Background
 from clawd.service.metrics import LOGGED_EVERY_S, MetricsLog
 from clawd.service.receipts import ChainCheck
+from clawd.service.upkeep import Background
 from clawd.wire.daemon import MetricFamily, MetricSample, MetricsReport
 from clawd.wire.tools import RunTool
 from tests.service.test_health import FakeEngine, status_of

@@ -16,8 +16,7 @@ from clawd.runtime.conversation import ConversationBook
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.principal import Principal
 from clawd.security.taint import TaintBook
-from clawd.service.background import Background
-from clawd.service.upkeep import MemoryKeeper
+from clawd.service.upkeep import Background, MemoryKeeper
 from tests.memory.samples import ANNA, begun, said
 from tests.security.fakes import RuleReceipts
 from tests.support.rows import each_row
