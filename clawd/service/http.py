@@ -11,7 +11,7 @@ from aiohttp import web
 
 from clawd import __version__
 from clawd.channels.http import anthropic as anthropic_routes
-from clawd.channels.http import clawctl_acts, embeddings, gateway, llama_server, mcp, metrics, page
+from clawd.channels.http import embeddings, gateway, llama_server, mcp, metrics, page
 from clawd.channels.http.app import (
     Gateway,
     GatewayHealth,
@@ -345,6 +345,6 @@ def routes_of() -> list[web.RouteDef]:
         *mcp.ROUTES,
         *gateway.ROUTES,
         *page.ROUTES,
-        *clawctl_acts.ACT_ROUTES,
+        *page.ACT_ROUTES,
         *metrics.ROUTES,
     ]

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.channels.http.clawctl_acts import ACTS
 from clawd.channels.http.model_api import Caller
+from clawd.channels.http.page import ACTS
 from clawd.errors import InvalidRequestError
 from tests.channels.http.rig import served
 from tests.support.inprocess import OWNER
