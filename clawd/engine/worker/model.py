@@ -36,7 +36,7 @@ from clawd.engine.worker.llama import (
     pointer,
     start,
 )
-from clawd.engine.worker.projector import Projector
+from clawd.engine.worker.pictures import Projector
 from clawd.engine.worker.sampler import (
     Candidates,
     LlamaSampler,
