@@ -8,8 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from clawd.engine.protocol import ModelConfig, Sampling, TokenLogprob, Tokens
-from clawd.engine.worker.sampler import Candidates, SamplerChain, VocabularyHandle
-from clawd.engine.worker.sampling import plan_stages
+from clawd.engine.worker.sampler import Candidates, SamplerChain, VocabularyHandle, plan_stages
 from tests.engine_real.conftest import TEMPLATE, StartWorker
 from tests.support.engine_worker import Answer
 from tests.support.gguf_models import write_random_gguf

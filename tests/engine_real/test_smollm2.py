@@ -11,8 +11,7 @@ from clawd.engine.protocol import LOOP_TOKENS, ChatMessage, ModelConfig, Samplin
 from clawd.engine.worker.guidance import Matcher
 from clawd.engine.worker.llama import lib
 from clawd.engine.worker.model import LlamaModel
-from clawd.engine.worker.sampler import LlamaPicker
-from clawd.engine.worker.sampling import plan_stages, reach_of
+from clawd.engine.worker.sampler import LlamaPicker, plan_stages, reach_of
 from tests.engine_real.conftest import one_worker
 from tests.support.engine_worker import WorkerClient
 from tests.support.smollm2 import SMOLLM2

@@ -4,7 +4,7 @@ import pytest
 
 from clawd.config.schema import ProviderSection
 from clawd.engine.protocol import Sampling
-from clawd.engine.worker.sampling import plan_stages
+from clawd.engine.worker.sampler import plan_stages
 from clawd.errors import InvalidRequestError
 from clawd.providers.anthropic import build_body as anthropic_body
 from clawd.providers.base import ChatRequest, Message

@@ -10,7 +10,7 @@ from clawd.config.load import load
 from clawd.config.render import toml_value
 from clawd.engine.models import EMBEDDED
 from clawd.engine.protocol import LoraAdapter, ModelConfig, Sampling
-from clawd.engine.worker.sampling import plan_stages
+from clawd.engine.worker.sampler import plan_stages
 from clawd.providers.local import LocalModel
 from clawd.providers.presets import PRESETS
 from clawd.service.state import LocalModels

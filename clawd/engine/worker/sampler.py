@@ -1,24 +1,255 @@
 """Samplers of llama.cpp for one generation: the chain, the grammar beside it, log probabilities.
 
 The grammar is no part of the chain: constraint.py asks it for one token first.
+
+Which samplers a generation goes through, in which order; sampler.py builds them.
+
+The order is llama.cpp's own: logit bias, penalties, DRY, top-k (early: what follows costs per
+candidate), typical, top-p, min-p, XTC, temperature, and at last the draw.
 """
 
 import ctypes
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from itertools import starmap
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from clawd.engine.protocol import Sampling, TokenLogprob, TopLogprob
-from clawd.engine.worker import sampling
 from clawd.engine.worker.constraint import NOTHING_FITS, Constraint, Trigger
 from clawd.engine.worker.grammar import GrammarPlan
 from clawd.engine.worker.guidance import Matcher
 from clawd.engine.worker.llama import lib
+
+_T = TypeVar("_T")
+MAX_SEED = 0xFFFF_FFFE
+MAX_TOP_LOGPROBS = 20
+MAX_BREAKERS = 64
+MAX_LOOK_BACK = 1 << 20
+_FRACTIONS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repeat_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "dry_multiplier",
+    "dry_base",
+    "xtc_probability",
+    "xtc_threshold",
+)
+
+
+class LogitBias(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Add to the logits of single tokens."""
+
+    biases: tuple[tuple[int, float], ...]
+
+
+class Penalties(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Make tokens of the last `last_n` less likely."""
+
+    last_n: int
+    repeat: float
+    frequency: float
+    presence: float
+
+
+class Dry(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Make a token less likely the longer the repetition that it would continue."""
+
+    multiplier: float
+    base: float
+    allowed_length: int
+    last_n: int
+    breakers: tuple[str, ...]
+
+
+class TopK(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Keep the `k` likeliest."""
+
+    k: int
+
+
+class Typical(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Keep the locally typical ones of mass `p`."""
+
+    p: float
+
+
+class TopP(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Keep the likeliest ones of mass `p`."""
+
+    p: float
+
+
+class MinP(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Keep those at least `p` times as likely as the likeliest."""
+
+    p: float
+
+
+class Xtc(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Sometimes drop all but the least likely of those above a threshold."""
+
+    probability: float
+    threshold: float
+    seed: int
+
+
+class Temperature(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Divide the logits by `t`."""
+
+    t: float
+
+
+class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Draw one by its probability."""
+
+    seed: int
+
+
+class Greedy(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Take the likeliest."""
+
+
+Shaper = TopK | Typical | TopP | MinP | Xtc | Temperature
+Stage = LogitBias | Penalties | Dry | Shaper | Draw | Greedy
+
+
+def plan_stages(sampling: Sampling, *, model_seed: int = 0) -> tuple[Stage, ...]:
+    """Return the stages in order; the last one picks.
+
+    Args:
+        sampling: the generation's values. Neutral ones leave their stage out.
+        model_seed: the seed of requests that bring none; 0 means a new one for each.
+
+    Raises:
+        ValueError: a value that makes no sense to a sampler.
+    """
+    _check(sampling)
+    stages = _biasing(sampling)
+    temperature = _or(sampling.temperature, 0.8)
+    if temperature <= 0:
+        return (*stages, Greedy())
+    seed = _seed(_or(sampling.seed, -1), model_seed)
+    if (k := _or(sampling.top_k, 40)) > 0:
+        stages.append(TopK(k=k))
+    if (p := _or(sampling.typical_p, 1.0)) < 1:
+        stages.append(Typical(p=p))
+    if (p := _or(sampling.top_p, 0.95)) < 1:
+        stages.append(TopP(p=p))
+    if (p := _or(sampling.min_p, 0.05)) > 0:
+        stages.append(MinP(p=p))
+    if (p := _or(sampling.xtc_probability, 0.0)) > 0:
+        stages.append(Xtc(probability=p, threshold=_or(sampling.xtc_threshold, 0.1), seed=seed))
+    if temperature != 1:
+        stages.append(Temperature(t=temperature))
+    return (*stages, Draw(seed=seed))
+
+
+def remembered_tokens(stages: Sequence[Stage]) -> int:
+    """Return how many of the prompt's last tokens the stages look back on; DRY's may be all."""
+    counts = [each.last_n for each in stages if isinstance(each, Penalties | Dry)]
+    return MAX_LOOK_BACK if min(counts, default=0) < 0 else max(counts, default=0)
+
+
+class SampledTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tokens stages may pick: of the likeliest as many as `count`, and those of `raised`."""
+
+    count: int
+    raised: tuple[int, ...] = ()
+
+
+def reach_of(stages: Sequence[Stage]) -> SampledTokens | None:
+    """Return which tokens can be picked at all, by what the model says of them; None for any.
+
+    Each token that a bias or a penalty may lower makes room for one that was behind it.
+    """
+    count = 0
+    raised: tuple[int, ...] = ()
+    for stage in stages:
+        match stage:
+            case LogitBias():
+                count += len(stage.biases)
+                raised = tuple(token for token, bias in stage.biases if bias > 0)
+            case Penalties() if min(stage.repeat - 1, stage.frequency, stage.presence) >= 0:
+                count += stage.last_n
+            case TopK():
+                return SampledTokens(count=count + stage.k, raised=raised)
+            case Greedy():
+                return SampledTokens(count=count + 1, raised=raised)
+            case _:
+                return None
+    return None
+
+
+def _biasing(sampling: Sampling) -> list[Stage]:
+    """Return the stages that move logits, before any that drops candidates."""
+    stages: list[Stage] = []
+    if sampling.logit_bias:
+        stages.append(LogitBias(biases=tuple(sampling.logit_bias.items())))
+    penalties = Penalties(
+        last_n=_or(sampling.penalty_last_n, 64),
+        repeat=_or(sampling.repeat_penalty, 1.0),
+        frequency=_or(sampling.frequency_penalty, 0.0),
+        presence=_or(sampling.presence_penalty, 0.0),
+    )
+    if penalties.last_n > 0 and (
+        penalties.repeat != 1 or penalties.frequency != 0 or penalties.presence != 0
+    ):
+        stages.append(penalties)
+    dry = _dry_of(sampling)
+    if dry.multiplier > 0 and dry.last_n != 0:
+        stages.append(dry)
+    return stages
+
+
+def _dry_of(sampling: Sampling) -> Dry:
+    return Dry(
+        multiplier=_or(sampling.dry_multiplier, 0.0),
+        base=_or(sampling.dry_base, 1.75),
+        allowed_length=_or(sampling.dry_allowed_length, 2),
+        last_n=_or(sampling.dry_last_n, -1),
+        breakers=_or(sampling.dry_breakers, ("\n", ":", '"', "*")),
+    )
+
+
+def _or(value: _T | None, other: _T) -> _T:
+    return other if value is None else value
+
+
+def _check(sampling: Sampling) -> None:
+    for name in _FRACTIONS:
+        value = getattr(sampling, name)
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}, expected a finite number")
+    if (repeat := sampling.repeat_penalty) is not None and repeat <= 0:
+        raise ValueError(f"repeat_penalty is {repeat}, expected more than 0")
+    if not 0 <= (top := sampling.top_logprobs or 0) <= MAX_TOP_LOGPROBS:
+        raise ValueError(f"top_logprobs is {top}, expected 0 to {MAX_TOP_LOGPROBS}")
+    dry = _dry_of(sampling)
+    if dry.multiplier > 0 and dry.base < 1:
+        raise ValueError(f"dry_base is {dry.base}, expected at least 1")
+    if dry.allowed_length < 0:
+        raise ValueError(f"dry_allowed_length is {dry.allowed_length}, expected 0 or more")
+    if len(dry.breakers) > MAX_BREAKERS:
+        raise ValueError(f"dry_breakers are {len(dry.breakers)}, expected at most {MAX_BREAKERS}")
+    for token, bias in (sampling.logit_bias or {}).items():
+        if math.isnan(bias) or bias == math.inf:
+            raise ValueError(f"logit_bias of token {token} is {bias}, expected a number")
+
+
+def _seed(asked: int, model_seed: int) -> int:
+    if asked >= 0:
+        return asked % (MAX_SEED + 1)
+    return model_seed % (MAX_SEED + 1) if model_seed > 0 else secrets.randbelow(MAX_SEED + 1)
+
 
 # The same function, which returns the address as a number: no pointer is made and read.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int32)(
@@ -36,7 +267,7 @@ _SAMPLED_MARGIN = 8
 # Of more than this share of all, the search saves nothing.
 _MOST_FOUND = 1 / 16
 _MAX_VIEWS = 256
-_REMEMBERING = (sampling.Penalties, sampling.Dry)
+_REMEMBERING = (Penalties, Dry)
 
 
 class VocabularyHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +315,7 @@ class Candidates:
         self._logits[:] = logits
         self._set_size(len(self._ids))
 
-    def fill_from(self, least: _Logits, logits: _Logits, reach: sampling.SampledTokens) -> bool:
+    def fill_from(self, least: _Logits, logits: _Logits, reach: SampledTokens) -> bool:
         """Take the tokens whose logit is `least` or more, in order, and those that are raised.
 
         Few and short steps: after each decode all but the logits is out of reach of the
@@ -131,13 +362,13 @@ class SamplerChain:
     """
 
     def __init__(
-        self, handle: VocabularyHandle, candidates: Candidates, stages: Sequence[sampling.Stage]
+        self, handle: VocabularyHandle, candidates: Candidates, stages: Sequence[Stage]
     ) -> None:
         self.handle = handle
         self.raw = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         self._candidates = candidates
-        self._reach = sampling.reach_of(stages) if handle.size >= _LEAST_TOKENS else None
-        self._is_greedy = stages == (sampling.Greedy(),)
+        self._reach = reach_of(stages) if handle.size >= _LEAST_TOKENS else None
+        self._is_greedy = stages == (Greedy(),)
         # What the likeliest tokens of the last row had, or more; it is tried for the next.
         self._least = np.array(np.inf, np.float32)
         self._remembers = any(isinstance(each, _REMEMBERING) for each in stages)
@@ -320,9 +551,9 @@ def new_sampler(
     for token in config.logit_bias or {}:
         if not 0 <= token < handle.size:
             raise ValueError(f"logit_bias of token {token}, the vocabulary has {handle.size}")
-    stages = sampling.plan_stages(config, model_seed=model_seed)
+    stages = plan_stages(config, model_seed=model_seed)
     sampler = LlamaSampler(SamplerChain(handle, candidates, stages))
-    memory = sampling.remembered_tokens(stages)
+    memory = remembered_tokens(stages)
     if memory:
         sampler.accept(prompt[-memory:])
     return sampler
@@ -352,43 +583,43 @@ def token_logprob(handle: VocabularyHandle, row: int, token: int, top: int) -> T
     )
 
 
-def _new_stage(stage: sampling.Stage, handle: VocabularyHandle) -> Any:
+def _new_stage(stage: Stage, handle: VocabularyHandle) -> Any:
     match stage:
-        case sampling.LogitBias():
+        case LogitBias():
             return _logit_bias(stage, handle.size)
-        case sampling.Penalties():
+        case Penalties():
             return lib.llama_sampler_init_penalties(
                 handle.size, stage.last_n, stage.repeat, stage.frequency, stage.presence
             )
-        case sampling.Dry():
+        case Dry():
             return _dry(stage, handle)
-        case sampling.Draw():
+        case Draw():
             return lib.llama_sampler_init_dist(stage.seed)
-        case sampling.Greedy():
+        case Greedy():
             return lib.llama_sampler_init_greedy()
         case _:
             return _new_shaper(stage)
 
 
-def _new_shaper(stage: sampling.Shaper) -> Any:
+def _new_shaper(stage: Shaper) -> Any:
     sampler: Any
     match stage:
-        case sampling.TopK():
+        case TopK():
             sampler = lib.llama_sampler_init_top_k(stage.k)
-        case sampling.Typical():
+        case Typical():
             sampler = lib.llama_sampler_init_typical(stage.p, 1)
-        case sampling.TopP():
+        case TopP():
             sampler = lib.llama_sampler_init_top_p(stage.p, 1)
-        case sampling.MinP():
+        case MinP():
             sampler = lib.llama_sampler_init_min_p(stage.p, 1)
-        case sampling.Xtc():
+        case Xtc():
             sampler = lib.llama_sampler_init_xtc(stage.probability, stage.threshold, 1, stage.seed)
-        case sampling.Temperature():
+        case Temperature():
             sampler = lib.llama_sampler_init_temp(stage.t)
     return sampler
 
 
-def _logit_bias(stage: sampling.LogitBias, size: int) -> Any:
+def _logit_bias(stage: LogitBias, size: int) -> Any:
     # Of several for one token llama.cpp adds all, or the first where it does not get every token.
     summed: dict[int, float] = {}
     for token, bias in stage.biases:
@@ -397,7 +628,7 @@ def _logit_bias(stage: sampling.LogitBias, size: int) -> Any:
     return lib.llama_sampler_init_logit_bias(size, len(summed), biases)
 
 
-def _dry(stage: sampling.Dry, handle: VocabularyHandle) -> Any:
+def _dry(stage: Dry, handle: VocabularyHandle) -> Any:
     breakers = (ctypes.c_char_p * len(stage.breakers))(*(text.encode() for text in stage.breakers))
     return lib.llama_sampler_init_dry(
         handle.vocab,

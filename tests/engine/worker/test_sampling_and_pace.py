@@ -4,7 +4,7 @@ import pytest
 
 from clawd.engine.protocol import Sampling
 from clawd.engine.worker.planner import MIN_CHUNK, SHARED_STEP_LIMIT_S, PromptRate
-from clawd.engine.worker.sampling import (
+from clawd.engine.worker.sampler import (
     MAX_LOOK_BACK,
     Draw,
     Dry,
