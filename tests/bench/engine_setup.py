@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from clawd.engine.worker.backends import usable_cores
+from clawd.engine.worker.files import usable_cores
 from tests.bench.chain import Vocabulary, chain_of
 from tests.support.gguf_models import write_random_gguf
 

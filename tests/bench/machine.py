@@ -6,7 +6,7 @@ from pathlib import Path
 
 import llama_cpp
 
-from clawd.engine.worker.backends import usable_cores
+from clawd.engine.worker.files import usable_cores
 
 
 def describe() -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from clawd.engine.protocol import LoadFailed, ModelConfig, Sampling
-from clawd.engine.worker import backends, llama
+from clawd.engine.worker import files, llama
 from clawd.engine.worker.llama import (
     cells_fit_apart,
     context_params,
@@ -110,7 +110,7 @@ def test_r10_cells_are_kept_apart_where_memory_allows_it_and_as_the_config_says(
     found = {}
     for row in rows:
         choice, parallel, free = row
-        monkeypatch.setattr(backends, "available_memory", lambda free=free: free)
+        monkeypatch.setattr(files, "available_memory", lambda free=free: free)
         options: dict[str, Any] = {"n_parallel": parallel, "kv_unified": choice}
         config = ModelConfig(path="", n_ctx=1024, n_gpu_layers=0, **options)
         found[row] = cells_fit_apart(model, config)

@@ -17,7 +17,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from clawd.engine.protocol import LoraAdapter, ModelConfig
-from clawd.engine.worker import backends
+from clawd.engine.worker import files
 from clawd.engine.worker.files import LoadError, check_file
 
 __all__ = [
@@ -121,7 +121,7 @@ def start() -> None:
         LoadError: it has nothing that computes on this processor.
     """
     lib.llama_log_set(_log.callback, None)
-    backends.load_backends(lib)
+    files.load_backends(lib)
     lib.llama_backend_init()
 
 
@@ -133,7 +133,7 @@ def load_file(config: ModelConfig) -> Any:
     """
     path = Path(config.path)
     check_file(str(path), path, missing_code="model_not_found")
-    backends.add_rpc_servers(lib, config.rpc_servers)
+    files.add_rpc_servers(lib, config.rpc_servers)
     if config.n_gpu_layers > 0 and not lib.llama_supports_gpu_offload():
         logger.warning("n_gpu_layers is %d, but llama.cpp has no GPU here", config.n_gpu_layers)
     model = lib.llama_model_load_from_file(str(path).encode(), model_params(config))
@@ -170,7 +170,7 @@ def cells_fit_apart(model: Any, config: ModelConfig) -> bool:
         return False
     n_ctx = _n_ctx(config, int(lib.llama_model_n_ctx_train(model)))
     size = config.n_parallel * n_ctx * _cell_bytes(model, config)
-    return size <= min(_SHARE_FOR_CELLS * backends.available_memory(), _MOST_CELL_BYTES)
+    return size <= min(_SHARE_FOR_CELLS * files.available_memory(), _MOST_CELL_BYTES)
 
 
 def _cell_bytes(model: Any, config: ModelConfig) -> float:
@@ -308,7 +308,7 @@ def _apply(context: Any, adapters: list[Any], config: ModelConfig) -> None:
 def _default_threads(model: Any) -> int:
     """Return one thread per core; one for tiny models, which wait for each other otherwise."""
     is_tiny = lib.llama_model_n_params(model) < TINY_MODEL_PARAMS
-    return 1 if is_tiny else backends.usable_cores()
+    return 1 if is_tiny else files.usable_cores()
 
 
 def log_reasons() -> str:

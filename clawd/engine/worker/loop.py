@@ -19,9 +19,8 @@ import msgspec
 
 from clawd.engine import protocol
 from clawd.engine.worker import prompt
-from clawd.engine.worker.backends import loaded_variant
 from clawd.engine.worker.embedding import EmbeddingQueue
-from clawd.engine.worker.files import fingerprint
+from clawd.engine.worker.files import fingerprint, loaded_variant
 from clawd.engine.worker.generation import TINY_LOOP_TOKENS
 from clawd.engine.worker.grammar import GrammarPlanner
 from clawd.engine.worker.guidance import MissingError

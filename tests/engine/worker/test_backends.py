@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from clawd.engine.worker import backends
-from clawd.engine.worker.backends import library_folder, load_backends, loaded_variant
-from clawd.engine.worker.files import LoadError
+from clawd.engine.worker import files
+from clawd.engine.worker.files import LoadError, library_folder, load_backends, loaded_variant
 from tests.support.rows import each_row
 
 CPU = 7
@@ -89,7 +88,7 @@ def test_the_variant_is_the_module_that_is_mapped(
         "7f3 r-xp 0 0:1 9 /usr/lib/clawd/llama_cpp/lib/libggml-cpu-zen4.so",
     )
     maps.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    monkeypatch.setattr("clawd.engine.worker.backends._OWN_PROCESS", maps)
+    monkeypatch.setattr("clawd.engine.worker.files._OWN_PROCESS", maps)
     assert loaded_variant() == "zen4"
     maps.write_text("7f1 r-xp 0 0:1 9 /usr/lib/libggml-cpu.so\n", encoding="utf-8")
     assert loaded_variant() == ""
@@ -109,10 +108,10 @@ def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.write_text(f"{pair}-{pair + 1}\n", encoding="ascii")
     (tmp_path / "meminfo").write_text("MemFree: 1 kB\nMemAvailable:   4000 kB\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
-    monkeypatch.setattr(backends, "_CGROUPS", root)
-    monkeypatch.setattr(backends, "_OWN_CGROUP", own)
-    monkeypatch.setattr(backends, "_SIBLINGS", str(topology))
-    monkeypatch.setattr(backends, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(files, "_CGROUPS", root)
+    monkeypatch.setattr(files, "_OWN_CGROUP", own)
+    monkeypatch.setattr(files, "_SIBLINGS", str(topology))
+    monkeypatch.setattr(files, "_MEMORY", tmp_path / "meminfo")
     return root
 
 
@@ -135,12 +134,12 @@ def test_r10_threads_are_the_physical_cores_that_the_cgroups_give(
     for folder, text in ((cgroups / "a/b", inner), (cgroups / "a", outer)):
         if text:
             (folder / "cpu.max").write_text(f"{text}\n")
-    assert backends.usable_cores() == cores
+    assert files.usable_cores() == cores
 
 
 def test_r10_memory_is_what_is_free_and_no_cgroup_forbids(cgroups: Path) -> None:
-    assert backends.available_memory() == 4000 * 1024
+    assert files.available_memory() == 4000 * 1024
     (cgroups / "a/memory.max").write_text("3000000\n")
     (cgroups / "a/memory.current").write_text("1000000\n")
     (cgroups / "a/b/memory.max").write_text("max\n")
-    assert backends.available_memory() == 2_000_000
+    assert files.available_memory() == 2_000_000

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from clawd.engine.worker.backends import add_rpc_servers
-from clawd.engine.worker.files import LoadError
+from clawd.engine.worker.files import LoadError, add_rpc_servers
 from tests.support.rows import each_row
 
 _ADD = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
