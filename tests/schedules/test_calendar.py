@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawd.errors import InvalidRequestError
-from clawd.schedules.calendar import MAX_TEXT, instant, next_after, read_calendar
+from clawd.schedules.plan import MAX_TEXT, instant, next_after, read_calendar
 from tests.support.rows import each_row, thorough
 
 YEAR_S = 366 * 86_400
