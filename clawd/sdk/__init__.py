@@ -12,7 +12,7 @@ from clawd.errors import ClawError
 from clawd.sdk.aio import AsyncReply, AsyncSession
 from clawd.sdk.blocking import Reply, Session
 from clawd.sdk.functions import ToolOptions, function_tool
-from clawd.sdk.results import ChatResult, Said, ToolUse
+from clawd.sdk.session_config import ChatResult, Said, ToolUse
 from clawd.tools.base import Tool, ToolContext, ToolResult
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked
 

@@ -9,8 +9,7 @@ from typing_extensions import Unpack
 
 from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Exchange
-from clawd.sdk.results import ChatResult, Said, TurnRecord, approval_word
-from clawd.sdk.session_config import TurnOptions
+from clawd.sdk.session_config import ChatResult, Said, TurnOptions, TurnRecord, approval_word
 from clawd.sdk.session_options import NOBODY, OWNED, Face
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method

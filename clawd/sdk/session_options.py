@@ -14,7 +14,7 @@ from clawd.paths import candidate_sockets
 from clawd.sdk import backends, session_config
 from clawd.sdk.client import Client, Exchange, connect_any
 from clawd.sdk.functions import TIMEOUT_S, Function, ToolOptions, function_tool
-from clawd.sdk.results import ApprovalWord, Said
+from clawd.sdk.session_config import ApprovalWord, Said
 from clawd.security.risk import Risk
 from clawd.tools.base import Tool
 from clawd.wire.conversations import OpenConversation, ShowConversation, ShowPrompt

@@ -10,7 +10,7 @@ import pytest
 
 from clawd.errors import ClawError
 from clawd.sdk import ApprovalRequested, QuestionAsked, Session
-from clawd.sdk.results import Said
+from clawd.sdk.session_config import Said
 from clawd.wire.conversations import ShowPrompt
 from clawd.wire.daemon import Reload, ShowConfig, Status
 from clawd.wire.events import TextDelta, ToolFinished, TurnFinished
