@@ -14,9 +14,16 @@ from typing_extensions import Unpack
 
 from clawd.errors import InvalidRequestError
 from clawd.kernel.concurrency import Pool
-from clawd.sdk.backends import DaemonPlan, LocalPlan
 from clawd.sdk.client import Exchange
-from clawd.sdk.session_config import ChatResult, Said, TurnOptions, TurnRecord, approval_word
+from clawd.sdk.session_config import (
+    ChatResult,
+    DaemonPlan,
+    LocalPlan,
+    Said,
+    TurnOptions,
+    TurnRecord,
+    approval_word,
+)
 from clawd.sdk.session_options import NOBODY, OWNED, Face
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method

@@ -22,9 +22,8 @@ from clawd.errors import ClawError, InvalidRequestError, ModelNotFoundError, Sto
 from clawd.paths import expanded, layout
 from clawd.providers.base import Provider
 from clawd.runtime.settings import RuntimeSettings
-from clawd.sdk.backends import LocalPlan, SessionBackend
 from clawd.sdk.client import Client
-from clawd.sdk.session_config import Prompt
+from clawd.sdk.session_config import LocalPlan, Prompt, SessionBackend
 from clawd.service.lifecycle import InProcessDaemon
 from clawd.tools.base import Tool
 

@@ -11,7 +11,7 @@ from typing_extensions import Unpack, override
 
 from clawd.errors import InvalidRequestError
 from clawd.paths import candidate_sockets
-from clawd.sdk import backends, session_config
+from clawd.sdk import session_config
 from clawd.sdk.client import Client, Exchange, connect_any
 from clawd.sdk.functions import TIMEOUT_S, Function, ToolOptions, function_tool
 from clawd.sdk.session_config import ApprovalWord, Said
@@ -24,10 +24,10 @@ from clawd.wire.method import Method
 from clawd.wire.turns import SendMessage
 
 
-class JoinedBackend(backends.SessionBackend):
+class JoinedBackend(session_config.SessionBackend):
     """A daemon that others started, and that stays when the session ends."""
 
-    def __init__(self, plan: backends.DaemonPlan) -> None:
+    def __init__(self, plan: session_config.DaemonPlan) -> None:
         self._plan = plan
 
     @override
@@ -72,7 +72,7 @@ def refuse_wish(what: str) -> NoReturn:
     )
 
 
-def _sockets(plan: backends.DaemonPlan) -> list[Path]:
+def _sockets(plan: session_config.DaemonPlan) -> list[Path]:
     environ = dict(os.environ)
     if plan.home is not None:
         environ["CLAWD_HOME"] = str(plan.home)
@@ -99,12 +99,12 @@ class Core:
         conversation_id: empty before the first message, and after `reset`.
     """
 
-    def __init__(self, plan: backends.LocalPlan | backends.DaemonPlan) -> None:
+    def __init__(self, plan: session_config.LocalPlan | session_config.DaemonPlan) -> None:
         self.wishes = session_config.Wishes()
         self.conversation_id = ""
         self._plan = plan
         self._lock = asyncio.Lock()
-        self._backend: backends.SessionBackend | None = None
+        self._backend: session_config.SessionBackend | None = None
         self._client: Client | None = None
         self._prompt = session_config.Prompt()
         self._taken = Taken()
@@ -116,11 +116,11 @@ class Core:
         Raises:
             InvalidRequestError: the session joins a daemon.
         """
-        if isinstance(self._plan, backends.DaemonPlan):
+        if isinstance(self._plan, session_config.DaemonPlan):
             refuse_wish(what)
 
     @property
-    def backend(self) -> backends.SessionBackend:
+    def backend(self) -> session_config.SessionBackend:
         """What answers.
 
         Raises:
@@ -226,8 +226,8 @@ class Core:
     async def _begin(self) -> None:
         prompt = await self.wishes.prompt()
         plan = self._plan
-        if isinstance(plan, backends.DaemonPlan):
-            chosen: backends.SessionBackend = JoinedBackend(plan)
+        if isinstance(plan, session_config.DaemonPlan):
+            chosen: session_config.SessionBackend = JoinedBackend(plan)
         else:  # off the loop: the libraries of a daemon take a second to load
             chosen = await asyncio.to_thread(_local, plan)
         client = await chosen.open()
@@ -238,7 +238,9 @@ class Core:
             raise
         self._backend, self._client = chosen, client
 
-    async def _adopt(self, backend: backends.SessionBackend, prompt: session_config.Prompt) -> None:
+    async def _adopt(
+        self, backend: session_config.SessionBackend, prompt: session_config.Prompt
+    ) -> None:
         wishes = self.wishes
         taken = Taken(
             generation=wishes.generation,
@@ -262,14 +264,14 @@ class Core:
 
     @property
     def _agent(self) -> str:
-        return self._plan.agent if isinstance(self._plan, backends.DaemonPlan) else ""
+        return self._plan.agent if isinstance(self._plan, session_config.DaemonPlan) else ""
 
     @property
     def _workspace(self) -> str:
-        return self._plan.workspace if isinstance(self._plan, backends.DaemonPlan) else ""
+        return self._plan.workspace if isinstance(self._plan, session_config.DaemonPlan) else ""
 
 
-def _local(plan: backends.LocalPlan) -> backends.SessionBackend:
+def _local(plan: session_config.LocalPlan) -> session_config.SessionBackend:
     from clawd.sdk.local import LocalBackend
 
     return LocalBackend(plan)
@@ -291,7 +293,7 @@ class Face:
     Make one with `local`, `remote` or `daemon`. Nothing is loaded before the first use.
     """
 
-    def __init__(self, plan: backends.LocalPlan | backends.DaemonPlan) -> None:
+    def __init__(self, plan: session_config.LocalPlan | session_config.DaemonPlan) -> None:
         self._core = Core(plan)
         self._on_event: list[EventCallback] = []
         self._on_token: list[TokenCallback] = []
@@ -299,7 +301,9 @@ class Face:
         self._on_question: QuestionCallback | None = None
 
     @classmethod
-    def local(cls, model: backends.AnyPath | None = None, **where: Unpack[backends.Where]) -> Self:
+    def local(
+        cls, model: session_config.AnyPath | None = None, **where: Unpack[session_config.Where]
+    ) -> Self:
         """Return a session with a daemon of its own, inside of this program.
 
         Args:
@@ -313,7 +317,7 @@ class Face:
         Raises:
             InvalidRequestError: `where` names something else.
         """
-        return cls(backends.local_plan(model, where))
+        return cls(session_config.local_plan(model, where))
 
     @classmethod
     def remote(
@@ -323,7 +327,7 @@ class Face:
         *,
         api_key: str = "",
         api_key_env: str = "",
-        **where: Unpack[backends.Where],
+        **where: Unpack[session_config.Where],
     ) -> Self:
         """Return a session as `local` does, whose model answers on another machine.
 
@@ -337,16 +341,18 @@ class Face:
         Raises:
             InvalidRequestError: `where` names something else.
         """
-        return cls(backends.remote_plan(url, model, key=api_key, key_env=api_key_env, where=where))
+        return cls(
+            session_config.remote_plan(url, model, key=api_key, key_env=api_key_env, where=where)
+        )
 
     @classmethod
     def daemon(
         cls,
-        home: backends.AnyPath | None = None,
+        home: session_config.AnyPath | None = None,
         *,
-        socket: backends.AnyPath | None = None,
+        socket: session_config.AnyPath | None = None,
         agent: str = "",
-        workspace: backends.AnyPath | None = None,
+        workspace: session_config.AnyPath | None = None,
     ) -> Self:
         """Return a session with a daemon that runs already, found as clawctl finds it.
 
@@ -356,7 +362,7 @@ class Face:
             agent: one of its configured agents.
             workspace: the folder that tools work in; None is the configured one.
         """
-        return cls(backends.daemon_plan(home, socket, agent=agent, workspace=workspace))
+        return cls(session_config.daemon_plan(home, socket, agent=agent, workspace=workspace))
 
     def system(self, text: str) -> Self:
         """Say who the model is, in place of clawd's own words for that."""

@@ -9,7 +9,7 @@ import pytest
 
 from clawd.errors import ClawError
 from clawd.sdk import Session
-from clawd.sdk.backends import Where
+from clawd.sdk.session_config import Where
 
 ECHO = {"text": "{{last_user}}"}
 
