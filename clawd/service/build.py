@@ -64,7 +64,7 @@ from clawd.security.principal import Principal
 from clawd.security.redact import Redactor
 from clawd.security.sandbox.egress import Egress
 from clawd.security.sandbox.limits import ToolsCgroup, tools_cgroup
-from clawd.security.sandbox.orphans import end_orphans
+from clawd.security.sandbox.neighbours import end_orphans
 from clawd.security.sandbox.plan import own_devices
 from clawd.security.sandbox.run import Sandbox, SandboxSettings
 from clawd.security.taint import FileOrigins, TaintBook

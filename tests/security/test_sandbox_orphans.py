@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clawd.security.sandbox.orphans import end_orphans, marked
+from clawd.security.sandbox.neighbours import end_orphans, marked
 from clawd.service.lifecycle import checkup
 from tests.support.inprocess import daemon_in
 

@@ -15,8 +15,7 @@ from clawd.errors import InvalidRequestError, SandboxUnavailableError
 from clawd.kernel import landlock, landlock_exec
 from clawd.security.risk import Opening
 from clawd.security.sandbox.home import INNER_HOME, KEPT, etc_files, home_links, inner_id
-from clawd.security.sandbox.neighbours import check_place
-from clawd.security.sandbox.orphans import marked
+from clawd.security.sandbox.neighbours import check_place, marked
 from clawd.security.sandbox.secrets import direct_secrets
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
