@@ -25,7 +25,7 @@ from clawd.kernel import landlock, seccomp
 from clawd.kernel.landlock import EXECUTE, LIST, READ, WRITE
 from clawd.kernel.syscalls import NUMBERS
 from clawd.security.sandbox import confine_program, plan
-from clawd.security.sandbox.confine_broker import ASKED
+from clawd.security.sandbox.confine import ASKED
 from clawd.security.sandbox.home import KEPT, home_links, make_home
 
 MIN_ABI = 6
