@@ -18,9 +18,9 @@ from typing_extensions import override
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError, StorageError
 from clawd.plugins import files
+from clawd.plugins.files import read_archive
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
 from clawd.skills import command, skill_file
-from clawd.skills.archive import read_archive
 from clawd.wire.safe_text import visible_line
 from clawd.wire.skills import SkillKind, SkillProblem, SkillState
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from clawd.errors import InvalidRequestError
-from clawd.plugins.files import MAX_BYTES, MAX_FILES, read_tree
+from clawd.plugins.files import MAX_BYTES, MAX_FILES, read_archive, read_tree
 from clawd.plugins.loader import PluginPins
-from clawd.skills.archive import read_archive
 from clawd.skills.store import SkillStore
 from tests.skills.skill_files import skill, skill_text
 from tests.support.rows import each_row
