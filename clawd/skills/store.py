@@ -20,7 +20,7 @@ from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoun
 from clawd.plugins import files
 from clawd.plugins.files import read_archive
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
-from clawd.skills import command, skill_file
+from clawd.skills import skill_file
 from clawd.wire.safe_text import visible_line
 from clawd.wire.skills import SkillKind, SkillProblem, SkillState
 
@@ -378,11 +378,11 @@ class CommandStore(AgentStore):
 
     kind: SkillKind = "command"
     places: tuple[str, ...] = (".agents/commands", ".claude/commands")
-    names: str = command.COMMAND_PATTERN
+    names: str = skill_file.COMMAND_PATTERN
 
     @override
     def _says(self, data: bytes, name: str) -> skill_file.SkillFile:
-        return command.read_command(data, name)
+        return skill_file.read_command(data, name)
 
 
 def _plain_file(path: Path) -> files.PluginFile:

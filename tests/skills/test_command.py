@@ -6,8 +6,7 @@ import subprocess
 import pytest
 
 from clawd.errors import InvalidRequestError
-from clawd.skills.command import MAX_SHELL_COMMANDS, Filling, read_command
-from clawd.skills.skill_file import MAX_FILE_BYTES
+from clawd.skills.skill_file import MAX_FILE_BYTES, MAX_SHELL_COMMANDS, Filling, read_command
 from tests.support.rows import each_row
 
 REVIEW = b"""---

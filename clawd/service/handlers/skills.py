@@ -10,7 +10,7 @@ from clawd.errors import InvalidRequestError
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import absolute_path, own_conversation
 from clawd.service.handlers.tools import run_tool
-from clawd.skills.command import Filling
+from clawd.skills.skill_file import Filling
 from clawd.skills.store import Skill
 from clawd.tools.base import in_thread
 from clawd.wire import skills
