@@ -28,17 +28,20 @@ from clawd.sop import schema
 from clawd.sop.expressions import (
     RUN_FIELDS,
     STEP_FIELDS,
+    TYPES,
     ExpressionError,
     ValueType,
     expressions_of,
     parse,
+    problem_of_value,
     references,
+    schema_problem,
     texts_of,
+    type_of,
     unquoted_problem,
     whole_expression,
 )
 from clawd.sop.schema import OnFailure, Procedure, SopBudget, SopInput, SopStep
-from clawd.sop.values import TYPES, problem_of_value, schema_problem, type_of
 from clawd.wire.safe_text import shortened
 from clawd.wire.sops import SopProblem
 

@@ -28,12 +28,20 @@ from clawd.security.estop import ESTOP_REASON, Stop
 from clawd.security.principal import Principal
 from clawd.security.risk import Autonomy
 from clawd.sop import machine
-from clawd.sop.expressions import ExpressionError, as_text, evaluate, parse, render, render_tree
+from clawd.sop.expressions import (
+    TYPES,
+    ExpressionError,
+    as_text,
+    evaluate,
+    parse,
+    read_json,
+    render,
+    render_tree,
+)
 from clawd.sop.load import load
 from clawd.sop.schema import MAX_DEPTH, MAX_ITEMS, InputType, Procedure, SopInput, SopStep
 from clawd.sop.steps import Hold, StepActor
 from clawd.sop.store import SopStore
-from clawd.sop.values import TYPES, read_json
 from clawd.tools.base import in_thread
 from clawd.tools.outcome import CallScope, SopAnswer
 from clawd.wire.events import Notice
