@@ -17,14 +17,17 @@
 
 What a step refers to stands before it. `NAME_from` in `args` gives the argument NAME the output of
 an earlier step.
+
+What a procedure is: its inputs, its steps and its limits, as `load` makes it of a SOP.toml.
 """
 
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from clawd.sop import schema
+import msgspec
+
 from clawd.sop.expressions import (
     RUN_FIELDS,
     STEP_FIELDS,
@@ -41,9 +44,104 @@ from clawd.sop.expressions import (
     unquoted_problem,
     whole_expression,
 )
-from clawd.sop.schema import OnFailure, Procedure, SopBudget, SopInput, SopStep
 from clawd.wire.safe_text import shortened
 from clawd.wire.sops import SopProblem
+
+FILE_NAME = "SOP.toml"
+NAME_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+ID_PATTERN = r"[a-z][a-z0-9]*([_-][a-z0-9]+)*"
+MAX_NAME = 64
+MAX_STEPS = 100
+MAX_ITEMS = 100
+MAX_RETRIES = 9
+MAX_DEPTH = 4
+STEP_BUDGET = 200
+MAX_STEP_S = 86_400.0
+RESERVED_IDS = frozenset(
+    {"inputs", "item", "index", "run", "true", "false", "and", "or", "not", "in"}
+)
+
+StepKind = Literal["tool", "agent", "approval", "shell", "sub"]
+InputType = Literal["string", "integer", "number", "boolean"]
+
+
+class OnFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows a step that failed: so many more attempts, then one of three ways."""
+
+    retries: int = 0
+    then: Literal["abort", "continue", "goto"] = "abort"
+    target: str = ""
+
+
+class SopStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step.
+
+    Attributes:
+        when: an expression; where it is false the step is skipped. "" is always.
+        foreach: an expression for a list; the step is done once per item. "" is once.
+        timeout_s: of one attempt; 0 leaves it to the limits of what is called.
+        compensation: id of the compensation that takes back what the step did, or "".
+        idempotent: it may be repeated though nobody knows whether it happened.
+        tool: of kind tool, with the arguments; texts in them may be templates.
+        command: of kind shell, a template.
+        prompt: of kind agent and approval, a template.
+        agent: of kind agent, the name of the configured one; "" is the plain one.
+        tools: of kind agent, patterns that the tools must match as well; empty for all.
+        max_rounds: of kind agent; 0 is as configured.
+        output_schema: of kind agent, what the answer is held to; None for text.
+        sop: of kind sub, the name of the procedure, with its inputs, which may be templates.
+    """
+
+    id: str
+    kind: StepKind
+    when: str = ""
+    foreach: str = ""
+    on_failure: OnFailure = OnFailure()
+    timeout_s: float = 0.0
+    compensation: str = ""
+    idempotent: bool = False
+    tool: str = ""
+    args: dict[str, Any] = {}
+    command: str = ""
+    prompt: str = ""
+    agent: str = ""
+    tools: tuple[str, ...] = ()
+    max_rounds: int = 0
+    output_schema: dict[str, Any] | None = None
+    sop: str = ""
+    inputs: dict[str, Any] = {}
+
+
+class SopInput(msgspec.Struct, frozen=True, kw_only=True):
+    """What is given to a run; without a default it must be."""
+
+    name: str
+    type: InputType = "string"
+    description: str = ""
+    default: str | int | float | bool | None = None
+
+
+class SopBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one run may do: attempts of steps, and tokens of agents (0 is without a limit)."""
+
+    steps: int = STEP_BUDGET
+    tokens: int = 0
+
+
+class Procedure(msgspec.Struct, frozen=True, kw_only=True):
+    """A SOP.toml that nothing is wrong with."""
+
+    name: str
+    description: str
+    inputs: tuple[SopInput, ...] = ()
+    budget: SopBudget = SopBudget()
+    steps: tuple[SopStep, ...] = ()
+    compensations: tuple[SopStep, ...] = ()
+
+    def step(self, identity: str) -> SopStep:
+        """Return the step or compensation of this id; `load` saw to it that there is one."""
+        return next(each for each in (*self.steps, *self.compensations) if each.id == identity)
+
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_PROBLEMS = 100
@@ -93,8 +191,8 @@ _TOP = {
 _INPUT = {"type": "string", "description": "string", "default": "any"}
 _BUDGET = {"steps": "integer", "tokens": "integer"}
 _LEAST = {"timeout_s": 0.1, "max_rounds": 1, "steps": 1, "tokens": 1}
-_MOST = {"timeout_s": schema.MAX_STEP_S, "max_rounds": 1000, "steps": 10_000, "tokens": 2**40}
-_MAX_TEXT = {"name": schema.MAX_NAME, "description": 1024, "id": schema.MAX_NAME}
+_MOST = {"timeout_s": MAX_STEP_S, "max_rounds": 1000, "steps": 10_000, "tokens": 2**40}
+_MAX_TEXT = {"name": MAX_NAME, "description": 1024, "id": MAX_NAME}
 _ON_FAILURE = re.compile(
     r"(?:retry\((?P<times>\d+)\))?(?P<and> then )?"
     r"(?P<then>abort|continue|goto\((?P<target>[^()]*)\))?"
@@ -152,7 +250,7 @@ class _Checker:
         for key in ("name", "description"):
             if not str(tree.get(key, "")).strip():
                 self._note((key,), "is missing or empty")
-        if name and not re.fullmatch(schema.NAME_PATTERN, name):
+        if name and not re.fullmatch(NAME_PATTERN, name):
             self._note(("name",), f"{name!r:.80} must be lower-case words with hyphens")
         elif name and folder and name != folder:
             self._note(("name",), f"is {name!r:.80}, but the folder is {folder!r:.80}")
@@ -214,7 +312,7 @@ class _Checker:
             return
         for name, value in found.items():
             key: Key = ("inputs", name)
-            if not re.fullmatch(schema.ID_PATTERN, name):
+            if not re.fullmatch(ID_PATTERN, name):
                 self._note(key, f"{name!r:.80} is no name: lower-case letters, digits, _ and -")
             given = self._table(key, value, _INPUT)
             kind = given.get("type", "string")
@@ -243,9 +341,9 @@ class _Checker:
         steps: list[SopStep] = []
         ids = set(taken)
         found = tree.get(where, [])
-        if len(found) > schema.MAX_STEPS:
-            self._note((where,), f"there are {len(found)}; at most {schema.MAX_STEPS} are taken")
-        for number, table in enumerate(found[: schema.MAX_STEPS]):
+        if len(found) > MAX_STEPS:
+            self._note((where,), f"there are {len(found)}; at most {MAX_STEPS} are taken")
+        for number, table in enumerate(found[:MAX_STEPS]):
             step = self._step((where, number), table)
             if step is None:
                 continue
@@ -273,11 +371,11 @@ class _Checker:
         identity = given.get("id", "")
         if "id" not in given and "id" not in table:  # type: ignore[operator]  # it is a dict
             self._note((*at, "id"), "is missing")
-        elif identity and not re.fullmatch(schema.ID_PATTERN, identity):
+        elif identity and not re.fullmatch(ID_PATTERN, identity):
             self._note(
                 (*at, "id"), f"{identity!r:.80} is no id: lower-case letters, digits, _ and -"
             )
-        elif identity in schema.RESERVED_IDS:
+        elif identity in RESERVED_IDS:
             self._note((*at, "id"), f"{identity!r} has a meaning of its own")
         needed = _NEEDED[kind]
         if not str(given.get(needed, "")).strip() and (needed in given or needed not in table):  # type: ignore[operator]  # it is a dict
@@ -298,8 +396,8 @@ class _Checker:
             self._note(key, f"{text!r:.80} is none of {expected}")
             return OnFailure()
         retries = int(found["times"] or 0)
-        if found["times"] and not 1 <= retries <= schema.MAX_RETRIES:
-            self._note(key, f"retries {found['times']} times; it must be 1 to {schema.MAX_RETRIES}")
+        if found["times"] and not 1 <= retries <= MAX_RETRIES:
+            self._note(key, f"retries {found['times']} times; it must be 1 to {MAX_RETRIES}")
         then = (found["then"] or "abort").partition("(")[0]
         return OnFailure(retries=retries, then=then, target=found["target"] or "")  # type: ignore[arg-type]  # one of three
 
@@ -330,7 +428,7 @@ class _Checker:
                 if step.output_schema is not None and (why := schema_problem(step.output_schema)):
                     self._note((*at, "output_schema"), why)
             case "sub":
-                if not re.fullmatch(schema.NAME_PATTERN, step.sop):
+                if not re.fullmatch(NAME_PATTERN, step.sop):
                     self._note((*at, "sop"), f"{step.sop!r:.80} is no name of a procedure")
                 elif step.sop == self._tree.get("name"):
                     self._note((*at, "sop"), "a procedure cannot be a step of itself")

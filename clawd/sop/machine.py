@@ -15,7 +15,7 @@ import msgspec
 from clawd.security.principal import Principal
 from clawd.security.risk import Autonomy
 from clawd.sop.expressions import StepValue
-from clawd.sop.schema import Procedure, SopStep
+from clawd.sop.load import Procedure, SopStep
 from clawd.tools.narrowing import Narrowing
 from clawd.wire.sops import SopRunStatus, SopStepStatus
 

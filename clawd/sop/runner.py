@@ -38,8 +38,7 @@ from clawd.sop.expressions import (
     render,
     render_tree,
 )
-from clawd.sop.load import load
-from clawd.sop.schema import MAX_DEPTH, MAX_ITEMS, InputType, Procedure, SopInput, SopStep
+from clawd.sop.load import MAX_DEPTH, MAX_ITEMS, InputType, Procedure, SopInput, SopStep, load
 from clawd.sop.steps import Hold, StepActor
 from clawd.sop.store import SopStore
 from clawd.tools.base import in_thread

@@ -24,9 +24,8 @@ from clawd.runtime.model_request import run_hop
 from clawd.security.approvals import NO_ANSWER, SHUTTING_DOWN
 from clawd.security.estop import ESTOP_REASON
 from clawd.sop.expressions import problem_of_value, read_json, render, render_tree
-from clawd.sop.load import FROM
+from clawd.sop.load import FROM, SopStep
 from clawd.sop.machine import SopRun, StepOutcome
-from clawd.sop.schema import SopStep
 from clawd.tools.base import traits_of
 from clawd.tools.jobs import Jobs, looked_at
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope

@@ -16,8 +16,15 @@ from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoun
 from clawd.plugins.files import PluginTree, read_tree
 from clawd.plugins.loader import Pin, PluginPins, changes_since, pin_of
 from clawd.skills.store import names_in
-from clawd.sop.load import MAX_FILE_BYTES, Schemas, load
-from clawd.sop.schema import FILE_NAME, MAX_NAME, NAME_PATTERN, Procedure
+from clawd.sop.load import (
+    FILE_NAME,
+    MAX_FILE_BYTES,
+    MAX_NAME,
+    NAME_PATTERN,
+    Procedure,
+    Schemas,
+    load,
+)
 from clawd.wire.safe_text import visible_line
 from clawd.wire.sops import SopProblem, SopState
 

@@ -10,8 +10,8 @@ from clawd.runtime.calls import Calls, new_call_id
 from clawd.security.policy import Allow, Ask
 from clawd.security.principal import Principal
 from clawd.sop.expressions import ExpressionError, StepValue
+from clawd.sop.load import Procedure, SopStep
 from clawd.sop.runner import given_inputs
-from clawd.sop.schema import Procedure, SopStep
 from clawd.sop.steps import call_of
 from clawd.tools.outcome import CallRequest
 from clawd.wire.safe_text import shortened, single_line

@@ -2,8 +2,7 @@
 
 # ruff: noqa: E501 - a row is a line
 
-from clawd.sop.load import MAX_FILE_BYTES, dotted, lines_of, load
-from clawd.sop.schema import OnFailure
+from clawd.sop.load import MAX_FILE_BYTES, OnFailure, dotted, lines_of, load
 from tests.sop.procedures import SCHEMAS
 from tests.support.rows import each_row
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from clawd.sop.load import load
+from clawd.sop.load import Procedure, load
 from clawd.sop.machine import (
     Do,
     Finish,
@@ -21,7 +21,6 @@ from clawd.sop.machine import (
     settled,
     undone,
 )
-from clawd.sop.schema import Procedure
 from tests.security.fakes import ADA
 from tests.sop.procedures import HEAD, SCHEMAS, shell
 

@@ -9,9 +9,9 @@ from clawd.errors import InvalidRequestError
 from clawd.runtime.approval_prompts import approval_event
 from clawd.service.build import Daemon
 from clawd.service.handlers.shared import streaming, take_answer
+from clawd.sop.load import SopStep
 from clawd.sop.machine import SopRun, output_of
 from clawd.sop.runner import SopStart
-from clawd.sop.schema import SopStep
 from clawd.sop.store import Sop
 from clawd.sop.views import does, mermaid, on_failure_text, planned
 from clawd.tools.base import in_thread
