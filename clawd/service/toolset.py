@@ -27,7 +27,7 @@ from clawd.skills.tools import SkillRead
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
-from clawd.tools.builtin.pdf_text import ALL_PAGES, PdfText, read_pdf
+from clawd.tools.builtin.pdf_extract import ALL_PAGES, PdfText, read_pdf
 from clawd.tools.builtin.transfer import TransferFailure, get
 from clawd.tools.external import (
     Found,

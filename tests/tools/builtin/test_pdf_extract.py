@@ -15,8 +15,7 @@ from PIL import Image
 from clawd.config.sections import WebSection
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
 from clawd.security.network import NetworkRules
-from clawd.tools.builtin.pdf_extract import page_ranges
-from clawd.tools.builtin.pdf_text import LAST_PAGE, limited, missing
+from clawd.tools.builtin.pdf_extract import LAST_PAGE, limited, missing, page_ranges
 from tests.support.rows import each_row
 from tests.tools.builtin import tiny_pdf as made
 from tests.tools.builtin.conftest import Bench
