@@ -5,8 +5,8 @@ from pathlib import Path
 
 import gguf
 
-from clawd.config.http import HttpSection
 from clawd.config.schema import SecuritySection
+from clawd.config.sections import HttpSection
 from clawd.receipts.record import CHECKPOINT_RECEIPTS
 from clawd.security.approval_rules import MAX_RULE_DAYS
 from clawd.security.command import assess

@@ -16,7 +16,6 @@ from pydantic_core import PydanticUndefined
 
 from clawd.config import schema, sections
 from clawd.config.engine import EngineSection, ModelProfile
-from clawd.config.http import HttpSection
 from clawd.config.load import Loaded, overrides_of
 from clawd.config.mcp import McpAutoApproveSection, McpSection, McpServerSection
 from clawd.config.problems import TOP_LEVEL_KEYS, Key, dotted
@@ -24,6 +23,7 @@ from clawd.config.sections import (
     CompressionSection,
     ExternalToolsSection,
     HooksSection,
+    HttpSection,
     KnowledgeSection,
     PluginsSection,
     PromptSection,

@@ -12,12 +12,12 @@ from typing_extensions import override
 
 from clawd.config import sections
 from clawd.config.engine import EngineSection, ModelProfile, Preset
-from clawd.config.http import HttpSection
 from clawd.config.mcp import McpSection
 from clawd.config.sections import (
     CompressionSection,
     ExternalToolsSection,
     HooksSection,
+    HttpSection,
     KnowledgeSection,
     PluginsSection,
     PromptSection,

@@ -41,7 +41,7 @@ from clawd.channels.http.server import (
     tls_of,
 )
 from clawd.channels.rpc.connection import Call
-from clawd.config.http import HttpSection
+from clawd.config.sections import HttpSection
 from clawd.engine.models import AUTO
 from clawd.engine.slot import ModelStatus
 from clawd.errors import ClawError, ForbiddenError

@@ -24,7 +24,7 @@ from clawd.channels.http.guard import DoorRules, Rates, Traffic, guarding, ratin
 from clawd.channels.http.model_api import Caller
 from clawd.channels.http.server import Server as HttpServer
 from clawd.channels.http.server import bind
-from clawd.config.http import HttpSection
+from clawd.config.sections import HttpSection
 from clawd.mcp.mount import Mount
 from clawd.security.principal import Principal
 from tests.conformance import fixture_things as things

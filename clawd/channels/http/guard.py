@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from clawd.channels.http.app import CALLER, WAS_TOLD, Handler
 from clawd.channels.http.errors import body_of, error_response
-from clawd.config.http import HttpSection
+from clawd.config.sections import HttpSection
 from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, RateLimitError
 from clawd.security.principal import Principal
 from clawd.wire.safe_text import visible_line

@@ -17,7 +17,7 @@ from typing_extensions import override
 from clawd.channels.http.app import DRAINING
 from clawd.channels.http.errors import error_response
 from clawd.channels.http.guard import HANDSHAKE_TIMEOUT_S, ProtocolFactory, Traffic, dress
-from clawd.config.http import HttpSection
+from clawd.config.sections import HttpSection
 from clawd.errors import ClawError, InvalidRequestError
 
 # What aiohttp says by itself: to clients whose request cannot be read, and to the log.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clawd.channels.http import server
-from clawd.config.http import HttpSection
+from clawd.config.sections import HttpSection
 from clawd.errors import ClawError
 from tests.support.rows import each_row
 from tests.support.tls import self_signed

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from clawd.channels.http.model_api import Caller
-from clawd.config.http import HttpSection
 from clawd.config.schema import ChannelsSection
+from clawd.config.sections import HttpSection
 from clawd.memory.rows import TAINT
 from clawd.security.principal import Principal
 from tests.channels.http.plain import CHAT_PATH, ROUTES, Chat, lines_of
