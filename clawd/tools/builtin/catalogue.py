@@ -6,7 +6,6 @@ from clawd.tools.builtin.calculator import CalculatorTool, TimeTool
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.evaluate import EvaluateTool
 from clawd.tools.builtin.fs_ops import FsOpsTool
-from clawd.tools.builtin.http import HttpTool
 from clawd.tools.builtin.pdf_extract import PdfExtractTool
 from clawd.tools.builtin.plan import PlanTool
 from clawd.tools.builtin.render import RenderTool
@@ -14,6 +13,7 @@ from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import JobTool, ShellTool
 from clawd.tools.builtin.undo import UndoTool
 from clawd.tools.builtin.user import AskUserTool, OpenUrlTool
+from clawd.tools.builtin.web import HttpTool
 from clawd.tools.builtin.web_fetch import WebFetchTool
 from clawd.tools.builtin.web_search import WebSearchTool
 

@@ -1,3 +1,146 @@
-"""The tools of the web."""
+"""The tools of the web.
 
-import json
+The tool `http`: one request to a public address, or to one that the owner allowed.
+"""
+
+import contextlib
+import re
+from typing import Any, ClassVar
+
+import msgspec
+from typing_extensions import override
+
+from clawd.errors import ClawError, InvalidRequestError
+from clawd.security.network import Target, judge_url
+from clawd.security.risk import Assessment, Risk, raised
+from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, in_thread, succeeded
+from clawd.tools.builtin.deps import BuiltinDeps, object_schema
+from clawd.tools.builtin.transfer import Carrier, HttpRequest, Response, TransferFailure, decoded
+
+_MAX_HEADERS = 50
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_OWN_HEADERS = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"}
+    | {"proxy-authorization", "proxy-connection", "expect", "keep-alive"}
+)
+_SHOWN_HEADERS = ("content-type", "content-length", "last-modified", "location", "retry-after")
+
+
+class HttpTool(Tool):
+    """Sends a request."""
+
+    name: ClassVar[str] = "http"
+    short: ClassVar[str] = "Send an HTTP request (GET, HEAD or POST) and show the response."
+    description: ClassVar[str] = (
+        "Answers the status line, some headers and the body of the response as text. `method` is "
+        "GET by default. `headers` is an object of strings, `body` the text to POST; a body that "
+        "is JSON is sent as such. Redirects are followed for GET and HEAD, at most five. Addresses "
+        "of this machine and of private networks are refused unless the owner allowed them."
+    )
+    parameters: ClassVar[dict[str, Any]] = object_schema(
+        {
+            "url": {"type": "string", "description": "Address, http:// or https://."},
+            "method": {"type": "string", "enum": ["GET", "HEAD", "POST"]},
+            "headers": {"type": "object", "description": "Further request headers."},
+            "body": {"type": "string", "description": "What to POST."},
+        },
+        "url",
+    )
+
+    # A host's name and a path are data too, wherever they lead.
+    outward: ClassVar[bool | None] = True
+
+    def __init__(self, deps: BuiltinDeps) -> None:
+        self._deps = deps
+        self.timeout_s = deps.http_timeout_s + 5
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        method = arguments.get("method", "GET")
+        rules = self._deps.network
+        try:
+            target = judge_url(arguments["url"], rules)
+        except ClawError as error:
+            return Assessment(risk="high", blocked=error.message, allow_hint=error.hint)
+        trusted = rules.trusts(target.host)
+        hint = "" if trusted else f'allowed_domains = ["{target.host}"] in [security]'
+        reason = f"sends a {method} to {target.host}"
+        risk: Risk = "low" if trusted else "medium"
+        if method == "POST":
+            risk = raised(risk)
+        return Assessment(risk=risk, reason=reason, allow_hint=hint, outward=True)
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        request = _request(arguments, judge_url(arguments["url"], self._deps.network))
+        deps = self._deps
+        carrier = Carrier(deps.network, deps.resolve, timeout_s=deps.http_timeout_s)
+        answer = await carrier.fetch(request, max_bytes=deps.max_response_bytes)
+        if isinstance(answer, TransferFailure):
+            return answer.result()
+        return await in_thread(lambda: _told(answer))
+
+
+def _request(arguments: Arguments, target: Target) -> HttpRequest:
+    method = arguments.get("method", "GET")
+    body = arguments.get("body")
+    if body is not None and method != "POST":
+        raise InvalidRequestError(f"a {method} takes no body", hint='Give method = "POST".')
+    headers = _checked_headers(arguments.get("headers", {}))
+    names = {name.lower() for name in headers}
+    if body is not None and "content-type" not in names:
+        headers["Content-Type"] = (
+            "application/json" if _is_json(body) else "text/plain; charset=utf-8"
+        )
+    if "user-agent" not in names:
+        headers["User-Agent"] = "clawd"
+    data = body.encode("utf-8", "replace") if body is not None else None
+    return HttpRequest(method=method, target=target, headers=headers, body=data)
+
+
+def _checked_headers(given: dict[str, Any]) -> dict[str, str]:
+    if len(given) > _MAX_HEADERS:
+        raise InvalidRequestError(f"at most {_MAX_HEADERS} headers can be given")
+    headers = {}
+    for name, value in given.items():
+        text = str(value)
+        if not _TOKEN.fullmatch(name) or re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text):
+            raise InvalidRequestError(f"{name[:50]!r} is no header, or its value has line breaks")
+        if name.lower() in _OWN_HEADERS:
+            raise InvalidRequestError(f"the header {name} is set by clawd itself")
+        headers[name] = text
+    return headers
+
+
+def _is_json(text: str) -> bool:
+    with contextlib.suppress(msgspec.DecodeError):
+        return isinstance(msgspec.json.decode(text), (dict, list))
+    return False
+
+
+def _told(response: Response) -> ToolResult:
+    lines = [f"HTTP {response.status} {response.reason}".rstrip()]
+    lines += [f"{k}: {response.headers[k]}" for k in _SHOWN_HEADERS if k in response.headers]
+    kind = response.headers.get("content-type", "application/octet-stream").partition(";")[0]
+    if response.body:
+        text = _text(response, kind)
+        lines += [
+            "",
+            text if text is not None else f"[not text: {kind}, {len(response.body)} bytes]",
+        ]
+    if response.is_cut:
+        lines.append(f"[cut after {len(response.body)} bytes]")
+    return succeeded(
+        "\n".join(lines),
+        status=response.status,
+        url=response.target.url,
+        bytes=len(response.body),
+        truncated=response.is_cut,
+        untrusted_source=response.target.host,
+    )
+
+
+def _text(response: Response, kind: str) -> str | None:
+    if kind.partition("/")[0] in {"image", "audio", "video", "font"} and kind != "image/svg+xml":
+        return None
+    return decoded(response.body, response.charset)
