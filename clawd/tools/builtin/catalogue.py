@@ -13,8 +13,7 @@ from clawd.tools.builtin.search_files import GlobTool, GrepTool
 from clawd.tools.builtin.shell import JobTool, ShellTool
 from clawd.tools.builtin.undo import UndoTool
 from clawd.tools.builtin.user import AskUserTool, OpenUrlTool
-from clawd.tools.builtin.web import HttpTool, WebFetchTool
-from clawd.tools.builtin.web_search import WebSearchTool
+from clawd.tools.builtin.web import HttpTool, WebFetchTool, WebSearchTool
 
 
 def builtin_tools(deps: BuiltinDeps) -> list[Tool]:

@@ -3,18 +3,23 @@
 The tool `http`: one request to a public address, or to one that the owner allowed.
 
 The tool `web_fetch`: the readable text and the links of a page.
+
+The tool `web_search`: results of search engines that need no key.
 """
 
+import asyncio
 import contextlib
 import functools
+import json
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 from typing_extensions import override
 
-from clawd.errors import ClawError, InvalidRequestError
-from clawd.security.network import Target, judge_url
+from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
+from clawd.security.network import NetworkRules, Target, judge_url
 from clawd.security.risk import Assessment, Risk, raised
 from clawd.tools.base import (
     Arguments,
@@ -28,7 +33,14 @@ from clawd.tools.base import (
 )
 from clawd.tools.builtin import transfer
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.transfer import Carrier, HttpRequest, Response, TransferFailure, decoded
+from clawd.tools.builtin.transfer import (
+    Carrier,
+    HttpRequest,
+    Response,
+    TransferFailure,
+    decoded,
+    one_line,
+)
 from clawd.tools.reader import MAX_CHARS, Reader, Reading
 
 _MAX_HEADERS = 50
@@ -297,3 +309,264 @@ def _found_told(answer: transfer.Response, kind: str, text: str, **facts: Any) -
         untrusted_source=answer.target.host,
         **facts,
     )
+
+
+MAX_RESULTS = 20
+_MAX_QUERY = 500
+_MAX_PAGE_BYTES = 2_000_000
+_MAX_STEPS = 4
+_MAX_URL = 2_048
+# Where each engine is asked, and nowhere else.
+HOSTS = {
+    "duckduckgo": ("html.duckduckgo.com",),
+    "brave": ("search.brave.com",),
+    "mojeek": ("www.mojeek.com",),
+    "yahoo": ("search.yahoo.com",),
+    "startpage": ("www.startpage.com",),
+    "wikipedia": ("LANGUAGE.wikipedia.org",),
+    "grokipedia": ("grokipedia.com",),
+}
+_HEADERS_TAKEN = frozenset({"cookie", "referer", "accept", "accept-language"})
+_NO_RULES = NetworkRules()
+_CAPTCHA = re.compile(
+    r"captcha|anomaly-modal|unusual traffic|are you a (?:human|robot)|not a robot|"
+    r"automated (?:queries|requests)|verify you are human|checking your browser",
+    re.IGNORECASE,
+)
+
+
+class WebHit(msgspec.Struct, frozen=True, kw_only=True):
+    """One result."""
+
+    title: str
+    url: str
+    snippet: str
+
+
+class Fetch(Protocol):
+    """Sends one request of an engine; `Carrier.fetch` is one."""
+
+    async def __call__(self, request: HttpRequest, *, max_bytes: int) -> Response | TransferFailure:
+        """Return what came back; raises ClawError when the address is refused."""
+
+
+class WebSearchTool(Tool):
+    """Searches the web.
+
+    Args:
+        deps: what it needs.
+        fetch: how engines are asked; a `Carrier` if None.
+    """
+
+    name: ClassVar[str] = "web_search"
+    short: ClassVar[str] = "Search the web; shows titles, addresses and snippets."
+    description: ClassVar[str] = (
+        "Asks search engines one after the other until there are enough results, and answers each "
+        f"as title, address and snippet. `max_results` is at most {MAX_RESULTS}. web_fetch reads "
+        "a page that was found."
+    )
+    parameters: ClassVar[dict[str, Any]] = object_schema(
+        {
+            "query": {"type": "string", "description": "What to look for."},
+            "max_results": {"type": "integer", "description": "How many results."},
+        },
+        "query",
+    )
+    starts_process: ClassVar[bool] = True
+    # The query goes to third parties.
+    outward: ClassVar[bool | None] = True
+
+    def __init__(self, deps: BuiltinDeps, fetch: Fetch | None = None) -> None:
+        web = deps.web
+        limit_s = min(deps.http_timeout_s, web.search_timeout_s)
+        self._web = web
+        self._fetch = fetch or Carrier(deps.network, deps.resolve, timeout_s=limit_s).fetch
+        self._reader = Reader(
+            deps.sandbox, timeout_s=web.extract_timeout_s, memory_bytes=web.extract_memory_bytes
+        )
+        self.timeout_s = web.search_timeout_s + 10
+
+    @override
+    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+        return Assessment(risk="low", reason="asks search engines", outward=True)
+
+    @override
+    def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
+        return Touched()  # its process sees no file
+
+    @override
+    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+        query = one_line(arguments["query"], _MAX_QUERY)
+        if not query:
+            raise InvalidRequestError(
+                "the query is empty", hint='Write query = "weather in Paris tomorrow".'
+            )
+        if not self._web.search_backends:
+            return failed("the owner switched searching off (search_backends in [web] is empty)")
+        wanted = min(max(1, arguments.get("max_results", self._web.max_results)), MAX_RESULTS)
+        search = _Search(wanted)
+        try:
+            async with asyncio.timeout(self._web.search_timeout_s):
+                for backend in self._web.search_backends:
+                    search.take(backend, await self._ask(backend, query, search))
+                    if search.is_done:
+                        break
+        except TimeoutError:
+            search.problems.append(f"the time limit of {self._web.search_timeout_s:g} s was met")
+        return search.result()
+
+    async def _ask(self, backend: str, query: str, search: "_Search") -> list[WebHit] | str:
+        """Ask one engine; return what it found, or why it did not."""
+        web = self._web
+        job = {
+            "kind": "search",
+            "backend": backend,
+            "query": query,
+            "region": web.region,
+            "safesearch": web.safesearch,
+        }
+        answers: list[dict[str, Any]] = []
+        for _ in range(_MAX_STEPS):
+            given = await in_thread(lambda: json.dumps(answers).encode())
+            reading = await self._reader.read(job, given)
+            raw = reading.first("request")
+            if raw is None:
+                problem = str(reading.first("error") or "") or reading.problem
+                results = reading.first("results")
+                return await in_thread(functools.partial(_found, results, answers, problem))
+            try:
+                request = engine_request(raw, backend, self._web.region, web.user_agent)
+                answer = await self._fetch(request, max_bytes=_MAX_PAGE_BYTES)
+            except ClawError as error:
+                return error.message
+            if isinstance(answer, TransferFailure):
+                search.heard += [answer.heard] if answer.heard else []
+                return answer.message
+            search.heard.append(answer.target.host)
+            answers.append(await in_thread(functools.partial(_answer, answer)))
+        return "it wants to be asked too often"
+
+
+class _Search:
+    """What one search has come to."""
+
+    def __init__(self, wanted: int) -> None:
+        self.problems: list[str] = []
+        self.heard: list[str] = []
+        self._wanted = wanted
+        self._hits: dict[str, WebHit] = {}
+        self._has_answer = False
+
+    @property
+    def is_done(self) -> bool:
+        return len(self._hits) >= self._wanted
+
+    def take(self, backend: str, found: list[WebHit] | str) -> None:
+        """Add what an engine found, or why it did not."""
+        if isinstance(found, str):
+            self.problems.append(f"{backend}: {one_line(found, 300)}")
+            return
+        self._has_answer = True
+        for hit in found:
+            self._hits.setdefault(_identity(hit.url), hit)
+
+    def result(self) -> ToolResult:
+        """Tell it."""
+        facts: dict[str, Any] = {"problems": self.problems, "results": len(self._hits)}
+        if self.heard:
+            facts["untrusted_sources"] = list(dict.fromkeys(self.heard))
+        hits = list(self._hits.values())[: self._wanted]
+        if hits:
+            lines = []
+            for number, hit in enumerate(hits, 1):
+                lines.append(f"{number}. {hit.title or hit.url}\n   {hit.url}")
+                lines += [f"   {hit.snippet}"] if hit.snippet else []
+            return succeeded("\n".join(lines), **facts)
+        if self._has_answer:
+            return succeeded("(no results)", **facts)
+        why = "; ".join(self.problems) or "none is configured"
+        return failed(f"no search engine answered. {why}. Try again later.", **facts)
+
+
+def engine_request(raw: object, backend: str, region: str, user_agent: str) -> HttpRequest:
+    """Return the request that an engine's parser wants, where it may be sent.
+
+    Raises:
+        InvalidRequestError: it is none.
+        ForbiddenError: it leads elsewhere than to this engine.
+    """
+    match raw:
+        case {
+            "method": "GET" | "POST" as method,
+            "url": str(url),
+            "headers": dict(headers),
+            "body": str(body),
+        }:
+            pass
+        case _:
+            raise InvalidRequestError(f"the parser of {backend} wants no request")
+    # The rules of the owner may open addresses of this machine; an engine is at none of them.
+    target = judge_url(url, _NO_RULES)
+    language = region.rpartition("-")[2]
+    hosts = tuple(host.replace("LANGUAGE", language) for host in HOSTS[backend])
+    if target.scheme != "https" or target.port != 443 or target.host not in hosts:
+        raise ForbiddenError(f"the parser of {backend} wants to ask {target.host}:{target.port}")
+    kept = {
+        str(name): re.sub(r"[^ -~]", "", str(value))
+        for name, value in headers.items()
+        if str(name).lower() in _HEADERS_TAKEN
+    }
+    kept |= {"User-Agent": user_agent, "Accept": "text/html,application/json;q=0.9,*/*;q=0.5"}
+    kept.setdefault("Accept-Language", f"{language},en;q=0.5")
+    if method == "POST":
+        kept["Content-Type"] = "application/x-www-form-urlencoded"
+    data = body.encode() if method == "POST" else None
+    return HttpRequest(method=method, target=target, headers=kept, body=data, hosts=hosts)
+
+
+def _answer(response: Response) -> dict[str, Any]:
+    """Return a response as the reader takes it."""
+    text = decoded(response.body, response.charset) or ""
+    return {"status": response.status, "text": text}
+
+
+def _found(results: object, answers: list[dict[str, Any]], problem: str) -> list[WebHit] | str:
+    """Return the results, or what the engine's last page says instead."""
+    hits = [hit for each in (results if isinstance(results, list) else []) if (hit := _hit(each))]
+    if hits:
+        return hits
+    if not answers:
+        return f"it could not be asked ({problem})"
+    status, text = answers[-1]["status"], answers[-1]["text"]
+    if status == 429:
+        return "it says that it is asked too often (HTTP 429)"
+    if status in {202, 403, 503} or _CAPTCHA.search(text):
+        return f"it wants a person to show that they are no machine (HTTP {status})"
+    if status != 200:
+        return f"it answered HTTP {status}"
+    return f"its page could not be read ({problem})" if problem else []
+
+
+def _hit(raw: object) -> WebHit | None:
+    """Return a result that leads somewhere on the web."""
+    match raw:
+        case {"title": str(title), "url": str(url), "snippet": str(snippet)}:
+            pass
+        case _:
+            return None
+    url = url.strip().replace(" ", "%20")
+    try:
+        parts = urlsplit(url)
+        is_web = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        return None
+    if not is_web or len(url) > _MAX_URL or re.search(r"[\x00-\x20\x7f-\x9f\u2000-\u200f]", url):
+        return None
+    return WebHit(title=one_line(title, 200), url=url, snippet=one_line(snippet, 400))
+
+
+def _identity(url: str) -> str:
+    """Return what two addresses of the same page have in common."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").removeprefix("www.")
+    return f"{host}{parts.path.rstrip('/')}?{parts.query}"

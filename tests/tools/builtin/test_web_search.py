@@ -13,7 +13,7 @@ from clawd.errors import ClawError, InvalidRequestError
 from clawd.tools.base import ToolResult
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.builtin.transfer import HttpRequest, Response, TransferFailure
-from clawd.tools.builtin.web_search import WebSearchTool, engine_request
+from clawd.tools.builtin.web import WebSearchTool, engine_request
 from tests.security.canary import Names, canary
 from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
