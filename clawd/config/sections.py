@@ -3,9 +3,7 @@
 A section is strict and immutable, and its numbers have a size that fits. Here are [compression],
 [external_tools], [plugins], [knowledge], [prompt], [schedules], [session_files], [tools], [web] and
 [hooks],
-with what is to be found out about the values of hooks.
-
-The section of the HTTP gateway: [channels.http].
+with what is to be found out about the values of hooks; and [channels.http], of the HTTP gateway.
 """
 
 import ipaddress

@@ -18,6 +18,7 @@ from clawd.providers.base import ToolSpec
 from clawd.providers.ledger import estimate_tokens, tool_text
 from clawd.tools.offer import specs
 from clawd.tools.session_files import SessionStore
+from clawd.wire.mcp import McpDifference
 
 # Which schemas of remote tools requests carry, where all of them would take too much. Pure.
 
@@ -210,21 +211,6 @@ _TOO_MANY = (
     "cannot be kept; look at what it offers now with clawctl mcp diff {}, and accept that"
 )
 
-_DifferenceKind = Literal["changed", "new", "refused"]
-
-
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that is not what was seen of its server.
-
-    Attributes:
-        was, now: all that the server said of it, as JSON; `was` is empty where it was not kept.
-    """
-
-    tool: str
-    kind: _DifferenceKind
-    was: str = ""
-    now: str
-
 
 class CatalogueRules(msgspec.Struct, frozen=True, kw_only=True):
     """What a configuration says of all servers' tools.
@@ -347,18 +333,18 @@ class Maker:
         """Take the tools of a server as they are now."""
         self._pins.accept(state.alias, settings_mark(server), _seen(state))
 
-    def differences(self, server: ServerSettings, state: ServerState) -> tuple[Difference, ...]:
+    def differences(self, server: ServerSettings, state: ServerState) -> tuple[McpDifference, ...]:
         """Return the tools that are not what was seen of the server, or were not seen then."""
         mark, seen = settings_mark(server), _seen(state)
         judged = self._pins.judged(state.alias, mark, seen)
-        found: list[Difference] = []
+        found: list[McpDifference] = []
         for name, text in seen.items():
             if name in judged.changed:
                 was = self._pins.text(state.alias, mark, name)
-                found.append(Difference(tool=name, kind="changed", was=was or "", now=text))
+                found.append(McpDifference(tool=name, kind="changed", was=was or "", now=text))
             elif name in judged.new | judged.refused:
-                kind: _DifferenceKind = "new" if name in judged.new else "refused"
-                found.append(Difference(tool=name, kind=kind, now=text))
+                kind: Literal["new", "refused"] = "new" if name in judged.new else "refused"
+                found.append(McpDifference(tool=name, kind=kind, now=text))
         return tuple(found)
 
     def _plans(

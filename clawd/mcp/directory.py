@@ -21,6 +21,7 @@ from clawd.mcp.pins import Judged, PinFile
 from clawd.mcp.tools import McpTool
 from clawd.tools.naming import nearest
 from clawd.tools.session_files import SessionStore
+from clawd.wire.mcp import McpDifference
 
 MAX_ADDED = 32
 ARRIVAL_S = 10.0
@@ -313,7 +314,7 @@ class ServerDirectory:
         self._tell()
         return state
 
-    def differences(self, alias: str) -> tuple[str, tuple[catalogue.Difference, ...]]:
+    def differences(self, alias: str) -> tuple[str, tuple[McpDifference, ...]]:
         """Return the hash of what a server offers, and what of that was not seen before.
 
         Raises:

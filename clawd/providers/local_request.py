@@ -25,6 +25,7 @@ from clawd.providers.toolcalls.detect import (
     out_of_reasoning,
     parser_of,
 )
+from clawd.wire.codec import mirror
 from clawd.wire.events import TextDelta
 
 _MAX_TOKEN = 2**31 - 1
@@ -191,15 +192,7 @@ def _chat_messages(request: ChatRequest, options: LocalOptions) -> tuple[ChatMes
 
 
 def _chat_message(message: Message) -> ChatMessage:
-    return ChatMessage(
-        role=message.role,
-        content=message.content or "",
-        tool_calls=message.tool_calls,
-        tool_call_id=message.tool_call_id,
-        name=message.name,
-        reasoning=message.reasoning,
-        pictures=message.pictures,
-    )
+    return mirror(ChatMessage, message, content=message.content or "")
 
 
 def _functions(tools: tuple[ToolSpec, ...]) -> tuple[dict[str, Any], ...]:

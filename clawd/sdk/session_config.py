@@ -1,8 +1,7 @@
 """What a program wishes of its session's system prompt and tools, as it said so far.
 
-What a message brings back: the answer, the calls that were made, what it took.
-
-What a session is to be made of, before anything is loaded, and what every kind of it can do.
+Also what a session is to be made of, before anything is loaded, what every kind of it can do, and
+what a message brings back: the answer, the calls that were made, what it took.
 """
 
 import asyncio

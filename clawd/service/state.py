@@ -1,6 +1,6 @@
 """The configuration in force, and what the parts of a daemon are told of it. A reload swaps it.
 
-What a configuration says to the parts that hold calls, files and memory within bounds.
+At the end are the limits: what it says to the parts that hold calls, files and memory in bounds.
 """
 
 import contextlib

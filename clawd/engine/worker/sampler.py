@@ -2,7 +2,7 @@
 
 The grammar is no part of the chain: constraint.py asks it for one token first.
 
-Which samplers a generation goes through, in which order; sampler.py builds them.
+`plan_stages` says which samplers a generation goes through, without llama.cpp.
 
 The order is llama.cpp's own: logit bias, penalties, DRY, top-k (early: what follows costs per
 candidate), typical, top-p, min-p, XTC, temperature, and at last the draw.

@@ -55,6 +55,7 @@ from clawd.security.sandbox.plan import (
 from clawd.security.sandbox.process import ChildResult, Ended, Level, run_plan
 from clawd.security.sandbox.seccomp import filter_program
 from clawd.security.sandbox.toolchains import Wanted, find_toolchains
+from clawd.wire.codec import mirror
 
 Mode = Literal["required", "preferred", "off"]
 
@@ -470,17 +471,9 @@ class Sandbox:
         if not ended.started:
             said = re.sub(r"\s+", " ", ended.errors or ended.output).strip()
             raise SandboxUnavailableError(f"the sandbox cannot be set up: {said[:500]}")
-        return ChildResult(
-            exit_code=ended.exit_code,
-            signal=ended.exit_code - 128 if 128 < ended.exit_code <= 192 else 0,
-            output=ended.output,
-            output_bytes=ended.output_bytes,
-            truncated=ended.truncated,
-            ended_by=ended.ended_by,
-            duration_ms=ended.duration_ms,
-            level=level,
-            overuse=ended.overuse,
-            errors=ended.errors,
+        signal = ended.exit_code - 128 if 128 < ended.exit_code <= 192 else 0
+        return mirror(
+            ChildResult, ended, signal=signal, level=level, quarantined=QuarantinedPaths()
         )
 
     def _guard_of(self, settings: SandboxSettings) -> AutoExecGuard:

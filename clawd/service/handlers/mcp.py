@@ -85,11 +85,7 @@ async def connect_mcp(daemon: Daemon, params: wire.ConnectMcp, call: Call) -> wi
 async def diff_mcp(daemon: Daemon, params: wire.DiffMcp, _call: Call) -> wire.McpDiff:
     """Show how the tools of a server differ from what was first seen of them."""
     offer, found = daemon.mcp.directory.differences(params.alias)
-    items = tuple(
-        wire.McpDifference(tool=each.tool, kind=each.kind, was=each.was, now=each.now)
-        for each in found
-    )
-    return wire.McpDiff(alias=params.alias, offer=offer, items=items)
+    return wire.McpDiff(alias=params.alias, offer=offer, items=found)
 
 
 async def accept_mcp(daemon: Daemon, params: wire.AcceptMcp, call: Call) -> wire.McpServerLine:

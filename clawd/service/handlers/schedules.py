@@ -26,6 +26,7 @@ from clawd.service.state import network_rules_of
 from clawd.sop.runner import given_inputs
 from clawd.tools.base import in_thread
 from clawd.wire import schedules
+from clawd.wire.codec import mirror
 from clawd.wire.method import PAGE_LIMIT, Done
 from clawd.wire.safe_text import single_line
 
@@ -259,16 +260,11 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
 
 
 def _run(run: JobRun, deliveries: Sequence[Delivery] = ()) -> schedules.ScheduleRun:
-    return schedules.ScheduleRun(
-        number=run.number,
-        cause=run.cause,
-        state=run.state,
-        due_at=_moment(run.due_at),
-        times=run.times,
-        began_at=_moment(run.began_at),
-        ended_at=_moment(run.ended_at),
-        conversation_id=run.conversation_id,
-        detail=run.detail,
+    moments = {name: _moment(getattr(run, name)) for name in ("due_at", "began_at", "ended_at")}
+    return mirror(
+        schedules.ScheduleRun,
+        run,
+        **moments,
         deliveries=tuple(
             schedules.ScheduleDelivery(
                 way=each.way,

@@ -14,6 +14,7 @@ from clawd.skills.skill_file import Filling
 from clawd.skills.store import Skill
 from clawd.tools.base import in_thread
 from clawd.wire import skills
+from clawd.wire.codec import mirror
 from clawd.wire.method import Done
 from clawd.wire.references import mentions
 from clawd.wire.safe_text import fenced
@@ -45,14 +46,10 @@ async def inspect_skill(
     else:
         workspace = daemon.calls.workspace(params.workspace)
         look = await in_thread(lambda: store.review(params.name, workspace))
-    about = look.skill.about
-    return skills.SkillReview(
+    return mirror(
+        skills.SkillReview,
+        look.skill.about,
         skill=_line(look.skill),
-        license=about.license,
-        compatibility=about.compatibility,
-        metadata=about.metadata,
-        allowed_tools=about.allowed_tools,
-        body=about.body,
         files=tuple(
             PluginFileLine(path=each.path, size_bytes=len(each.data), is_program=each.is_program)
             for each in look.tree.files
@@ -156,15 +153,12 @@ def _named_files(text: str, workspace: Path) -> list[str]:
 
 
 def _line(skill: Skill) -> skills.SkillLine:
-    return skills.SkillLine(
-        name=skill.name,
-        state=skill.state,
+    return mirror(
+        skills.SkillLine,
+        skill,
         folder=str(skill.folder),
-        is_own=skill.is_own,
         description=skill.about.description,
-        digest=skill.digest,
         hint=skill.about.hint,
-        shadowed_by=skill.shadowed_by,
         problems=skill.about.problems,
     )
 

@@ -128,47 +128,23 @@ async def _followed(
 
 
 def _line(sop: Sop) -> sops.SopLine:
-    return sops.SopLine(
-        name=sop.name,
-        state=sop.state,
+    return mirror(
+        sops.SopLine,
+        sop,
         folder=str(sop.folder),
-        is_own=sop.is_own,
         description=sop.procedure.description,
         steps=len(sop.procedure.steps),
-        digest=sop.digest,
-        shadowed_by=sop.shadowed_by,
-        problems=sop.problems,
     )
 
 
 def _step_line(step: SopStep) -> sops.SopStepLine:
-    return sops.SopStepLine(
-        id=step.id,
-        kind=step.kind,
-        does=does(step),
-        when=step.when,
-        foreach=step.foreach,
-        on_failure=on_failure_text(step),
-        compensation=step.compensation,
-    )
+    return mirror(sops.SopStepLine, step, does=does(step), on_failure=on_failure_text(step))
 
 
 def _run_line(run: SopRun) -> sops.SopRunLine:
     states = [(name, state.status) for name, state in run.steps.items()]
     at = [name for name, status in states if status != "skipped"]
-    return sops.SopRunLine(
-        id=run.id,
-        name=run.name,
-        status=run.status,
-        workspace=run.workspace,
-        conversation_id=run.conversation_id,
-        created_at=run.created_at,
-        updated_at=run.updated_at,
-        step=at[-1] if at else "",
-        reason=run.reason,
-        origin=run.origin,
-        parent=run.parent,
-    )
+    return mirror(sops.SopRunLine, run, step=at[-1] if at else "")
 
 
 def _report(daemon: Daemon, run: SopRun) -> sops.SopRunReport:
@@ -176,15 +152,11 @@ def _report(daemon: Daemon, run: SopRun) -> sops.SopRunReport:
     for step in (*procedure.steps, *procedure.compensations):
         state = run.state(step.id)
         steps.append(
-            sops.SopStepReport(
+            mirror(
+                sops.SopStepReport,
+                state,
                 id=step.id,
                 kind=step.kind,
-                status=state.status,
-                attempts=state.attempts,
-                output=state.output,
-                error=state.error,
-                exit_code=state.exit_code,
-                receipt_id=state.receipt_id,
                 child=state.mark if step.kind == "sub" else "",
                 done=len(state.outputs),
                 items=len(state.items or ()),

@@ -1,6 +1,6 @@
 """Handlers about turns.
 
-PDFs of a message: their text goes into it, and pages of one without any text as pictures.
+Of the PDFs of a message: their text goes into it, and pages of one without any text as pictures.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,7 @@
 """The tools of the web.
 
-The tool `http`: one request to a public address, or to one that the owner allowed.
-
-The tool `web_fetch`: the readable text and the links of a page.
-
-The tool `web_search`: results of search engines that need no key.
+`http` sends one request to a public address, or to one that the owner allowed; `web_fetch` returns
+the readable text and the links of a page, `web_search` results of search engines that need no key.
 """
 
 import asyncio
