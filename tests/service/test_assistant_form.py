@@ -10,7 +10,7 @@ from clawd.config.load import load
 from clawd.engine import embedded
 from clawd.engine.models import MERGED_FILE
 from clawd.engine.protocol import LoraAdapter
-from clawd.service.checkup import checkup
+from clawd.service.lifecycle import checkup
 from clawd.service.state import LocalModels
 from clawd.wire.daemon import Status
 from clawd.wire.models import ListModels, ShowModel
