@@ -15,13 +15,13 @@ MAX_PARAMETERS = 6
 MAX_INIT_LINES = 40
 # Counted by tests/house.py; may only fall: whoever lowers one writes the new number here.
 CEILINGS = {
-    "files of clawd": 407,
+    "files of clawd": 385,
     "files of clawctl": 109,
-    "code lines of clawd": 83_430,
+    "code lines of clawd": 83_245,
     "code lines of clawctl": 20_243,
-    "modules with one importer": 119,
-    "modules with one importer, under 60 code lines": 3,
-    "import lines, percent of code": 7.3,
+    "modules with one importer": 108,
+    "modules with one importer, under 60 code lines": 2,
+    "import lines, percent of code": 7.2,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
     "parameters that are a Callable": 247,

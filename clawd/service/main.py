@@ -74,7 +74,6 @@ def _serve(options: argparse.Namespace) -> int:
     from clawd.service.home import make_folders, redactor_of
     from clawd.service.lifecycle import run
     from clawd.service.logs import set_up
-    from clawd.service.main import harden_process
 
     harden_process()
     loaded = load(options.config)

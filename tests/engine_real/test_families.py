@@ -10,9 +10,10 @@ import pytest
 from clawd.engine.protocol import CallFrame, Grammar, ModelConfig, Sampling
 from clawd.providers.base import CallDelta
 from clawd.providers.toolcalls.base import ParserOptions
-from clawd.providers.toolcalls.detect import detect, habits_of
+from clawd.providers.toolcalls.detect import habits_of
 from clawd.wire.events import TextDelta
 from tests.engine_real.conftest import TEMPLATE, StartWorker, one_worker
+from tests.providers.toolcalls.feeding import detect
 from tests.providers.toolcalls.test_frames import TEMPLATES
 from tests.support.engine_worker import WorkerClient
 from tests.support.gguf_models import write_random_gguf

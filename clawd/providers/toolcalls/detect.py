@@ -33,7 +33,6 @@ from clawd.providers.toolcalls.base import (
     Frames,
     ParsedCall,
     ParsedDelta,
-    ParserFactory,
     ParserOptions,
     ToolCallParser,
     answer_calls,
@@ -263,24 +262,9 @@ class Habits(NamedTuple):
     starts_in_reasoning: bool
 
 
-def detect(template: str) -> ParserFactory:
-    """Return what makes the parser for the answers of a model with this chat template."""
-    family = family_for(template)
-    starts_in_reasoning = habits_of(template).starts_in_reasoning
-
-    def make(options: ParserOptions) -> ToolCallParser:
-        if starts_in_reasoning:
-            options = msgspec.structs.replace(options, starts_in_reasoning=True)
-        return family.make(options)
-
-    return make
-
-
 @lru_cache(maxsize=_MODELS)
 def habits_of(template: str) -> Habits:
     """Return how a model with this chat template answers."""
-    from clawd.providers.toolcalls.detect import prompt_end  # a template engine, with a model
-
     family = family_for(template)
     is_open = prompt_end(template).endswith(tuple(opening for opening, _ in family.thoughts))
     thoughts = family.thoughts if family.hides_calls else ()
@@ -309,8 +293,6 @@ def out_of_reasoning(template: str, begun: str) -> str:
 
     A beginning that ends reasoning by itself is left alone, and so is an empty one.
     """
-    from clawd.providers.toolcalls.detect import prompt_end
-
     family = family_for(template)
     end = prompt_end(template) if begun and habits_of(template).starts_in_reasoning else ""
     for opening, closing in family.thoughts:
@@ -369,21 +351,9 @@ class _Chained:
         return numbered
 
 
-def family_of(template: str) -> str:
-    """Return the name of the first family whose template this is; `hermes` for none of them."""
-    return family_for(template).name
-
-
-def thoughts_of(template: str) -> tuple[tuple[str, str], ...]:
-    """Return the markers around reasoning in answers under a chat template."""
-    return family_for(template).thoughts
-
-
 @lru_cache(maxsize=_MODELS)
 def thinking_variables(template: str) -> frozenset[str]:
     """Return which of the variables about thinking a chat template reads."""
-    from clawd.providers.toolcalls.detect import variables_of  # a template engine
-
     return variables_of(template) & (SWITCHES | {EFFORT})
 
 
@@ -393,7 +363,7 @@ def end_of_thought(template: str, prompt_end: str, written: str) -> str:
     Of families that begin another message behind it there is none: what follows is the model's.
     """
     text = prompt_end.rstrip() + written
-    for opening, closing in thoughts_of(template):
+    for opening, closing in family_for(template).thoughts:
         at = text.rfind(opening)
         if at >= 0 and closing not in text[at:] and closing not in _ENDS_OF_MESSAGES:
             return closing

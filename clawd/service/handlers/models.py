@@ -21,7 +21,7 @@ from clawd.engine.models import (
 from clawd.engine.protocol import ModelConfig
 from clawd.engine.slot import ModelStatus
 from clawd.errors import NotFoundError
-from clawd.providers.toolcalls.detect import family_of
+from clawd.providers.toolcalls.families import family_for
 from clawd.service.build import Daemon
 from clawd.wire import models
 from clawd.wire.events import ModelLoading
@@ -156,7 +156,7 @@ def _detail(config: ModelConfig) -> models.ModelDetail:
         quantization=head.quantization,
         licence=head.licence,
         context_size=head.context_size,
-        template_family=family_of(template) if template else "",
+        template_family=family_for(template).name if template else "",
         tools="tools" in template,
         reasoning=any(mark in template for mark in _THINKING),
         embeddings=head.is_embedding,

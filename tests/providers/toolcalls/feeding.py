@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from clawd.providers.base import CallAssembler, CallDelta
@@ -19,7 +20,8 @@ from clawd.providers.toolcalls.base import (
     ParserOptions,
     ToolCallParser,
 )
-from clawd.providers.toolcalls.families import FAMILIES
+from clawd.providers.toolcalls.detect import habits_of
+from clawd.providers.toolcalls.families import FAMILIES, family_for
 from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.support.rows import thorough
 
@@ -76,6 +78,18 @@ def fold(deltas: list[ParsedDelta]) -> Folded:
         "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)),
         [[call.name, call.arguments] for call in calls.calls()],
     )
+
+
+def detect(template: str) -> ParserFactory:
+    """Return what makes the parser of a family, for prompts that end as this template's do."""
+    starts_in_reasoning = habits_of(template).starts_in_reasoning
+
+    def make(options: ParserOptions) -> ToolCallParser:
+        if starts_in_reasoning:
+            options = msgspec.structs.replace(options, starts_in_reasoning=True)
+        return family_for(template).make(options)
+
+    return make
 
 
 def parse(parser: ToolCallParser, pieces: list[str]) -> Folded:

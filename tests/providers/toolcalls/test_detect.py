@@ -5,16 +5,14 @@ import time
 from clawd.engine.embedded import embedded_model_path
 from clawd.providers.toolcalls.base import ParserOptions
 from clawd.providers.toolcalls.detect import (
-    detect,
-    family_of,
     habits_of,
     looks_like_call,
     prompt_end,
     thinking_variables,
 )
-from clawd.providers.toolcalls.families import FAMILIES
+from clawd.providers.toolcalls.families import FAMILIES, family_for
 from clawd.wire.events import ReasoningDelta, TextDelta
-from tests.providers.toolcalls.feeding import parse
+from tests.providers.toolcalls.feeding import detect, parse
 from tests.support.rows import each_row
 
 GENERATION = "{%- if add_generation_prompt %}"
@@ -37,14 +35,14 @@ def test_every_family_has_a_name_of_its_own() -> None:
     ],
 )
 def test_a_template_is_known_by_its_markers(template: str, family: str) -> None:
-    assert family_of(template) == family
+    assert family_for(template).name == family
 
 
 def test_the_embedded_model_is_parsed_as_hermes() -> None:
     data = embedded_model_path().read_bytes()[:2_000_000]
     start = data.index(b"tokenizer.chat_template")
     template = data[start : start + 4_000].decode(errors="replace")
-    assert family_of(template) == "hermes"
+    assert family_for(template).name == "hermes"
 
 
 @each_row(

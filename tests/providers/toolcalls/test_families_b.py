@@ -6,8 +6,7 @@ from typing import Any
 from clawd.providers.base import CallDelta
 from clawd.providers.toolcalls import harmony
 from clawd.providers.toolcalls.base import ParserFactory, ParserOptions
-from clawd.providers.toolcalls.detect import family_of
-from clawd.providers.toolcalls.families import CALL_MARKERS
+from clawd.providers.toolcalls.families import CALL_MARKERS, family_for
 from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.providers.toolcalls.feeding import EVERY_PARSER, FOLDER, MAKE, PARSERS, options, parse
 from tests.support.rows import each_row, thorough
@@ -138,4 +137,4 @@ def test_a_call_comes_whole_and_as_soon_as_it_is_closed(make: ParserFactory, who
     ],
 )
 def test_a_template_tells_its_family(template: str, name: str) -> None:
-    assert family_of(template) == name
+    assert family_for(template).name == name

@@ -8,9 +8,9 @@ from clawd.engine.worker.chat_fallback import calls_in_frame
 from clawd.engine.worker.constraint import Trigger
 from clawd.engine.worker.grammar import GrammarPlan, GrammarPlanner, Rules, calls_rule
 from clawd.providers.toolcalls.base import ParserOptions
-from clawd.providers.toolcalls.detect import detect, family_of, habits_of, parser_of
-from clawd.providers.toolcalls.families import FAMILIES
-from tests.providers.toolcalls.feeding import Folded, parse
+from clawd.providers.toolcalls.detect import habits_of, parser_of
+from clawd.providers.toolcalls.families import FAMILIES, family_for
+from tests.providers.toolcalls.feeding import Folded, detect, parse
 from tests.support.grammar_text import GrammarText, compiled
 from tests.support.rows import each_row, thorough
 from tests.support.schema_check import is_valid
@@ -116,11 +116,11 @@ SINGLE = {TEMPLATES[name] for name in ("harmony", "gigachat", "gigachat 3.1")}
 
 
 def test_every_family_is_among_them() -> None:
-    assert {family_of(template) for template in TEMPLATES.values()} == {
+    assert {family_for(template).name for template in TEMPLATES.values()} == {
         family.name for family in FAMILIES
     }
     for name, template in TEMPLATES.items():
-        assert name.startswith(family_of(template))
+        assert name.startswith(family_for(template).name)
 
 
 def plan_of(template: str, **wanted: Any) -> GrammarPlan:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from clawd.providers.base import CallAssembler, CallDelta
 from clawd.providers.toolcalls.base import ParsedDelta, ParserOptions, ToolCallParser
-from clawd.providers.toolcalls.detect import detect, looks_like_call
+from clawd.providers.toolcalls.detect import looks_like_call
 from clawd.wire.events import ReasoningDelta, TextDelta
-from tests.providers.toolcalls.feeding import MAKE, expect_linear
+from tests.providers.toolcalls.feeding import MAKE, detect, expect_linear
 from tests.support.rows import each_row, thorough
 
 TRANSCRIPTS: list[dict[str, Any]] = json.loads(

@@ -18,8 +18,8 @@ from clawd.providers.toolcalls.detect import (
     habits_of,
     parser_of,
     thinking_variables,
-    thoughts_of,
 )
+from clawd.providers.toolcalls.families import family_for
 from clawd.wire.events import ReasoningDelta, TextDelta
 from tests.support.chat_cases import Case, Said, cases, templates
 from tests.support.rows import thorough
@@ -101,7 +101,7 @@ def difference(case: Case, template: ChatTemplate) -> str:
             variables={"enable_thinking": case.enable_thinking},
         )
     )
-    thoughts = thoughts_of(source)
+    thoughts = family_for(source).thoughts
     in_reasoning = prompt.rstrip().endswith(tuple(opening for opening, _ in thoughts))
     if begun:
         in_reasoning = case.continuation == THOUGHT

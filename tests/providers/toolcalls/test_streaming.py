@@ -12,9 +12,9 @@ from clawd.providers.toolcalls import (
     xml_calls,
 )
 from clawd.providers.toolcalls.base import ParsedDelta, ParserFactory, ParserOptions
-from clawd.providers.toolcalls.detect import detect, habits_of
+from clawd.providers.toolcalls.detect import habits_of
 from clawd.wire.events import ReasoningDelta, TextDelta, ToolDraft
-from tests.providers.toolcalls.feeding import MAKE
+from tests.providers.toolcalls.feeding import MAKE, detect
 from tests.providers.toolcalls.test_frames import SINGLE, TEMPLATES
 
 SCHEMA: dict[str, Any] = {"type": "object"}
