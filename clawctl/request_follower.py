@@ -41,16 +41,8 @@ R = TypeVar("R")
 Hear = Callable[[events.Event], None]
 
 
-class View(Protocol):
-    """What shows a request's events: plain lines (`turn.TurnView`), or a drawing of the REPL.
-
-    Attributes:
-        conversation_id: of the turn, once it began.
-        context_size: the last one heard of, 0 for unknown; may be set before the first event.
-    """
-
-    conversation_id: str
-    context_size: int
+class EventView(Protocol):
+    """What is given a request's events."""
 
     @property
     def animates(self) -> bool:
@@ -72,6 +64,18 @@ class View(Protocol):
     def finish(self, text: str | None, finished: events.TurnFinished | None = None) -> None:
         """End the turn's lines; `text` is the whole answer, of which some may be shown already."""
         ...
+
+
+class View(EventView, Protocol):
+    """What shows a request's events: plain lines (`turn.TurnView`), or a drawing of the REPL.
+
+    Attributes:
+        conversation_id: of the turn, once it began.
+        context_size: the last one heard of, 0 for unknown; may be set before the first event.
+    """
+
+    conversation_id: str
+    context_size: int
 
 
 class Answerer(Protocol):
@@ -137,7 +141,7 @@ def _answers(terminal: Terminal | Answerer | None, title: str) -> Answerer:
 
 def follow(
     stream: Stream[R],
-    view: View,
+    view: EventView,
     terminal: Terminal | Answerer | None,
     presses: list[float] | None = None,
     *,

@@ -27,7 +27,7 @@ from typing import Any
 from typing_extensions import override
 
 from clawctl.repl.suggestions import Known, Suggestion, offers
-from clawctl.request_follower import View
+from clawctl.request_follower import EventView
 from clawd.errors import ClawError, UnreachableError
 from clawd.kernel.files import replace_file
 from clawd.wire.events import Event, MessageJoined, TurnFinished, TurnStarted
@@ -234,28 +234,10 @@ class AttentiveView:
         steering: says it to the turn; None where that takes nothing.
     """
 
-    def __init__(self, view: View, typed: TypeAhead, steering: Steering | None = None) -> None:
+    def __init__(self, view: EventView, typed: TypeAhead, steering: Steering | None = None) -> None:
         self._view = view
         self._typed = typed
         self._steering = steering
-
-    @property
-    def conversation_id(self) -> str:
-        """The view's."""
-        return self._view.conversation_id
-
-    @conversation_id.setter
-    def conversation_id(self, value: str) -> None:
-        self._view.conversation_id = value
-
-    @property
-    def context_size(self) -> int:
-        """The view's."""
-        return self._view.context_size
-
-    @context_size.setter
-    def context_size(self, value: int) -> None:
-        self._view.context_size = value
 
     @property
     def animates(self) -> bool:

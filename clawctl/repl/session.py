@@ -356,7 +356,8 @@ class ReplSession(BaseHost):
         self._preview(pasted)
         client = self.client()
         steering = Steering(self._typed, client.stream, _may_steer)
-        view = AttentiveView(self._new_view(), self._typed, steering)
+        shown = self._new_view()
+        view = AttentiveView(shown, self._typed, steering)
         self.conversation_id = self.choice.ruled(client, self.conversation_id)
         self.choose(allow=(), deny=())  # they hold in the conversation now
         request = self.choice.message(
@@ -377,8 +378,8 @@ class ReplSession(BaseHost):
                     stream, view, self._terminal, self._presses, heard=heard, title=title
                 )
         finally:
-            self._has_begun = bool(view.conversation_id)
-            self.conversation_id = view.conversation_id or self.conversation_id
+            self._has_begun = bool(shown.conversation_id)
+            self.conversation_id = shown.conversation_id or self.conversation_id
             if self._has_begun:
                 # The mode is the conversation's now, and others may change it.
                 self.choose(mode="", pictures=())

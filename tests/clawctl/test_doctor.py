@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from clawctl.checks import disk, of_files
+from clawctl.commands.doctor import disk, of_files
 from clawctl.main import main
 from clawd import __version__
 from clawd.paths import layout
@@ -244,9 +244,9 @@ def test_a_file_system_that_takes_no_files_is_wrong_whatever_is_free(
     def refuse(**_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("clawctl.checks.tempfile.TemporaryFile", refuse)
-    monkeypatch.setattr("clawctl.checks.FEW_BYTES", 0)
-    monkeypatch.setattr("clawctl.checks.LEAST_BYTES", 0)
+    monkeypatch.setattr("clawctl.commands.doctor.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("clawctl.commands.doctor.FEW_BYTES", 0)
+    monkeypatch.setattr("clawctl.commands.doctor.LEAST_BYTES", 0)
     found = disk("disk", tmp_path).finding
     assert found.state == state
     assert ("Read-only file system" in found.says) == (state == "wrong")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from clawctl import checks
+from clawctl.commands import doctor
 from clawctl.main import main
 from clawd.service.main import main as clawd
 
@@ -58,7 +58,7 @@ def clawd_here() -> Iterator[None]:
     """Let clawctl, run in this process, find its offline `clawd` in this process as well."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clawctl.daemon.run_clawd", run_clawd_here)
-        patch.setattr(checks, "run_clawd", run_clawd_here)
+        patch.setattr(doctor, "run_clawd", run_clawd_here)
         yield
 
 
