@@ -114,7 +114,7 @@ ROWS: dict[str, Row] = {
     "model import": Row(words=["--from", "{folder}"], says="", bad=["nothing"], bad_code=FAILED, why="no other program here", needs_daemon=False),
     "model list": Row(says="embedded"),
     "model load": Row(words=["embedded"], says="loaded embedded", bad=["nothing"], bad_code=FAILED, why="clawctl model add"),
-    "model merge": Row(words=["{a_base}", "--adapter", "{an_adapter}"], says="merged", bad=["{a_base}", "--adapter", "{gguf}"], bad_code=FAILED, why="no plain LoRA adapter", needs_daemon=False),
+    "model merge": Row(words=["{a_base}", "--adapter", "{an_adapter}"], says="merged", bad=["{a_base}", "--adapter", "{gguf}"], bad_code=FAILED, why="not a plain LoRA adapter", needs_daemon=False),
     "model ps": Row(says=""),
     "model pull": Row(words=["{gguf}"], says="is in", bad=["hf:nothing"], bad_code=FAILED, why="expected hf:ORG/REPO", needs_daemon=False),
     "model recommend": Row(words=["--no-probe"], says="free memory", bad=["--for", "x"], why="--for", needs_daemon=False),
