@@ -15,6 +15,7 @@ PLAN_FIRST = (
     "plan_first: look only, nothing can be changed yet. Write the steps with the tool plan, then "
     "say in a few words what you mean to do. The user is asked before the work begins."
 )
+UNANSWERED = "nobody answered, so it stays at the plan; your next message begins the work"
 WORK = "The plan is approved. Work on it step by step, and keep each step's status in the plan."
 
 
@@ -66,6 +67,8 @@ class Planning:
             emit=scope.emit,
             attendance=scope.attendance,
         )
+        if said is None:
+            scope.emit(Notice(level="info", text=UNANSWERED))
         word = (said or "").strip()
         if word.lower() in {"", NO, NO[0]}:
             return Decision()

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
+from clawd.runtime.approval_prompts import Questions
 from clawd.runtime.incoming import IncomingMessage
-from clawd.runtime.planning import PLAN_FIRST, PLANNING, WORK
+from clawd.runtime.planning import PLAN_FIRST, PLANNING, UNANSWERED, WORK
 from clawd.security.approval_rules import rule_for
 from clawd.security.gate import Gate
 from clawd.security.policy import Allow, Deny, PolicySettings
 from clawd.security.risk import AUTONOMIES
-from clawd.wire.events import Event, PlanChanged, QuestionAsked, TurnFinished
+from clawd.wire.events import Event, Notice, PlanChanged, QuestionAsked, TurnFinished
 from tests.runtime.inboxes import House
 from tests.runtime.models import Hop, calls, says
 from tests.security.fakes import ADA, action
@@ -95,6 +96,32 @@ async def test_where_nobody_can_be_asked_it_ends_with_the_plan(bench: Bench) -> 
     house, _, change = house_of(bench, CHANGE, PLAN, CHANGE)
     finished = await house.say("do it", plan_first=True)
     assert (finished.text, change.calls) == ("I change a.", 0)
+
+
+async def test_a_question_whose_reader_left_ends_and_the_next_message_begins_the_work(
+    bench: Bench,
+) -> None:
+    house, _, change = house_of(bench, CHANGE, PLAN, CHANGE, says("done"))
+    limit_s = 0.1
+    house.person.questions = Questions(timeout_s=limit_s)
+    ticket = await house.send("do it", plan_first=True, interactive=True, detach=True)
+    finishing = asyncio.create_task(ticket.finished())
+    notices: list[str] = []
+    async with asyncio.timeout(LIMIT_S):
+        with ticket.attendance.attended():
+            async for event in ticket.events:
+                if isinstance(event, QuestionAsked):
+                    assert event.expires_in_s == 0  # while it is read, no clock runs
+                    break
+            done, _ = await asyncio.wait({finishing}, timeout=3 * limit_s)
+            assert not done
+        async for event in ticket.events:
+            notices += [event.text] if isinstance(event, Notice) else []
+        finished = await finishing
+    assert (finished.text, change.calls) == ("I change a.", 0)
+    assert notices == [UNANSWERED]
+    later = await house.say("go on", conversation_id=ticket.conversation_id)
+    assert (later.text, change.calls) == ("done", 1)
 
 
 async def test_the_next_message_is_not_planned_first(bench: Bench) -> None:
