@@ -571,7 +571,7 @@ STALE_ROUND_LIMIT = 6
 class LoopGuard:
     """Watches the rounds of one turn."""
 
-    _last: tuple[str, bytes] = ("", b"")
+    _last: ToolCall | None = None
     _repeats: int = 0
     _seen: set[bytes] = field(default_factory=set)
     _stale_rounds: int = 0
@@ -579,9 +579,13 @@ class LoopGuard:
     def note(self, calls: Sequence[ToolCall], results: Sequence[str]) -> str:
         """Take a finished round; return why the turn should stop, or ""."""
         for call in calls:
-            this = (call.name, _canonical(call.arguments))
-            self._repeats = self._repeats + 1 if this == self._last else 1
-            self._last = this
+            last, self._last = self._last, call
+            is_same = (
+                last is not None
+                and last.name == call.name
+                and _canonical(last.arguments) == _canonical(call.arguments)
+            )
+            self._repeats = self._repeats + 1 if is_same else 1
             if self._repeats >= SAME_CALL_LIMIT:
                 return f"the same {call.name} call was made {self._repeats} times in a row"
         marks = {hashlib.sha256(text.encode(errors="replace")).digest() for text in results}

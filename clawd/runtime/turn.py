@@ -479,12 +479,14 @@ class Turn:
     async def _call(self, call: ToolCall) -> CallOutcome:
         """Make a call; its question is held meanwhile where it could be answered late."""
         self._emit(wire.ToolRequested(call_id=call.id, tool=call.name, arguments=call.arguments))
-        request = _request_of(call)
         late, self._late_call = self._late_call, None
-        if late is not None:
-            request = CallRequest(
-                id=call.id, tool=late.tool, arguments=late.arguments, late=late.answer
-            )
+        request = CallRequest(
+            id=call.id,
+            tool=call.name if late is None else late.tool,
+            arguments=call.arguments if late is None else late.arguments,
+            late=None if late is None else late.answer,
+            by_model=late is None,
+        )
         parking, scope, held = self._plan.parking, self._plan.scope, list[str]()
         if parking is not None:
 

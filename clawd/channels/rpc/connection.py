@@ -105,7 +105,20 @@ class Connection:
         try:
             async with asyncio.TaskGroup() as tasks:
                 try:
-                    await self._serve(tasks)
+                    frames = self._incoming()
+                    await self._greet(frames)
+                    async for frame in frames:
+                        match frame:
+                            case wire.Hello():
+                                raise errors.ProtocolError("a second hello")
+                            case wire.Request():
+                                await self._accept(frame, tasks)
+                            case wire.Cancel():
+                                self._cancel(frame.id)
+                            case wire.Answer():
+                                call = self._calls.get(frame.id)
+                                if call is not None and call[1].on_answer is not None:
+                                    call[1].on_answer(frame)
                 finally:
                     for task, _ in self._calls.values():
                         task.cancel()
@@ -134,22 +147,6 @@ class Connection:
             except TimeoutError:
                 transport.abort()
                 raise ConnectionAbortedError(f"the client took nothing for {STALL_S:g} s") from None
-
-    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
-        frames = self._incoming()
-        await self._greet(frames)
-        async for frame in frames:
-            match frame:
-                case wire.Hello():
-                    raise errors.ProtocolError("a second hello")
-                case wire.Request():
-                    await self._accept(frame, tasks)
-                case wire.Cancel():
-                    self._cancel(frame.id)
-                case wire.Answer():
-                    call = self._calls.get(frame.id)
-                    if call is not None and call[1].on_answer is not None:
-                        call[1].on_answer(frame)
 
     async def _incoming(self) -> AsyncIterator[wire.ClientFrame]:
         pace = Pace()
