@@ -176,6 +176,25 @@ def test_text_of_the_operator_is_asked_for_once_until_the_prompt_is_marked_dirty
     assert "asked 3" in preamble.render()
 
 
+def test_a_new_conversation_makes_no_more_of_its_prompt_than_is_news() -> None:
+    asked: list[int] = []
+
+    def operator() -> str:
+        asked.append(1)
+        return f"asked {len(asked)}"
+
+    first = Preamble(own(operator="O"))
+    text = first.render()
+    second = first.anew(own(operator="O"))
+    assert second._clean == first._clean and second.render() == text
+    changed = first.anew(own(operator="O", agent="ANOTHER"))
+    assert changed._clean == {} and changed.render() == text.replace("THE AGENT", "ANOTHER")
+    assert first.render() == text
+    asking = Preamble(own(operator=operator))
+    assert "asked 1" in asking.render()
+    assert "asked 2" in asking.anew(own(operator=operator)).render()
+
+
 def test_a_copy_goes_its_own_way() -> None:
     first = Preamble(own(operator=lambda: "asked"))
     text = first.render()
