@@ -117,9 +117,10 @@ async def send_message(daemon: Daemon, params: turns.SendMessage, call: Call) ->
         if ticket.events.stalled:
             raise ConnectionAbortedError("the owner of the turn was too slow")
         return await ticket.finished()
-    finally:
+    except BaseException:
         if not params.detach:
             ticket.cancel()
+        raise
 
 
 async def preview_picture(daemon: Daemon, params: turns.PreviewPicture, _call: Call) -> PixelGrid:
