@@ -78,8 +78,8 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """What of it is of high risk, as `terraform`; empty where that is not told in parts."""
-        high = [need for need in self.needs if need.risk == "high"]
+        """What of it is of high risk and a list could hold, as `terraform`."""
+        high = [need for need in self.needs if need.risk == "high" and need.kind != "other"]
         return tuple(dict.fromkeys(need.pattern.removesuffix(" *") or need.text for need in high))
 
 

@@ -249,6 +249,13 @@ def test_each_part_that_is_not_low_is_named_with_what_would_cover_it() -> None:
     ]
     assert found.reason == "`terraform` is not on the list of this project"
     assert found.allow_hint == "clawctl policy allow 'terraform *' --project"
+    assert found.unlisted == ("terraform",)
+
+
+def test_why_a_line_cannot_be_read_is_nothing_that_a_list_could_hold() -> None:
+    found = judged("make al (exit status 2)")
+    assert (found.risk, found.unlisted, found.patterns) == ("high", (), ())
+    assert "where a word is expected" in found.reason
 
 
 @settings(max_examples=300, deadline=None)
