@@ -42,20 +42,11 @@ from clawd.engine import embedded
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.gguf import SHARD, files_of, read_head
 from clawd.errors import CancelledByUserError, ModelLoadError, ModelNotFoundError
-from clawd.wire.models import (
-    MAX_BYTES,
-    MERGED_ASSISTANT,
-    ModelPin,
-    Seen,
-    decode_pin,
-    encode_pin,
-    pin_of,
-    seen,
-)
+from clawd.wire import models
 
 ASSISTANT = "assistant"
 BASE_FILE = f"{ASSISTANT}.gguf"
-MERGED_FILE = f"{MERGED_ASSISTANT}.gguf"
+MERGED_FILE = f"{models.MERGED_ASSISTANT}.gguf"
 PULL, MERGE = "clawctl model pull assistant", "clawctl model merge"
 SHARED_MODELS = Path("/usr/share/clawd/models")
 """Where the package `clawd-model-small` puts the base."""
@@ -116,7 +107,7 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
     def merge_problem(self, path: Path) -> str:
         """Return why a file is not base and adapter in one, "" where it is; blocks as `problem`."""
         try:
-            looks, pin = seen(path.stat()), read_pin(path)
+            looks, pin = models.seen(path.stat()), read_pin(path)
             if pin is None or looks.size > _MAX_BASE_BYTES:
                 return "its digest was not noted" if pin is None else "it is too large"
             if (found := _digest_of_file(path)) != pin.sha256:
@@ -161,7 +152,7 @@ def fact(card: dict[str, Any], *keys: str) -> str:
 
 
 def _digest_of_file(path: Path) -> str:
-    looks = seen(path.stat())
+    looks = models.seen(path.stat())
     try:
         pin = read_pin(path)
     except ModelLoadError:
@@ -170,13 +161,13 @@ def _digest_of_file(path: Path) -> str:
 
 
 @lru_cache(maxsize=8)
-def _read_digest(path: Path, _looks: Seen) -> str:
+def _read_digest(path: Path, _looks: models.Seen) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=8)
-def _read_merged_from(path: Path, _looks: Seen) -> tuple[str, ...]:
+def _read_merged_from(path: Path, _looks: models.Seen) -> tuple[str, ...]:
     return read_head(path).merged_from
 
 
@@ -184,16 +175,16 @@ _PIECE_BYTES = 4 << 20
 PinState = Literal["none", "right", "changed"]
 
 
-def read_pin(path: Path) -> ModelPin | None:
+def read_pin(path: Path) -> models.ModelPin | None:
     """Return what was noted of a file, None for nothing; blocks.
 
     Raises:
         ModelLoadError: what was noted cannot be read.
     """
-    beside = pin_of(path)
+    beside = models.pin_of(path)
     try:
         with beside.open("rb") as file:
-            return decode_pin(file.read(MAX_BYTES))
+            return models.decode_pin(file.read(models.MAX_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -226,7 +217,7 @@ def check_pins(path: Path, name: str, is_over: Callable[[], bool] = lambda: Fals
             )
 
 
-def pin_state(path: Path) -> tuple[PinState, ModelPin | None]:
+def pin_state(path: Path) -> tuple[PinState, models.ModelPin | None]:
     """Return how a model's files are to what was noted of them, and what was noted of the first.
 
     Blocks, for large ones long. What cannot be read counts as changed.
@@ -240,10 +231,10 @@ def pin_state(path: Path) -> tuple[PinState, ModelPin | None]:
     return ("none" if pin is None else "right"), pin
 
 
-def _digest(path: Path, pin: ModelPin, is_over: Callable[[], bool]) -> str:
+def _digest(path: Path, pin: models.ModelPin, is_over: Callable[[], bool]) -> str:
     try:
         with path.open("rb", buffering=0) as file:
-            looks = seen(os.fstat(file.fileno()))
+            looks = models.seen(os.fstat(file.fileno()))
             if pin.seen == looks:
                 return pin.sha256
             digest = hashlib.sha256()
@@ -252,7 +243,7 @@ def _digest(path: Path, pin: ModelPin, is_over: Callable[[], bool]) -> str:
                 if is_over():
                     raise CancelledByUserError("the engine is shutting down")
                 digest.update(memoryview(piece)[:count])
-            is_still = seen(os.fstat(file.fileno())) == looks
+            is_still = models.seen(os.fstat(file.fileno())) == looks
     except OSError as error:
         raise ModelLoadError(f"{path} cannot be read: {error.strerror}") from error
     found = digest.hexdigest()
@@ -261,20 +252,20 @@ def _digest(path: Path, pin: ModelPin, is_over: Callable[[], bool]) -> str:
     return found
 
 
-def _note(path: Path, pin: ModelPin) -> None:
+def _note(path: Path, pin: models.ModelPin) -> None:
     """Note that a file was found right; where that may not be written it is read again."""
-    beside = pin_of(path)
+    beside = models.pin_of(path)
     fresh = beside.with_name(f".{beside.name}.{os.getpid()}.new")
     with contextlib.suppress(OSError):
         try:
-            fresh.write_bytes(encode_pin(pin))
+            fresh.write_bytes(models.encode_pin(pin))
             fresh.chmod(0o644)
             fresh.replace(beside)
         finally:
             fresh.unlink(missing_ok=True)
 
 
-def _from(pin: ModelPin) -> str:
+def _from(pin: models.ModelPin) -> str:
     if pin.source.startswith(("hf:", "ollama:")):
         return f": clawctl model pull {pin.source} --force"
     return f" from {pin.source}" if pin.source else ""

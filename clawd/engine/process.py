@@ -21,17 +21,8 @@ import msgspec
 import psutil
 from typing_extensions import override
 
+from clawd import errors
 from clawd.engine import protocol
-from clawd.errors import (
-    BusyError,
-    ClawError,
-    ContextFullError,
-    EngineError,
-    InvalidRequestError,
-    ModelLoadError,
-    ProtocolError,
-    WorkerDiedError,
-)
 from clawd.paths import install_line
 
 STDERR_LINES = 40
@@ -159,7 +150,7 @@ class WorkerProcess(asyncio.Protocol):
         assert self._take is not None, "it reads before anybody takes what comes"
         try:
             frames = [protocol.decode_from_worker(body) for body in self._frames.feed(data)]
-        except ProtocolError as error:
+        except errors.ProtocolError as error:
             self._transport.pause_reading()
             if not self._is_closed.done():
                 self._is_closed.set_exception(error)
@@ -267,7 +258,7 @@ async def start_worker(
         )
     except OSError as error:
         ours.close()
-        raise EngineError(
+        raise errors.EngineError(
             f"the engine worker cannot be started: {error.strerror or error} ({argv[0]})",
             hint="Install clawd again: the Python that it runs on is gone or may not be run.",
         ) from error
@@ -349,10 +340,10 @@ class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[int, ...]
     signal: int = 0
 
-    def error(self) -> WorkerDiedError:
+    def error(self) -> errors.WorkerDiedError:
         """Return it as an error, with the worker's last lines."""
         last = "\n".join(self.stderr)
-        return WorkerDiedError(
+        return errors.WorkerDiedError(
             f"the engine worker of model {self.model} (pid {self.pid}) died: {self.reason}."
             + (f" Its last lines:\n{last}" if last else " It wrote nothing to stderr."),
             hint=self._hint(),
@@ -380,31 +371,33 @@ class WorkerDeath(msgspec.Struct, frozen=True, kw_only=True):
                 assert_never(self.cause)
 
 
-def load_error(model: str, failed: protocol.LoadFailed) -> ModelLoadError:
+def load_error(model: str, failed: protocol.LoadFailed) -> errors.ModelLoadError:
     """Return what a worker says about a model that it cannot load as an error."""
     code, hint = _BY_LOAD_CODE.get(failed.code, (failed.code, _WHOLE))
-    return ModelLoadError(f"model {model} cannot be loaded: {failed.message}", code=code, hint=hint)
+    return errors.ModelLoadError(
+        f"model {model} cannot be loaded: {failed.message}", code=code, hint=hint
+    )
 
 
-def failure(failed: protocol.GenerationFailed | protocol.QuestionFailed) -> ClawError:
+def failure(failed: protocol.GenerationFailed | protocol.QuestionFailed) -> errors.ClawError:
     """Return what a worker says about something that it cannot do as an error."""
     message, hint = failed.message, failed.hint
     match failed.code:
         case "busy":
             wait_s = failed.retry_after_s if isinstance(failed, protocol.GenerationFailed) else 1.0
-            return BusyError(message, retry_after_s=wait_s, hint=hint)
+            return errors.BusyError(message, retry_after_s=wait_s, hint=hint)
         case "context_full":
             counts = {"n_prompt_tokens": failed.n_prompt_tokens, "n_ctx": failed.n_ctx}
-            return ContextFullError(message, hint=hint, data=counts)
+            return errors.ContextFullError(message, hint=hint, data=counts)
         case "invalid_request":
-            return InvalidRequestError(message, hint=hint)
+            return errors.InvalidRequestError(message, hint=hint)
         case _:
-            return EngineError(message, code=failed.code, hint=hint)
+            return errors.EngineError(message, code=failed.code, hint=hint)
 
 
-def no_room(model: str, in_use: Sequence[str], max_loaded: int) -> BusyError:
+def no_room(model: str, in_use: Sequence[str], max_loaded: int) -> errors.BusyError:
     """Return why a model cannot be loaded beside those that are in use."""
-    return BusyError(
+    return errors.BusyError(
         f"model {model} cannot be loaded now: {', '.join(sorted(in_use))} in use, and at most "
         f"{max_loaded} models may be loaded",
         retry_after_s=BUSY_RETRY_S,

@@ -11,18 +11,13 @@ from typing import Any
 
 import msgspec
 
+from clawd import errors
 from clawd.engine import protocol
 from clawd.engine.embedded import embedded_model_path
 from clawd.engine.models import EMBEDDED, TOY_LIMIT, sampled_digest
 from clawd.engine.process import failure
 from clawd.engine.slot import FileMark, file_mark
 from clawd.engine.supervisor import Engine
-from clawd.errors import (
-    ClawError,
-    ContextFullError,
-    InvalidRequestError,
-    ModelNotFoundError,
-)
 from clawd.providers import ledger
 from clawd.providers.base import (
     Capabilities,
@@ -111,7 +106,7 @@ class _LocalAbilities:
         """
         unknown = next((token for token in tokens if not 0 <= token <= _MAX_TOKEN), None)
         if unknown is not None:
-            raise InvalidRequestError(f"{unknown} is no token")
+            raise errors.InvalidRequestError(f"{unknown} is no token")
         return await self._engine.detokenize(self._config(model), tokens)
 
     async def render(self, request: ChatRequest) -> WrittenPrompt:
@@ -139,7 +134,7 @@ class _LocalAbilities:
         """Return whether a model is in memory; False for one that is not there."""
         try:
             return self._engine.info(self._config(model)) is not None
-        except ClawError:
+        except errors.ClawError:
             return False
 
     async def warm(self, request: ChatRequest) -> None:
@@ -156,7 +151,7 @@ class _LocalAbilities:
         info = await self._engine.load(config)
         if not info.embedding_size:
             name = model or self._default_model
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"model {name} makes no embeddings: its file names no pooling type",
                 hint="Use an embedding model: `clawctl model add FILE` with a GGUF of "
                 "nomic-embed-text, bge or the like.",
@@ -177,7 +172,7 @@ class _LocalAbilities:
         config = self._config(model)
         name = model or self._default_model
         if not (await self._engine.load(config)).ranks:
-            raise InvalidRequestError(
+            raise errors.InvalidRequestError(
                 f"model {name} ranks nothing: the pooling type in its file is not that of a "
                 "reranker",
                 hint="Use a reranker: `clawctl model add FILE` with a GGUF of bge-reranker, "
@@ -206,7 +201,7 @@ class _LocalAbilities:
                 self._digests = {mark: await asyncio.to_thread(sampled_digest, Path(path))}
             except OSError as error:
                 told = f"model {path} cannot be read: {error.strerror}"
-                raise ModelNotFoundError(told) from error
+                raise errors.ModelNotFoundError(told) from error
         return self._digests[mark]
 
     async def describe(self, model: str) -> Described:
@@ -294,7 +289,7 @@ class LocalProvider(_LocalAbilities):
         """Return what it can do; the context's size is known once the model is loaded."""
         try:
             config = self._find(self._default_model).config
-        except ClawError:
+        except errors.ClawError:
             return Capabilities(local=True, tools=self._options.tools, parallel=1)
         return Capabilities(
             local=True,
@@ -307,7 +302,7 @@ class LocalProvider(_LocalAbilities):
         """Return the size of a model's context, 0 for a model that is not there or not loaded."""
         try:
             config = self._find(model or self._default_model).config
-        except ClawError:
+        except errors.ClawError:
             return 0
         info = self._engine.info(config)
         return info.n_ctx if info else config.n_ctx
@@ -320,14 +315,14 @@ class LocalProvider(_LocalAbilities):
             if info is not None:
                 return info.n_params < SMALL_MODEL_PARAMS
             return Path(config.path).stat().st_size < _SMALL_FILE_BYTES
-        except (ClawError, OSError):
+        except (errors.ClawError, OSError):
             return False
 
     def reads_tools(self, model: str) -> bool:
         """Return whether tools stand in a model's prompts: the embedded one knows its own."""
         try:
             config = self._find(model or self._default_model).config
-        except ClawError:
+        except errors.ClawError:
             return True
         info = self._engine.info(config)
         return info.reads_tools if info else config.path != str(embedded_model_path())
@@ -336,7 +331,7 @@ class LocalProvider(_LocalAbilities):
         """Return whether a model reads more of tools than names: the packaged ones do not."""
         try:
             config = self._find(model or self._default_model).config
-        except ClawError:
+        except errors.ClawError:
             return True
         info = self._engine.info(config)
         return info.reads_schemas if info else not config.template_file
@@ -345,7 +340,7 @@ class LocalProvider(_LocalAbilities):
         """Return whether a model reads pictures; by whether it has a projector, unless loaded."""
         try:
             config = self._find(model or self._default_model).config
-        except ClawError:
+        except errors.ClawError:
             return False
         info = self._engine.info(config)
         return info.vision if info else bool(config.mmproj)
@@ -354,7 +349,7 @@ class LocalProvider(_LocalAbilities):
         """Return which variables about thinking a chat template reads; None if it is not loaded."""
         try:
             info = self._engine.info(self._config(model))
-        except ClawError:
+        except errors.ClawError:
             return None
         return thinking_variables(info.chat_template) if info is not None else None
 
@@ -399,7 +394,7 @@ class LocalProvider(_LocalAbilities):
                     if not isinstance(event, PromptProgress | protocol.GenerationStarted):
                         for delta in deltas:
                             yield await self._explained(delta, request)
-        except ClawError as error:
+        except errors.ClawError as error:
             yield Failed(error=error, partial=answer.has_content)
 
     async def count_parts(self, request: ChatRequest) -> ledger.PartTokens:
@@ -417,7 +412,7 @@ class LocalProvider(_LocalAbilities):
                 [part.text for part in parts],
                 lambda texts: self._engine.count_tokens(config, texts),
             )
-        except ClawError as error:
+        except errors.ClawError as error:
             logger.info("tokens are estimated: %s", error.code)
             return ledger.estimated(request)
         counts = tuple(count + part.beside for part, count in zip(parts, counts, strict=True))
@@ -428,13 +423,13 @@ class LocalProvider(_LocalAbilities):
 
     async def _explained(self, delta: Delta, request: ChatRequest) -> Delta:
         """Name the biggest parts of a prompt that does not fit."""
-        if not isinstance(delta, Failed) or not isinstance(delta.error, ContextFullError):
+        if not isinstance(delta, Failed) or not isinstance(delta.error, errors.ContextFullError):
             return delta
         error = delta.error
         if request.prompt is not None:
             return delta
         biggest = ledger.biggest_parts(await self.count_parts(request))
-        told = ContextFullError(
+        told = errors.ContextFullError(
             f"{error.message}; its biggest parts: {biggest}", hint=error.hint, data=error.data
         )
         return msgspec.structs.replace(delta, error=told)

@@ -25,16 +25,9 @@ from typing import NamedTuple
 import msgspec
 import yarl
 
+from clawd import errors
 from clawd.config.secrets import schedules_secret
 from clawd.config.sections import SchedulesSection
-from clawd.errors import (
-    BusyError,
-    ClawError,
-    ConfigError,
-    InvalidRequestError,
-    NotFoundError,
-    StorageError,
-)
 from clawd.memory.schedules import (
     MAX_UNDELIVERED,
     Delivery,
@@ -154,7 +147,7 @@ class Deliverer:
         await self._turns.principal_of(schedule)
         try:
             end = await self._worker.run(schedule, run, noted)
-        except ClawError as error:
+        except errors.ClawError as error:
             end = RunEnd(state="failed", detail=error.message)
         if end.state == "running":
             return end
@@ -196,7 +189,7 @@ class Deliverer:
             try:
                 if not self._means.stop.is_set():
                     wait_s = min(wait_s, await self._look())
-            except ClawError as error:
+            except errors.ClawError as error:
                 _log.error("what is to be delivered cannot be looked at: %s", error.message)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -232,9 +225,9 @@ class Deliverer:
                 if not why_not:
                     tried = await self._tried(schedule, result, delivery)
                 await self._note(schedule, result, delivery, tried)
-        except NotFoundError:
+        except errors.NotFoundError:
             pass  # its job was removed, and what it had on its way
-        except ClawError as error:
+        except errors.ClawError as error:
             # What is not on record would be tried without an end: the next daemon goes on.
             _log.error("what became of a delivery is not on record: %s", error.message)
             return
@@ -258,9 +251,11 @@ class Deliverer:
         except TimeoutError:
             # A call that takes so long waits for a person, who was asked once.
             return Tried(f"it took over {SEND_LIMIT_S:g} s", is_final=delivery.way == "file")
-        except ClawError as error:
+        except errors.ClawError as error:
             why = single_line(_hidden(error.message, schedule.job), 200)
-            is_passing_by = isinstance(error, BusyError | StorageError) or is_passing(error)
+            is_passing_by = isinstance(error, errors.BusyError | errors.StorageError) or is_passing(
+                error
+            )
             return Tried(why, is_final=not is_passing_by)
         except Exception as error:  # noqa: BLE001 - whatever it is, it may be another next time
             # Only what kind it is: addresses and programs may hold secrets.
@@ -324,7 +319,7 @@ class Deliverer:
         if outcome.status == "failed":
             return single_line(outcome.text, 200)
         if outcome.status != "allowed":
-            raise InvalidRequestError(outcome.text)
+            raise errors.InvalidRequestError(outcome.text)
         return ""
 
     async def _post(self, parcel: "_Parcel") -> str:
@@ -339,14 +334,14 @@ class Deliverer:
         if status >= _FIRST_SERVER_ERROR or status in _PASSING_STATUS:
             return why
         if status >= _FIRST_ERROR or status // 100 == 3:
-            raise InvalidRequestError(why)
+            raise errors.InvalidRequestError(why)
         return ""
 
     async def _send_mail(self, parcel: "_Parcel") -> str:
         job, result, _, key = parcel
         command = self._means.section().mail_command
         if not command:
-            raise ConfigError("no mail_command in [schedules] of the config")
+            raise errors.ConfigError("no mail_command in [schedules] of the config")
         mail = EmailMessage()
         mail["To"] = job.mail
         mail["Subject"] = single_line(f"clawd: {result.schedule}: {result.state}", 120)
@@ -388,9 +383,9 @@ def check_delivery(job: ScheduledJob, section: SchedulesSection, rules: NetworkR
     if job.webhook:
         judge_url(job.webhook, rules)
     if job.mail and not _ADDRESS.fullmatch(job.mail):
-        raise InvalidRequestError(f"{single_line(job.mail, 80)!r} is no address of mail")
+        raise errors.InvalidRequestError(f"{single_line(job.mail, 80)!r} is no address of mail")
     if job.mail and not section.mail_command:
-        raise ConfigError(
+        raise errors.ConfigError(
             "mail needs mail_command in [schedules] of the config",
             hint='As mail_command = ["/usr/sbin/sendmail", "-t", "-i"].',
         )

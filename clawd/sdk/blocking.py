@@ -14,16 +14,8 @@ from typing_extensions import Unpack
 
 from clawd.errors import InvalidRequestError
 from clawd.kernel.concurrency import Pool
+from clawd.sdk import session_config
 from clawd.sdk.client import Exchange
-from clawd.sdk.session_config import (
-    ChatResult,
-    DaemonPlan,
-    LocalPlan,
-    Said,
-    TurnOptions,
-    TurnRecord,
-    approval_word,
-)
 from clawd.sdk.session_options import NOBODY, OWNED, Face
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
@@ -166,15 +158,15 @@ class Reply:
     Breaking off cancels the turn.
     """
 
-    def __init__(self, session: "Session", text: str, options: TurnOptions) -> None:
+    def __init__(self, session: "Session", text: str, options: session_config.TurnOptions) -> None:
         self._session = session
         self._text = text
         self._options = options
-        self._result: ChatResult | None = None
+        self._result: session_config.ChatResult | None = None
         self._is_sent = False
 
     @property
-    def result(self) -> ChatResult:
+    def result(self) -> session_config.ChatResult:
         """What the turn brought.
 
         Raises:
@@ -188,7 +180,7 @@ class Reply:
         if self._is_sent:
             raise InvalidRequestError("this message was sent already", hint="Stream another one.")
         self._is_sent = True
-        session, record = self._session, TurnRecord()
+        session, record = self._session, session_config.TurnRecord()
         with ExitStack() as stack:
             exchange = session._begin(self._text, self._options)  # noqa: SLF001 - its other half
             stack.callback(session._leave, exchange)  # noqa: SLF001 - its other half
@@ -210,7 +202,7 @@ class Session(Face):
     thread at a time may wait for an answer of it.
     """
 
-    def __init__(self, plan: LocalPlan | DaemonPlan) -> None:
+    def __init__(self, plan: session_config.LocalPlan | session_config.DaemonPlan) -> None:
         super().__init__(plan)
         self._thread = LoopThread(self._core.close)
 
@@ -229,7 +221,9 @@ class Session(Face):
         self.run(self._core.init())
         return self
 
-    def chat(self, text: str, **options: Unpack[TurnOptions]) -> ChatResult:
+    def chat(
+        self, text: str, **options: Unpack[session_config.TurnOptions]
+    ) -> session_config.ChatResult:
         """Send a message and return what came of it.
 
         Options are for this message alone: `temperature=0.2`, `preset="precise"`, `model="…"`.
@@ -242,7 +236,7 @@ class Session(Face):
             pass
         return reply.result
 
-    def stream(self, text: str, **options: Unpack[TurnOptions]) -> Reply:
+    def stream(self, text: str, **options: Unpack[session_config.TurnOptions]) -> Reply:
         """Return the answer to a message, which is sent when it is iterated over."""
         return Reply(self, text, options)
 
@@ -261,7 +255,7 @@ class Session(Face):
         """Return the system prompt as a message sent now would come with."""
         return self.run(self._core.render())
 
-    def history(self) -> tuple[Said, ...]:
+    def history(self) -> tuple[session_config.Said, ...]:
         """Return the messages of the conversation, oldest first."""
         return self.run(self._core.history())
 
@@ -293,7 +287,7 @@ class Session(Face):
         """Cancel what runs and end everything that the session began; idempotent."""
         self._thread.close()
 
-    def _begin(self, text: str, options: TurnOptions) -> Exchange[TurnFinished]:
+    def _begin(self, text: str, options: session_config.TurnOptions) -> Exchange[TurnFinished]:
         async def begin() -> Exchange[TurnFinished]:
             exchange = await self._core.begin_turn(text, options, interactive=self._is_interactive)
             return await exchange.__aenter__()
@@ -307,13 +301,13 @@ class Session(Face):
     def _tell(self, event: Event, exchange: Exchange[TurnFinished]) -> None:
         for callback in self._on_event:
             self._settled(callback(event))
-        if piece := TurnRecord().take(event):
+        if piece := session_config.TurnRecord().take(event):
             for told in self._on_token:
                 self._settled(told(piece))
         match event:
             case ApprovalRequested():
                 answer = self._on_approval(event) if self._on_approval else "deny"
-                word = approval_word(self._settled(answer))
+                word = session_config.approval_word(self._settled(answer))
                 self.run(exchange.answer(event.approval_id, word, event.digest))
             case QuestionAsked():
                 reply = self._on_question(event) if self._on_question else NOBODY

@@ -12,14 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from clawd.errors import (
-    BusyError,
-    ClawError,
-    ForbiddenError,
-    InvalidRequestError,
-    NotFoundError,
-    StoppedError,
-)
+from clawd import errors
 from clawd.memory.sop_runs import SopRunRow, SopRunRows
 from clawd.receipts.record import new_id, new_ulid
 from clawd.runtime.conversation import CONFINED, ConversationBook, LiveConversation
@@ -206,9 +199,9 @@ class SopRunner:
         """
         run = await self.load(beginning, principal)
         if run.status in machine.ENDED:
-            raise InvalidRequestError(f"{run.id} has {run.status}; start another run")
+            raise errors.InvalidRequestError(f"{run.id} has {run.status}; start another run")
         if run.id in self._driven:
-            raise InvalidRequestError(f"{run.id} goes on already")
+            raise errors.InvalidRequestError(f"{run.id} goes on already")
         self._check_room()
         procedure = self._procedure(run)
         run = await self._answered(procedure, run, principal, answer)
@@ -226,7 +219,7 @@ class SopRunner:
         """
         run = await self.load(beginning, principal)
         if run.status in machine.ENDED:
-            raise InvalidRequestError(f"{run.id} has {run.status} already")
+            raise errors.InvalidRequestError(f"{run.id} has {run.status} already")
         driven = self._driven.get(run.id)
         if driven is not None and driven.task is not None:
             driven.is_cancelled = True
@@ -248,7 +241,7 @@ class SopRunner:
         """
         row = await self._parts.rows.match(beginning)
         if not principal.may_see(row.owner, row.key):
-            raise NotFoundError(f"there is no run {beginning[:64]!r}")
+            raise errors.NotFoundError(f"there is no run {beginning[:64]!r}")
         driven = self._driven.get(row.id)
         return driven.run if driven is not None else decoded(row)
 
@@ -314,7 +307,7 @@ class SopRunner:
             return
         try:
             await self.cancel(run_id, principal)
-        except ClawError as error:
+        except errors.ClawError as error:
             _log.info("a run was not cancelled with its turn: %s", error.message)
 
     async def conversation(self, run: machine.SopRun) -> LiveConversation:
@@ -329,7 +322,7 @@ class SopRunner:
         """Return where the untrusted text of a run came from."""
         try:
             live = await self._parts.actor.live(run)
-        except NotFoundError:
+        except errors.NotFoundError:
             return (f"run {run.id}",)
         return self._parts.book.sources(live.record.id)
 
@@ -369,11 +362,13 @@ class SopRunner:
 
     def _check_room(self, *, is_child: bool = False) -> None:
         if self._is_closing:
-            raise BusyError("clawd is ending", retry_after_s=5.0)
+            raise errors.BusyError("clawd is ending", retry_after_s=5.0)
         if self._parts.estop.is_set():
-            raise StoppedError(ESTOP_REASON, hint="an admin clears it: clawctl estop --clear")
+            raise errors.StoppedError(
+                ESTOP_REASON, hint="an admin clears it: clawctl estop --clear"
+            )
         if len(self._driven) >= MAX_RUNNING and not is_child:
-            raise BusyError(f"{len(self._driven)} runs go on already", retry_after_s=30.0)
+            raise errors.BusyError(f"{len(self._driven)} runs go on already", retry_after_s=30.0)
 
     def _procedure(self, run: machine.SopRun) -> Procedure:
         return load(run.source.encode(), "", self.store.schemas).procedure
@@ -406,12 +401,12 @@ class SopRunner:
         try:
             key = run.principal.key_id
             if key and not self._parts.is_key_in_force(key):
-                raise ForbiddenError("it was started with a key that is not in force")
+                raise errors.ForbiddenError("it was started with a key that is not in force")
             await self._steps(self._procedure(run), run)
         except asyncio.CancelledError:
             if driven.is_cancelled:
                 await self._keep(machine.held(driven.run, "cancelled", "cancelled by the user"))
-        except ClawError as error:
+        except errors.ClawError as error:
             await self._keep(machine.held(driven.run, "stopped", error.message))
         except Exception as error:  # noqa: BLE001 - the outermost handler of a run
             _log.error("a run of a procedure failed with a defect", exc_info=error)
@@ -425,7 +420,7 @@ class SopRunner:
     async def _keep(self, run: machine.SopRun) -> None:
         try:
             await self._save(run)
-        except ClawError as error:
+        except errors.ClawError as error:
             _log.error("how far a run is could not be kept: %s", error.message)
 
     async def _ended(self, run: machine.SopRun) -> None:
@@ -441,7 +436,7 @@ class SopRunner:
                 parent = decoded(await self._parts.rows.match(run.parent))
                 if parent.status in {"waiting", "stopped"}:
                     self._drive(await self._save(machine.held(parent, "running")))
-        except ClawError as error:
+        except errors.ClawError as error:
             _log.info("a run is not announced: %s", error.message)
 
     async def _steps(self, procedure: Procedure, run: machine.SopRun) -> None:
@@ -545,7 +540,7 @@ class SopRunner:
         )
         try:
             child = await self.begin(start, run.principal)
-        except ClawError as error:
+        except errors.ClawError as error:
             return machine.StepOutcome(ok=False, error=error.message)
         found = await self._rested_child(run, child.id)
         assert found is not None
@@ -563,7 +558,7 @@ class SopRunner:
             if goes_on and child.status in {"running", "stopped"}:
                 self._drive(await self._save(machine.held(child, "running")))
                 child = await self.rest(child_id)
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
         await self._parts.actor.live(run)
         self._parts.book.taint(run.conversation_id, await self.sources(child))
@@ -583,7 +578,7 @@ class SopRunner:
     async def _cancel_child(self, child_id: str, principal: Principal) -> None:
         try:
             await self.cancel(child_id, principal)
-        except ClawError as error:
+        except errors.ClawError as error:
             _log.info("a run of a run was not cancelled: %s", error.message)
 
     # --- people
@@ -603,7 +598,7 @@ class SopRunner:
         if answer not in allowed:
             name = step.id if step is not None else run.id
             expected = " or ".join(filter(None, allowed)) or "no answer: clawctl sop resume"
-            raise InvalidRequestError(f"{name} takes {expected}, not {answer or 'nothing'}")
+            raise errors.InvalidRequestError(f"{name} takes {expected}, not {answer or 'nothing'}")
         if step is None or not answer:
             return run
         receipt = await self._parts.record(
@@ -658,7 +653,7 @@ def given_inputs(wanted: tuple[SopInput, ...], given: dict[str, Any]) -> dict[st
         values[each.name] = value
     if problems:
         names = ", ".join(each.name for each in wanted) or "none"
-        raise InvalidRequestError("; ".join(problems[:10]), hint=f"The inputs are: {names}")
+        raise errors.InvalidRequestError("; ".join(problems[:10]), hint=f"The inputs are: {names}")
     return values
 
 

@@ -30,14 +30,6 @@ from clawd.tools.base import (
 )
 from clawd.tools.builtin import transfer
 from clawd.tools.builtin.deps import BuiltinDeps, object_schema
-from clawd.tools.builtin.transfer import (
-    Carrier,
-    HttpRequest,
-    Response,
-    TransferFailure,
-    decoded,
-    one_line,
-)
 from clawd.tools.reader import MAX_CHARS, Reader, Reading
 
 _MAX_HEADERS = 50
@@ -97,14 +89,14 @@ class HttpTool(Tool):
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         request = _request(arguments, judge_url(arguments["url"], self._deps.network))
         deps = self._deps
-        carrier = Carrier(deps.network, deps.resolve, timeout_s=deps.http_timeout_s)
+        carrier = transfer.Carrier(deps.network, deps.resolve, timeout_s=deps.http_timeout_s)
         answer = await carrier.fetch(request, max_bytes=deps.max_response_bytes)
-        if isinstance(answer, TransferFailure):
+        if isinstance(answer, transfer.TransferFailure):
             return answer.result()
         return await in_thread(lambda: _told(answer))
 
 
-def _request(arguments: Arguments, target: Target) -> HttpRequest:
+def _request(arguments: Arguments, target: Target) -> transfer.HttpRequest:
     method = arguments.get("method", "GET")
     body = arguments.get("body")
     if body is not None and method != "POST":
@@ -118,7 +110,7 @@ def _request(arguments: Arguments, target: Target) -> HttpRequest:
     if "user-agent" not in names:
         headers["User-Agent"] = "clawd"
     data = body.encode("utf-8", "replace") if body is not None else None
-    return HttpRequest(method=method, target=target, headers=headers, body=data)
+    return transfer.HttpRequest(method=method, target=target, headers=headers, body=data)
 
 
 def _checked_headers(given: dict[str, Any]) -> dict[str, str]:
@@ -141,7 +133,7 @@ def _is_json(text: str) -> bool:
     return False
 
 
-def _told(response: Response) -> ToolResult:
+def _told(response: transfer.Response) -> ToolResult:
     lines = [f"HTTP {response.status} {response.reason}".rstrip()]
     lines += [f"{k}: {response.headers[k]}" for k in _SHOWN_HEADERS if k in response.headers]
     kind = response.headers.get("content-type", "application/octet-stream").partition(";")[0]
@@ -163,10 +155,10 @@ def _told(response: Response) -> ToolResult:
     )
 
 
-def _text(response: Response, kind: str) -> str | None:
+def _text(response: transfer.Response, kind: str) -> str | None:
     if kind.partition("/")[0] in {"image", "audio", "video", "font"} and kind != "image/svg+xml":
         return None
-    return decoded(response.body, response.charset)
+    return transfer.decoded(response.body, response.charset)
 
 
 MAX_LINKS = 50
@@ -343,7 +335,9 @@ class WebHit(msgspec.Struct, frozen=True, kw_only=True):
 class Fetch(Protocol):
     """Sends one request of an engine; `Carrier.fetch` is one."""
 
-    async def __call__(self, request: HttpRequest, *, max_bytes: int) -> Response | TransferFailure:
+    async def __call__(
+        self, request: transfer.HttpRequest, *, max_bytes: int
+    ) -> transfer.Response | transfer.TransferFailure:
         """Return what came back; raises ClawError when the address is refused."""
 
 
@@ -377,7 +371,7 @@ class WebSearchTool(Tool):
         web = deps.web
         limit_s = min(deps.http_timeout_s, web.search_timeout_s)
         self._web = web
-        self._fetch = fetch or Carrier(deps.network, deps.resolve, timeout_s=limit_s).fetch
+        self._fetch = fetch or transfer.Carrier(deps.network, deps.resolve, timeout_s=limit_s).fetch
         self._reader = Reader(
             deps.sandbox, timeout_s=web.extract_timeout_s, memory_bytes=web.extract_memory_bytes
         )
@@ -393,7 +387,7 @@ class WebSearchTool(Tool):
 
     @override
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        query = one_line(arguments["query"], _MAX_QUERY)
+        query = transfer.one_line(arguments["query"], _MAX_QUERY)
         if not query:
             raise InvalidRequestError(
                 "the query is empty", hint='Write query = "weather in Paris tomorrow".'
@@ -436,7 +430,7 @@ class WebSearchTool(Tool):
                 answer = await self._fetch(request, max_bytes=_MAX_PAGE_BYTES)
             except ClawError as error:
                 return error.message
-            if isinstance(answer, TransferFailure):
+            if isinstance(answer, transfer.TransferFailure):
                 search.heard += [answer.heard] if answer.heard else []
                 return answer.message
             search.heard.append(answer.target.host)
@@ -461,7 +455,7 @@ class _Search:
     def take(self, backend: str, found: list[WebHit] | str) -> None:
         """Add what an engine found, or why it did not."""
         if isinstance(found, str):
-            self.problems.append(f"{backend}: {one_line(found, 300)}")
+            self.problems.append(f"{backend}: {transfer.one_line(found, 300)}")
             return
         self._has_answer = True
         for hit in found:
@@ -485,7 +479,7 @@ class _Search:
         return failed(f"no search engine answered. {why}. Try again later.", **facts)
 
 
-def engine_request(raw: object, backend: str, region: str, user_agent: str) -> HttpRequest:
+def engine_request(raw: object, backend: str, region: str, user_agent: str) -> transfer.HttpRequest:
     """Return the request that an engine's parser wants, where it may be sent.
 
     Raises:
@@ -518,12 +512,12 @@ def engine_request(raw: object, backend: str, region: str, user_agent: str) -> H
     if method == "POST":
         kept["Content-Type"] = "application/x-www-form-urlencoded"
     data = body.encode() if method == "POST" else None
-    return HttpRequest(method=method, target=target, headers=kept, body=data, hosts=hosts)
+    return transfer.HttpRequest(method=method, target=target, headers=kept, body=data, hosts=hosts)
 
 
-def _answer(response: Response) -> dict[str, Any]:
+def _answer(response: transfer.Response) -> dict[str, Any]:
     """Return a response as the reader takes it."""
-    text = decoded(response.body, response.charset) or ""
+    text = transfer.decoded(response.body, response.charset) or ""
     return {"status": response.status, "text": text}
 
 
@@ -559,7 +553,9 @@ def _hit(raw: object) -> WebHit | None:
         return None
     if not is_web or len(url) > _MAX_URL or re.search(r"[\x00-\x20\x7f-\x9f\u2000-\u200f]", url):
         return None
-    return WebHit(title=one_line(title, 200), url=url, snippet=one_line(snippet, 400))
+    return WebHit(
+        title=transfer.one_line(title, 200), url=url, snippet=transfer.one_line(snippet, 400)
+    )
 
 
 def _identity(url: str) -> str:
