@@ -17,11 +17,11 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 385,
     "files of clawctl": 108,
-    "code lines of clawd": 83_253,
+    "code lines of clawd": 83_206,
     "code lines of clawctl": 20_221,
     "modules with one importer": 107,
     "modules with one importer, under 60 code lines": 2,
-    "import lines, percent of code": 7.2,
+    "import lines, percent of code": 7.1,
     "modules in a circle of imports": 0,
     "modules in a circle that import_module closes": 0,
     "parameters that are a Callable": 247,

@@ -7,10 +7,9 @@ from typing import Any, Self, TypeVar
 
 from typing_extensions import Unpack
 
-from clawd.errors import InvalidRequestError
 from clawd.sdk.client import Exchange
 from clawd.sdk.session_config import ChatResult, Said, TurnOptions, TurnRecord, approval_word
-from clawd.sdk.session_options import NOBODY, OWNED, Face
+from clawd.sdk.session_options import NOBODY, OWNED, Face, StreamedReply
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.receipts import Verification, VerifyReceipts
@@ -18,19 +17,16 @@ from clawd.wire.receipts import Verification, VerifyReceipts
 R = TypeVar("R")
 
 
-class AsyncReply:
+class AsyncReply(StreamedReply):
     """An answer as it comes: iterate over its pieces, then ask for its `result`.
 
     Breaking off cancels the turn; leaving `async with` says when that was taken.
     """
 
     def __init__(self, session: "AsyncSession", text: str, options: TurnOptions) -> None:
+        super().__init__(text, options)
         self._session = session
-        self._text = text
-        self._options = options
         self._stack = AsyncExitStack()
-        self._result: ChatResult | None = None
-        self._is_sent = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -38,21 +34,8 @@ class AsyncReply:
     async def __aexit__(self, *_exception: object) -> None:
         await self._stack.aclose()
 
-    @property
-    def result(self) -> ChatResult:
-        """What the turn brought.
-
-        Raises:
-            InvalidRequestError: it has not ended yet.
-        """
-        if self._result is None:
-            raise InvalidRequestError("the answer has not ended", hint="Iterate to its end first.")
-        return self._result
-
     async def __aiter__(self) -> AsyncIterator[str]:
-        if self._is_sent:
-            raise InvalidRequestError("this message was sent already", hint="Stream another one.")
-        self._is_sent = True
+        self._send_once()
         try:
             record = TurnRecord()
             exchange = await self._session._begin(self._text, self._options)  # noqa: SLF001 - its other half

@@ -16,7 +16,7 @@ from clawd.errors import InvalidRequestError
 from clawd.kernel.concurrency import Pool
 from clawd.sdk import session_config
 from clawd.sdk.client import Exchange
-from clawd.sdk.session_options import NOBODY, OWNED, Face
+from clawd.sdk.session_options import NOBODY, OWNED, Face, StreamedReply
 from clawd.wire.events import ApprovalRequested, Event, QuestionAsked, TurnFinished
 from clawd.wire.method import Method
 from clawd.wire.receipts import Verification, VerifyReceipts
@@ -152,34 +152,18 @@ async def _awaited(awaitable: Awaitable[T]) -> T:
 R = TypeVar("R")
 
 
-class Reply:
+class Reply(StreamedReply):
     """An answer as it comes: iterate over its pieces, then ask for its `result`.
 
     Breaking off cancels the turn.
     """
 
     def __init__(self, session: "Session", text: str, options: session_config.TurnOptions) -> None:
+        super().__init__(text, options)
         self._session = session
-        self._text = text
-        self._options = options
-        self._result: session_config.ChatResult | None = None
-        self._is_sent = False
-
-    @property
-    def result(self) -> session_config.ChatResult:
-        """What the turn brought.
-
-        Raises:
-            InvalidRequestError: it has not ended yet.
-        """
-        if self._result is None:
-            raise InvalidRequestError("the answer has not ended", hint="Iterate to its end first.")
-        return self._result
 
     def __iter__(self) -> Iterator[str]:
-        if self._is_sent:
-            raise InvalidRequestError("this message was sent already", hint="Stream another one.")
-        self._is_sent = True
+        self._send_once()
         session, record = self._session, session_config.TurnRecord()
         with ExitStack() as stack:
             exchange = session._begin(self._text, self._options)  # noqa: SLF001 - its other half

@@ -287,6 +287,33 @@ OWNED = "its prompt and its tools"
 NOBODY = "Nobody is here who could answer."
 
 
+class StreamedReply:
+    """A message and what came of it; each face says how its pieces come."""
+
+    def __init__(self, text: str, options: session_config.TurnOptions) -> None:
+        self._text = text
+        self._options = options
+        self._result: session_config.ChatResult | None = None
+        self._is_sent = False
+
+    @property
+    def result(self) -> session_config.ChatResult:
+        """What the turn brought.
+
+        Raises:
+            InvalidRequestError: it has not ended yet.
+        """
+        if self._result is None:
+            raise InvalidRequestError("the answer has not ended", hint="Iterate to its end first.")
+        return self._result
+
+    def _send_once(self) -> None:
+        """Refuse to send a message twice."""
+        if self._is_sent:
+            raise InvalidRequestError("this message was sent already", hint="Stream another one.")
+        self._is_sent = True
+
+
 class Face:
     """The part of a session that only remembers. Every method returns the session, to chain.
 
