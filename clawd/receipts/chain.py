@@ -21,26 +21,10 @@ import msgspec
 
 from clawd.errors import ReceiptError
 from clawd.kernel.files import sync_folder
+from clawd.receipts import record
 from clawd.receipts.durable import GroupCommit, open_private, write_all, write_private
 from clawd.receipts.keys import CheckpointKey
 from clawd.receipts.logfiles import next_rotated, read_lines_backwards
-from clawd.receipts.record import (
-    CHECKPOINT_RECEIPTS,
-    LINE_START,
-    MAX_LINE_BYTES,
-    Receipt,
-    ReceiptCheckpoint,
-    canonical,
-    canonical_checkpoint,
-    compute_hash,
-    fitted,
-    hash_of,
-    is_signed,
-    parse,
-    parse_checkpoint,
-    seal,
-    utc_timestamp,
-)
 from clawd.wire.receipts import GENESIS_HASH
 
 
@@ -71,7 +55,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         """How many receipts no checkpoint signs yet."""
         return self.head.seq - self.signed_seq
 
-    def after_checkpoint(self, checkpoint: ReceiptCheckpoint) -> "Ending":
+    def after_checkpoint(self, checkpoint: record.ReceiptCheckpoint) -> "Ending":
         """Return the end when the checkpoint follows."""
         return Ending(
             head=Head(seq=checkpoint.seq, receipt_hash=checkpoint.head_hash),
@@ -90,9 +74,9 @@ def read_ending(path: Path) -> Ending:
     """
     head: Head | None = None
     for line in read_lines_backwards(path):
-        if head is None and not line.startswith(LINE_START):
+        if head is None and not line.startswith(record.LINE_START):
             head = _sound_head(path, line)
-        elif line.startswith(LINE_START):
+        elif line.startswith(record.LINE_START):
             end = Ending().after_checkpoint(_sound_checkpoint(path, line))
             if head is None:
                 return end
@@ -102,22 +86,22 @@ def read_ending(path: Path) -> Ending:
 
 def _sound_head(path: Path, line: bytes) -> Head:
     try:
-        last = parse(line)
+        last = record.parse(line)
     except ReceiptError as error:
         raise _bad_end(path, error.message) from error
-    if canonical(last) != line or compute_hash(last) != last.receipt_hash:
+    if record.canonical(last) != line or record.compute_hash(last) != last.receipt_hash:
         raise _bad_end(path, f"receipt {last.seq} does not match its hash")
     return Head(seq=last.seq, receipt_hash=last.receipt_hash)
 
 
-def _sound_checkpoint(path: Path, line: bytes) -> ReceiptCheckpoint:
+def _sound_checkpoint(path: Path, line: bytes) -> record.ReceiptCheckpoint:
     try:
-        last = parse_checkpoint(line)
+        last = record.parse_checkpoint(line)
     except ReceiptError as error:
         raise _bad_end(path, error.message, "checkpoint") from error
-    if canonical_checkpoint(last) != line or hash_of(last) != last.checkpoint_hash:
+    if record.canonical_checkpoint(last) != line or record.hash_of(last) != last.checkpoint_hash:
         raise _bad_end(path, f"that of receipt {last.seq} does not match its hash", "checkpoint")
-    if not is_signed(last):
+    if not record.is_signed(last):
         raise _bad_end(path, f"that of receipt {last.seq} is not signed by its key", "checkpoint")
     return last
 
@@ -172,7 +156,7 @@ class ReceiptChain:
         self._lock_fd = -1
         self._fd = -1
         self._size = 0
-        self._writer: GroupCommit[Receipt, Receipt] | None = None
+        self._writer: GroupCommit[record.Receipt, record.Receipt] | None = None
         self._reopening = asyncio.Lock()
 
     @classmethod
@@ -209,7 +193,7 @@ class ReceiptChain:
         chain._start_writer()
         return chain
 
-    async def append(self, receipt: Receipt) -> Receipt:
+    async def append(self, receipt: record.Receipt) -> record.Receipt:
         """Return the receipt, in its place, when it is on disk.
 
         Raises:
@@ -217,7 +201,7 @@ class ReceiptChain:
         """
         if self._writer is None:
             raise ReceiptError(f"the receipt chain {self.path} is not open")
-        return await self._writer.submit(fitted(receipt))
+        return await self._writer.submit(record.fitted(receipt))
 
     def head(self) -> Head:
         """Return the last receipt that is on disk."""
@@ -301,18 +285,25 @@ class ReceiptChain:
         self._unsigned_since = time.monotonic()
 
     def _set_torn_line_aside(self) -> None:
-        tail = os.pread(self._fd, MAX_LINE_BYTES, max(0, self._size - MAX_LINE_BYTES))
+        tail = os.pread(self._fd, record.MAX_LINE_BYTES, max(0, self._size - record.MAX_LINE_BYTES))
         torn = tail.rpartition(b"\n")[2]
         if not torn:
             return
-        if len(torn) == MAX_LINE_BYTES or not (torn.startswith(b"{") or not torn.strip(b"\0")):
+        if len(torn) == record.MAX_LINE_BYTES or not (
+            torn.startswith(b"{") or not torn.strip(b"\0")
+        ):
             raise ReceiptError(
                 f"{self.path} does not end in a receipt: it is no receipt log",
                 hint="Point [receipts] path to another file, or move this one away.",
             )
         start = self._size - len(torn)
         aside = self.path.with_name(self.path.name + ".torn")
-        note = {"at": utc_timestamp(), "file": self.path.name, "offset": start, "length": len(torn)}
+        note = {
+            "at": record.utc_timestamp(),
+            "file": self.path.name,
+            "offset": start,
+            "length": len(torn),
+        }
         content = msgspec.json.encode(note) + b"\n" + torn + b"\n"
         write_private(aside, content, os.O_APPEND)
         sync_folder(aside.parent)
@@ -328,8 +319,8 @@ class ReceiptChain:
         os.fsync(self._fd)
         self._size = size
 
-    def _commit(self, waiting: list[Receipt]) -> Sequence[Receipt | Exception]:
-        answers: list[Receipt | Exception] = []
+    def _commit(self, waiting: list[record.Receipt]) -> Sequence[record.Receipt | Exception]:
+        answers: list[record.Receipt | Exception] = []
         while rest := waiting[len(answers) :]:
             try:
                 answers += self._commit_part(rest)
@@ -338,16 +329,16 @@ class ReceiptChain:
                 answers += [error] * len(rest)
         return answers
 
-    def _commit_part(self, waiting: list[Receipt]) -> list[Receipt]:
+    def _commit_part(self, waiting: list[record.Receipt]) -> list[record.Receipt]:
         """Write as many as may stand before the next checkpoint; return their receipts."""
         self.check_writable()
-        if self._end.unsigned >= CHECKPOINT_RECEIPTS:  # a crash tore the checkpoint off
+        if self._end.unsigned >= record.CHECKPOINT_RECEIPTS:  # a crash tore the checkpoint off
             self._write(b"", self._end, with_checkpoint=True)
             self.check_writable()
         end = self._end
-        receipts: list[Receipt] = []
-        for each in waiting[: CHECKPOINT_RECEIPTS - end.unsigned]:
-            receipt = seal(
+        receipts: list[record.Receipt] = []
+        for each in waiting[: record.CHECKPOINT_RECEIPTS - end.unsigned]:
+            receipt = record.seal(
                 each,
                 seq=end.head.seq + 1,
                 previous_hash=end.head.receipt_hash,
@@ -358,7 +349,7 @@ class ReceiptChain:
             receipts.append(receipt)
         if not self._end.unsigned:
             self._unsigned_since = time.monotonic()
-        self._write(b"".join(canonical(receipt) + b"\n" for receipt in receipts), end)
+        self._write(b"".join(record.canonical(receipt) + b"\n" for receipt in receipts), end)
         return receipts
 
     def _housekeep(self) -> float | None:
@@ -366,7 +357,7 @@ class ReceiptChain:
         if self._failure or not self._end.unsigned:
             return None
         waits_s = self._unsigned_since + self._checkpoint_interval_s - time.monotonic()
-        if waits_s > 0 and self._end.unsigned < CHECKPOINT_RECEIPTS:
+        if waits_s > 0 and self._end.unsigned < record.CHECKPOINT_RECEIPTS:
             return waits_s
         self._write(b"", self._end, with_checkpoint=True)
         return None
@@ -387,10 +378,10 @@ class ReceiptChain:
             if self._size >= self._max_file_bytes:
                 self._rotate()
             is_full = self._size + len(lines) >= self._max_file_bytes
-            is_due = with_checkpoint or is_full or end.unsigned >= CHECKPOINT_RECEIPTS
+            is_due = with_checkpoint or is_full or end.unsigned >= record.CHECKPOINT_RECEIPTS
             if is_due:
                 checkpoint = self._key.sign(end.head.seq, end.head.receipt_hash)
-                lines += canonical_checkpoint(checkpoint) + b"\n"
+                lines += record.canonical_checkpoint(checkpoint) + b"\n"
                 end = end.after_checkpoint(checkpoint)
             try:
                 write_all(self._fd, lines)

@@ -17,24 +17,8 @@ from typing import Literal
 import msgspec
 
 from clawd.errors import ReceiptError
+from clawd.receipts import record
 from clawd.receipts.logfiles import read_lines, read_lines_backwards
-from clawd.receipts.record import (
-    CHECKPOINT_RECEIPTS,
-    LINE_START,
-    MAX_LINE_BYTES,
-    Receipt,
-    ReceiptCheckpoint,
-    canonical,
-    canonical_checkpoint,
-    claims_checkpoint,
-    hash_of,
-    is_signed,
-    line_hash,
-    parse,
-    parse_checkpoint,
-    unhex,
-    unknown_type,
-)
 from clawd.wire.receipts import GENESIS_HASH, ReceiptHead, Verification
 
 PROGRESS_LINES = 2_000
@@ -89,7 +73,7 @@ class ChainWalk(msgspec.Struct, kw_only=True):
 
     def take(self, line: bytes) -> bool:
         """Go one line further and return True; stay and return False when it does not fit."""
-        if line.startswith(LINE_START):
+        if line.startswith(record.LINE_START):
             return self._take_checkpoint(line)
         if self.awaits_checkpoint():
             return False
@@ -102,24 +86,24 @@ class ChainWalk(msgspec.Struct, kw_only=True):
         self.mark = ""
         return True
 
-    def continues_with(self, entry: Receipt | ReceiptCheckpoint) -> bool:
+    def continues_with(self, entry: record.Receipt | record.ReceiptCheckpoint) -> bool:
         """Return whether the line, sound in itself, stands in its place, whatever its signer."""
-        if isinstance(entry, Receipt):
+        if isinstance(entry, record.Receipt):
             return self.is_due(entry) and entry.checkpoint_hash == self.mark
         is_there = entry.seq == self.seq > 0 and not self.mark
         return is_there and entry.head_hash == self.head
 
-    def is_due(self, receipt: Receipt) -> bool:
+    def is_due(self, receipt: record.Receipt) -> bool:
         """Return whether the receipt is the next one, be there a checkpoint between or not."""
         return receipt.seq == self.seq + 1 and receipt.previous_hash == self.head
 
-    def may_sign(self, checkpoint: ReceiptCheckpoint) -> bool:
+    def may_sign(self, checkpoint: record.ReceiptCheckpoint) -> bool:
         """Return whether the checkpoint is signed, and with the key that is due."""
-        return self.next_key in {None, checkpoint.public_key} and is_signed(checkpoint)
+        return self.next_key in {None, checkpoint.public_key} and record.is_signed(checkpoint)
 
     def awaits_checkpoint(self) -> bool:
         """Return whether no receipt may follow: a daemon that signs never writes more unsigned."""
-        return self.signed > 0 and self.seq - self.signed >= CHECKPOINT_RECEIPTS
+        return self.signed > 0 and self.seq - self.signed >= record.CHECKPOINT_RECEIPTS
 
     def before_last(self) -> "ChainWalk":
         """Return how far it held before the last receipt."""
@@ -187,7 +171,7 @@ def parse_public_key(text: str) -> str:
         ReceiptError: it is none.
     """
     key = text.strip().lower()
-    if len(unhex(key)) != 32:
+    if len(record.unhex(key)) != 32:
         raise ReceiptError(
             "a public key is 64 hexadecimal digits",
             hint="`clawctl receipt head` shows the first public key of the chain.",
@@ -204,7 +188,7 @@ def parse_anchor(text: str) -> tuple[int, str]:
     number, _, known = text.strip().lower().partition(":")
     if not (number.isascii() and number.isdigit() and len(number) < 16 and int(number) > 0):
         number = ""
-    if not number or len(unhex(known)) != 32:
+    if not number or len(record.unhex(known)) != 32:
         raise ReceiptError(
             "a head is SEQ:HASH, the number of a receipt and its hash of 64 hexadecimal digits",
             hint="`clawctl receipt head` shows the present one.",
@@ -225,14 +209,14 @@ def read_head(path: Path, *, first_public_key_path: Path) -> ReceiptHead:
     head = ReceiptHead()
     for line in read_lines_backwards(path):
         try:
-            if line.startswith(LINE_START):
-                last = parse_checkpoint(line)
+            if line.startswith(record.LINE_START):
+                last = record.parse_checkpoint(line)
                 head = msgspec.structs.replace(head, signed=last.seq, signed_at=last.timestamp)
                 if not head.seq:
                     head = msgspec.structs.replace(head, seq=last.seq, receipt_hash=last.head_hash)
                 break
             if not head.seq:
-                receipt = parse(line)
+                receipt = record.parse(line)
                 head = msgspec.structs.replace(
                     head, seq=receipt.seq, receipt_hash=receipt.receipt_hash
                 )
@@ -250,7 +234,7 @@ def read_public_key(path: Path) -> str:
         return ""
 
 
-def read_receipts(path: Path, *, newest_first: bool = False) -> Iterator[Receipt | BadLine]:
+def read_receipts(path: Path, *, newest_first: bool = False) -> Iterator[record.Receipt | BadLine]:
     """Yield what the log's lines hold, but for checkpoints, without judging the chain.
 
     Raises:
@@ -258,13 +242,13 @@ def read_receipts(path: Path, *, newest_first: bool = False) -> Iterator[Receipt
     """
     for line in read_lines_backwards(path) if newest_first else read_lines(path):
         try:
-            yield parse(line)
+            yield record.parse(line)
         except ReceiptError as error:
             if not _is_checkpoint(line):
                 yield BadLine(problem=error.message)
 
 
-def find_receipt(path: Path, receipt_id: str) -> Receipt | None:
+def find_receipt(path: Path, receipt_id: str) -> record.Receipt | None:
     """Return the newest receipt with the id, or None.
 
     Raises:
@@ -276,7 +260,7 @@ def find_receipt(path: Path, receipt_id: str) -> Receipt | None:
     for line in read_lines_backwards(path):
         if wanted in line:
             try:
-                receipt = parse(line)
+                receipt = record.parse(line)
             except ReceiptError:
                 continue
             if receipt.id == receipt_id:
@@ -286,14 +270,14 @@ def find_receipt(path: Path, receipt_id: str) -> Receipt | None:
 
 def _first_public_key(path: Path) -> str:
     for line in read_lines(path):
-        if line.startswith(LINE_START) and _is_checkpoint(line):
-            return parse_checkpoint(line).public_key
+        if line.startswith(record.LINE_START) and _is_checkpoint(line):
+            return record.parse_checkpoint(line).public_key
     return ""
 
 
 def _is_checkpoint(line: bytes) -> bool:
     try:
-        parse_checkpoint(line)
+        record.parse_checkpoint(line)
     except ReceiptError:
         return False
     return True
@@ -326,7 +310,7 @@ def _signatures(walk: ChainWalk, *, is_key_known: bool) -> str:
         return "no checkpoint signs them yet" if walk.seq else ""
     whose = "from the public key given" if is_key_known else "with the keys that the file names"
     text = f"{walk.signed} of {walk.seq} signed, checked {whose}"
-    if walk.first_signed > CHECKPOINT_RECEIPTS:
+    if walk.first_signed > record.CHECKPOINT_RECEIPTS:
         text += (
             f"; the first {walk.first_signed} stood without a signature until its first checkpoint"
         )
@@ -356,28 +340,28 @@ def diagnose(path: Path, walk: ChainWalk, line: bytes, rest: Iterator[bytes]) ->
     return _Diagnosis(path=path, walk=walk, number=walk.seq + 1).of(line, rest)
 
 
-def _judge_receipt(line: bytes) -> tuple[Receipt | None, str]:
+def _judge_receipt(line: bytes) -> tuple[record.Receipt | None, str]:
     """Return the receipt of a line and what is wrong with it in itself."""
     try:
-        receipt = parse(line)
+        receipt = record.parse(line)
     except ReceiptError as error:
         return None, error.message
-    text = canonical(receipt)
+    text = record.canonical(receipt)
     if not _is_line(line, text):
         return receipt, "its bytes are not in canonical form"
-    if line_hash(text) != receipt.receipt_hash:
+    if record.line_hash(text) != receipt.receipt_hash:
         return receipt, "its hash does not match its content"
     return receipt, ""
 
 
-def _judge_checkpoint(line: bytes) -> tuple[ReceiptCheckpoint | None, str]:
+def _judge_checkpoint(line: bytes) -> tuple[record.ReceiptCheckpoint | None, str]:
     try:
-        checkpoint = parse_checkpoint(line)
+        checkpoint = record.parse_checkpoint(line)
     except ReceiptError as error:
         return None, error.message
-    if not _is_line(line, canonical_checkpoint(checkpoint)):
+    if not _is_line(line, record.canonical_checkpoint(checkpoint)):
         return checkpoint, "the bytes of the checkpoint are not in canonical form"
-    if hash_of(checkpoint) != checkpoint.checkpoint_hash:
+    if record.hash_of(checkpoint) != checkpoint.checkpoint_hash:
         return checkpoint, "the hash of the checkpoint does not match its content"
     return checkpoint, ""
 
@@ -387,12 +371,12 @@ def _is_line(line: bytes, text: bytes) -> bool:
     return line == text + b"\n"
 
 
-def _judge(line: bytes) -> tuple[Receipt | ReceiptCheckpoint | None, str]:
+def _judge(line: bytes) -> tuple[record.Receipt | record.ReceiptCheckpoint | None, str]:
     receipt, why = _judge_receipt(line)
     if receipt is not None:
         return receipt, why
     checkpoint, why_not = _judge_checkpoint(line)
-    return checkpoint, why_not if checkpoint is not None or claims_checkpoint(line) else why
+    return checkpoint, why_not if checkpoint is not None or record.claims_checkpoint(line) else why
 
 
 class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -403,7 +387,7 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     number: int
 
     def of(self, line: bytes, rest: Iterator[bytes]) -> Fault:
-        if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
+        if not line.endswith(b"\n") and len(line) < record.MAX_LINE_BYTES:
             following = next(rest, None)
             if following is None:
                 why = f"the last line is not complete ({len(line)} bytes): "
@@ -412,11 +396,11 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         entry, why = _judge(line)
         if entry is None or why:
             return self._unsound(line, entry, why, rest)
-        if isinstance(entry, ReceiptCheckpoint):
+        if isinstance(entry, record.ReceiptCheckpoint):
             return self._checkpoint(entry, rest)
         return self._receipt(entry, rest)
 
-    def _receipt(self, entry: Receipt, rest: Iterator[bytes]) -> Fault:
+    def _receipt(self, entry: record.Receipt, rest: Iterator[bytes]) -> Fault:
         """A receipt, sound in itself, does not fit here."""
         if entry.seq > self.number:
             return self._ahead(f"receipt {entry.seq}", entry.previous_hash, rest)
@@ -436,12 +420,12 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     def _unsound(
         self,
         line: bytes,
-        entry: Receipt | ReceiptCheckpoint | None,
+        entry: record.Receipt | record.ReceiptCheckpoint | None,
         why: str,
         rest: Iterator[bytes],
     ) -> Fault:
         """The line is broken in itself."""
-        if entry is None and (line_type := unknown_type(line)):
+        if entry is None and (line_type := record.unknown_type(line)):
             return self._fault(
                 "unknown line type",
                 f"this clawd does not know lines of type {line_type!r}; "
@@ -451,10 +435,10 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         if following is not None and self.walk.continues_with(following):
             why = f"a line that is no part of the chain stands before it ({why})"
             return self._fault("inserted", why)
-        is_known = entry is not None or claims_checkpoint(line)
+        is_known = entry is not None or record.claims_checkpoint(line)
         return self._fault("edited" if is_known else "not a receipt", why)
 
-    def _checkpoint(self, entry: ReceiptCheckpoint, rest: Iterator[bytes]) -> Fault:
+    def _checkpoint(self, entry: record.ReceiptCheckpoint, rest: Iterator[bytes]) -> Fault:
         """A checkpoint, sound in itself, does not fit here."""
         walk = self.walk
         what = f"the checkpoint of receipt {entry.seq}"
@@ -483,7 +467,7 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
             return self._fault("inserted", f"{what} was put in; receipt {self.number} follows it")
         return self._fault("removed", f"{what} follows receipt {self.walk.seq}")
 
-    def _behind(self, receipt: Receipt, rest: Iterator[bytes]) -> Fault:
+    def _behind(self, receipt: record.Receipt, rest: Iterator[bytes]) -> Fault:
         """An earlier number comes a second time: a copy, or one of the two was put in."""
         if self._hash_at(receipt.seq) == receipt.receipt_hash:
             return self._fault("duplicated", f"receipt {receipt.seq} comes a second time")
@@ -495,7 +479,7 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         why = f"there are two receipts numbered {receipt.seq}"
         return Fault(number=number, kind="inserted", why=why)
 
-    def _unlinked(self, receipt: Receipt, rest: Iterator[bytes]) -> Fault:
+    def _unlinked(self, receipt: record.Receipt, rest: Iterator[bytes]) -> Fault:
         """The number is right and the link is not: this receipt or the one before was rewritten."""
         following = next(_receipts(rest), None)
         is_genuine = following is None or following.previous_hash == receipt.receipt_hash
@@ -504,20 +488,20 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
             return Fault(number=self.walk.seq, kind="edited", why=why)
         return self._fault("edited", "it does not name the hash of the receipt before it")
 
-    def _unmarked(self, receipt: Receipt, rest: Iterator[bytes]) -> Fault:
+    def _unmarked(self, receipt: record.Receipt, rest: Iterator[bytes]) -> Fault:
         """The receipt is due and names another checkpoint, or none, than the line before it."""
         seq, mark = self.walk.seq, self.walk.mark
         named = receipt.checkpoint_hash
         entries = _entries(rest)
         following = next(entries, None)
-        if isinstance(following, Receipt) and self.walk.continues_with(following):
+        if isinstance(following, record.Receipt) and self.walk.continues_with(following):
             return self._fault("inserted", f"a second receipt {self.number} follows it")
         if not named:
             return self._fault("inserted", f"it knows nothing of the checkpoint of receipt {seq}")
         if mark:
             return self._fault("edited", f"it names another checkpoint than that of receipt {seq}")
         for later in itertools.chain([following], entries):
-            if isinstance(later, ReceiptCheckpoint) and later.checkpoint_hash == named:
+            if isinstance(later, record.ReceiptCheckpoint) and later.checkpoint_hash == named:
                 return self._fault("reordered", f"the checkpoint of receipt {seq} comes after it")
         return self._fault("removed", f"the checkpoint of receipt {seq} is missing before it")
 
@@ -531,21 +515,21 @@ class _Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     def _has_checkpoint(self, checkpoint_hash: str) -> bool:
         """Return whether it is one of the checkpoints before the fault."""
         entries = _entries(read_lines(self.path))
-        before = (entry for entry in entries if isinstance(entry, ReceiptCheckpoint))
+        before = (entry for entry in entries if isinstance(entry, record.ReceiptCheckpoint))
         earlier = itertools.islice(before, self.walk.checkpoints)
         return any(entry.checkpoint_hash == checkpoint_hash for entry in earlier)
 
 
-def _entries(lines: Iterator[bytes]) -> Iterator[Receipt | ReceiptCheckpoint]:
+def _entries(lines: Iterator[bytes]) -> Iterator[record.Receipt | record.ReceiptCheckpoint]:
     for line in lines:
         try:
-            yield parse(line)
+            yield record.parse(line)
         except ReceiptError:
             try:
-                yield parse_checkpoint(line)
+                yield record.parse_checkpoint(line)
             except ReceiptError:
                 continue
 
 
-def _receipts(lines: Iterator[bytes]) -> Iterator[Receipt]:
-    return (entry for entry in _entries(lines) if isinstance(entry, Receipt))
+def _receipts(lines: Iterator[bytes]) -> Iterator[record.Receipt]:
+    return (entry for entry in _entries(lines) if isinstance(entry, record.Receipt))

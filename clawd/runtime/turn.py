@@ -17,6 +17,7 @@ import msgspec
 from clawd.errors import ClawError, ContextFullError, StoppedError
 from clawd.kernel.concurrency import settled
 from clawd.providers.base import ChatRequest, Message, ToolCall, strip_context_block
+from clawd.runtime import model_request
 from clawd.runtime.claims import CLAIMING, Deeds, act_of, checked, earlier_acts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
 from clawd.runtime.context import (
@@ -26,22 +27,6 @@ from clawd.runtime.context import (
     told_text,
     with_block,
     with_unique_ids,
-)
-from clawd.runtime.model_request import (
-    STOPPED,
-    Attempts,
-    Emit,
-    HopResult,
-    LoopGuard,
-    TurnLedger,
-    TurnMeter,
-    as_claw_error,
-    head,
-    kept,
-    posing,
-    run_hop,
-    was_to_be_a_call,
-    why,
 )
 from clawd.runtime.transcript import OPENING
 from clawd.runtime.turn_plan import TurnPlan, renewed, request_of
@@ -100,7 +85,7 @@ class Turn:
         *,
         context: Context,
         dispatcher: Dispatcher,
-        emit: Emit,
+        emit: model_request.Emit,
         persist: Persist,
     ) -> None:
         self._plan = plan
@@ -108,13 +93,13 @@ class Turn:
         self._dispatcher = dispatcher
         self._emit = emit
         self._persist = persist
-        self._hop: asyncio.Task[HopResult] | None = None
+        self._hop: asyncio.Task[model_request.HopResult] | None = None
         self._is_stopped = False
         self._answered_by = ""  # the model, as the provider calls it
         self._stored = 0  # how many of the pending messages are on disk already
-        self._guard = LoopGuard()
-        self._ledger = TurnLedger(plan.provider)
-        self._meter = TurnMeter(plan.known_tokens)
+        self._guard = model_request.LoopGuard()
+        self._ledger = model_request.TurnLedger(plan.provider)
+        self._meter = model_request.TurnMeter(plan.known_tokens)
         self._shown: list[str] = []  # of the running attempt
         self._denied = 0
         self._unanswered = 0
@@ -195,7 +180,7 @@ class Turn:
         if self._plan.late is None:
             self._transaction.pending.append(self._plan.message)
         else:
-            await self._round(HopResult(text="", calls=(self._plan.late.call,)))
+            await self._round(model_request.HopResult(text="", calls=(self._plan.late.call,)))
 
     async def _goes_on(self, rounds: int) -> bool:
         """Ask the person, if one is there, whether to go on."""
@@ -212,7 +197,7 @@ class Turn:
             self._deadline += clock() - asked_at
         return said
 
-    async def _begins_work(self, result: HopResult) -> bool:
+    async def _begins_work(self, result: model_request.HopResult) -> bool:
         """After a plan, ask the person; return whether the turn goes on, and how it does then."""
         plan = self._plan
         if plan.planned is None or result.is_cut or result.unreadable or not result.text.strip():
@@ -223,7 +208,7 @@ class Turn:
         told = Message(role="user", content=with_block("", decision.text))
         self._transaction.pending += [_said(result), told]
         await self._store()
-        self._guard = LoopGuard()
+        self._guard = model_request.LoopGuard()
         self._plan = msgspec.structs.replace(self._plan, tool_choice="auto")
         if decision.is_approved:
             scope = msgspec.structs.replace(plan.scope, at_most="")
@@ -238,7 +223,7 @@ class Turn:
         self._transaction.pending.append(Message(role="user", content=with_block("", said)))
         self._overheard.append(said)
         # What follows is another way to go on: neither a loop nor the forced first answer.
-        self._guard = LoopGuard()
+        self._guard = model_request.LoopGuard()
         self._plan = msgspec.structs.replace(self._plan, tool_choice="auto")
         await self._store()
 
@@ -253,12 +238,12 @@ class Turn:
 
     # --- hops
 
-    async def _next_hop(self) -> HopResult:
+    async def _next_hop(self) -> model_request.HopResult:
         """Return the next answer, or what was shown of it when the time was up."""
         if (begin := self._plan.news()) is not None:
             self._plan, self._meter.known_tokens = renewed(self._plan, begin), 0
         limits = self._plan.limits
-        attempts = Attempts(
+        attempts = model_request.Attempts(
             self._ask, self._emit, self._meter, retries_incomplete=limits.retry_on_incomplete
         )
         limit = asyncio.timeout_at(self._deadline)
@@ -277,11 +262,11 @@ class Turn:
             return self._late(self._request(), attempts.broken_off)
         for text in filter(None, (result.repaired, result.unreadable)):
             # Whether it was written again or not.
-            _log.debug("a tool call could not be read", extra={"text": kept(text)})
-            self._unreadable.append(kept(text))
+            _log.debug("a tool call could not be read", extra={"text": model_request.kept(text)})
+            self._unreadable.append(model_request.kept(text))
         if result.failure is not None:
             await self._keep_partial(result)
-            raise as_claw_error(result.failure)
+            raise model_request.as_claw_error(result.failure)
         if result.overlong:
             self._emit(wire.Notice(level="warning", text=self._cut(result)))
         return result if self._plan.calls_tools else self._with_commands(result)
@@ -305,11 +290,11 @@ class Turn:
         shown = messages if self._plan.calls_tools else as_plain_history(messages)
         return request_of(self._plan, shown)
 
-    async def _ask(self, request: ChatRequest) -> HopResult:
+    async def _ask(self, request: ChatRequest) -> model_request.HopResult:
         """Make one attempt; the emergency stop ends it."""
         self._shown.clear()
         self._hop = asyncio.create_task(
-            run_hop(
+            model_request.run_hop(
                 self._plan.provider,
                 request,
                 lambda event: self._on_event(event, request),
@@ -345,22 +330,22 @@ class Turn:
             known = msgspec.structs.asdict(event) | {"model": self._plan.model}
             _log.info("[prompt_eval]", extra={"turn": self._plan.turn_id, **known})
 
-    def _late(self, request: ChatRequest, before: str) -> HopResult:
+    def _late(self, request: ChatRequest, before: str) -> model_request.HopResult:
         """Return what was said of an answer that the time was up for, but never half a call.
 
         Where the last attempt said nothing, it is what an attempt `before` said.
         """
         self._is_late = True
         text = "".join(self._shown)
-        if was_to_be_a_call(text, request):
+        if model_request.was_to_be_a_call(text, request):
             self._emit(wire.HopReset(reason=self._time_is_up))
             text = ""
         if before and not text.strip():
             self._emit(wire.TextDelta(text=before))
             text += before
-        return HopResult(text=text, calls=())
+        return model_request.HopResult(text=text, calls=())
 
-    def _with_commands(self, result: HopResult) -> HopResult:
+    def _with_commands(self, result: model_request.HopResult) -> model_request.HopResult:
         """Add the commands in the text of a model that can call no tools."""
         plan = self._plan
         is_whole = result.finished is not None and result.finished.reason in _WHOLE
@@ -373,7 +358,7 @@ class Turn:
             self._emit(wire.Notice(level="warning", text=told))
         return msgspec.structs.replace(result, calls=command_calls(commands[:MAX_COMMANDS]))
 
-    async def _keep_partial(self, result: HopResult) -> None:
+    async def _keep_partial(self, result: model_request.HopResult) -> None:
         """Keep what was said before the provider failed in mid-answer, marked as broken off."""
         if not result.text.strip():
             self._transaction.rollback()
@@ -383,7 +368,7 @@ class Turn:
 
     # --- rounds
 
-    async def _round(self, result: HopResult) -> str:
+    async def _round(self, result: model_request.HopResult) -> str:
         """Make the calls of a hop; return why the turn should stop, or ""."""
         calls = with_unique_ids(result.calls, self._transaction.messages)
         self._transaction.pending.append(msgspec.structs.replace(_said(result), tool_calls=calls))
@@ -447,7 +432,7 @@ class Turn:
         events, slots = InOrder(self._emit), asyncio.Semaphore(MAX_BESIDE)
         made: dict[str, CallOutcome] = {}
 
-        async def make(call: ToolCall, emit: Emit, has_begun: asyncio.Event) -> None:
+        async def make(call: ToolCall, emit: model_request.Emit, has_begun: asyncio.Event) -> None:
             def told(event: wire.Event) -> None:
                 emit(event)
                 if isinstance(event, wire.ToolStarted):
@@ -526,7 +511,7 @@ class Turn:
         if not self._transaction.pending:
             return
         self._transaction.complete_results(
-            f"the turn ended before this call had a result: {why(error)}"
+            f"the turn ended before this call had a result: {model_request.why(error)}"
         )
         try:
             with contextlib.suppress(asyncio.CancelledError):
@@ -537,26 +522,29 @@ class Turn:
 
     # --- ends
 
-    async def _end(self, result: HopResult) -> wire.TurnFinished:
+    async def _end(self, result: model_request.HopResult) -> wire.TurnFinished:
         """End the turn with an answer that asks for no calls."""
         if result.unreadable:
             lost = "the model's tool calls could not be read, and none of them was run"
             if result.is_cut:
                 lost = f"a tool call could not be read and was not run: {self._cut(result)}"
             self._emit(
-                wire.Notice(level="warning", text=f"the model wrote: {head(result.unreadable)}")
+                wire.Notice(
+                    level="warning",
+                    text=f"the model wrote: {model_request.head(result.unreadable)}",
+                )
             )
             return await self._give_up("", "length" if result.is_cut else "stop", lost)
         if result.overlong and not result.text:
             return await self._give_up("", "length", self._cut(result))
         if result.is_cut and not result.overlong:
             self._emit(wire.Notice(level="warning", text=self._cut(result)))
-        if pose := posing(result.text):
+        if pose := model_request.posing(result.text):
             self._emit(wire.Notice(level="warning", text=pose))
         said = _said(result)
         return await self._answer(said, "length" if result.is_cut else "stop")
 
-    def _cut(self, result: HopResult) -> str:
+    def _cut(self, result: model_request.HopResult) -> str:
         """Say which limit an answer ended at: ours on bytes, or the model's on tokens."""
         if result.overlong:
             return f"the answer was cut at {self._plan.limits.max_response_bytes} bytes"
@@ -569,7 +557,7 @@ class Turn:
 
         A person is told why below it. A model reads that nowhere: small ones say it again.
         """
-        note = f"{STOPPED}{reason}."
+        note = f"{model_request.STOPPED}{reason}."
         self._emit(wire.TextDelta(text=f"\n{note}" if text else note))
         said = Message(role="assistant", content=text or UNSAID, note=note)
         return await self._answer(said, stop)
@@ -580,7 +568,7 @@ class Turn:
         No message says so: an answer follows the call's own in the conversation.
         """
         waits = f"{pending.question.action.tool} waits for an approval ({pending.id})"
-        note = f"{STOPPED}{waits}."
+        note = f"{model_request.STOPPED}{waits}."
         self._emit(wire.Notice(level="warning", text=f"stopped: {waits}; clawctl approval list"))
         self._emit(wire.TextDelta(text=note))
         finished = await self._finished(note, "stop")
@@ -670,17 +658,17 @@ class InOrder:
         emit: takes the events; never blocks.
     """
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: model_request.Emit) -> None:
         self._emit = emit
         self._lanes: deque[_Lane] = deque()
 
-    def next(self) -> Emit:
+    def next(self) -> model_request.Emit:
         """Return what takes the events of the next call."""
         lane = _Lane(self)
         self._lanes.append(lane)
         return lane
 
-    def ended(self, emit: Emit) -> None:
+    def ended(self, emit: model_request.Emit) -> None:
         """Take no more events of a call."""
         for lane in self._lanes:
             lane.has_ended = lane.has_ended or lane is emit
@@ -714,7 +702,7 @@ def _request_of(call: ToolCall) -> CallRequest:
     return CallRequest(id=call.id, tool=call.name, arguments=call.arguments, by_model=True)
 
 
-def _said(result: HopResult) -> Message:
+def _said(result: model_request.HopResult) -> Message:
     """Return an answer as a message, with its reasoning where that is not the answer itself."""
     reasoning = "" if result.is_promoted else result.reasoning
     return Message(role="assistant", content=result.text, reasoning=reasoning)

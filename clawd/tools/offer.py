@@ -18,20 +18,8 @@ from clawd.config.sections import ToolsSection
 from clawd.providers.base import ToolSpec
 from clawd.providers.ledger import estimate_tokens, tool_text
 from clawd.security.risk import Assessment
+from clawd.tools import base
 from clawd.tools.arguments import example_arguments
-from clawd.tools.base import (
-    SHORT_LIMIT,
-    Arguments,
-    ManualPage,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Traits,
-    failed,
-    is_builtin,
-    succeeded,
-    traits_of,
-)
 from clawd.tools.naming import ALIASES, nearest
 from clawd.tools.registry import MEMBERS, Facade, Registry, ToolMode, facades_over
 from clawd.wire.safe_text import DESCRIPTION_LIMIT, NAME_LIMIT, paragraph, single_line
@@ -112,9 +100,9 @@ class RequestTools(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         is_lean: the schemas say no more than a call needs, and manuals say the rest.
     """
 
-    tools: tuple[Tool, ...]
-    others: tuple[Tool, ...] = ()
-    hidden: tuple[Tool, ...] = ()
+    tools: tuple[base.Tool, ...]
+    others: tuple[base.Tool, ...] = ()
+    hidden: tuple[base.Tool, ...] = ()
     is_lean: bool = False
 
     @cached_property
@@ -136,7 +124,7 @@ class Offer:
         mode: how they are offered to a model.
     """
 
-    def __init__(self, tools: Iterable[Tool], mode: ToolMode = "split") -> None:
+    def __init__(self, tools: Iterable[base.Tool], mode: ToolMode = "split") -> None:
         self.mode = mode
         self.flat = tuple(sorted(tools, key=lambda tool: tool.name))
         self.names = frozenset(tool.name for tool in self.flat)
@@ -159,7 +147,7 @@ class Offer:
             return f'{tool}, {facade}(action="{action}")'
         return self.of(tool)
 
-    def example(self, tool: Tool) -> tuple[str, dict[str, Any]]:
+    def example(self, tool: base.Tool) -> tuple[str, dict[str, Any]]:
         """Return a call of a flat tool that works, as this session spells it: name, arguments."""
         arguments = example_of(tool)
         if tool.name in self._shown_names or tool.name not in MEMBERS:
@@ -180,14 +168,14 @@ class Offer:
         return text
 
     @property
-    def hidden(self) -> tuple[Tool, ...]:
+    def hidden(self) -> tuple[base.Tool, ...]:
         """The tools that may be called and that no request carries until they are looked at."""
         return tuple(tool for tool in self.flat if tool.is_hidden)
 
-    def pages(self) -> tuple[ManualPage, ...]:
+    def pages(self) -> tuple[base.ManualPage, ...]:
         """Return the manuals of what is offered, by name."""
         return tuple(
-            ManualPage(
+            base.ManualPage(
                 name=tool.name,
                 short=short_of(tool),
                 description=self.spelled(tool.description or short_of(tool)),
@@ -198,7 +186,7 @@ class Offer:
             for tool in (*self.shown, *self.hidden)
         )
 
-    def _shown(self) -> tuple[Tool, ...]:
+    def _shown(self) -> tuple[base.Tool, ...]:
         flat = tuple(tool for tool in self.flat if not tool.is_hidden)
         if self.mode == "split":
             return flat
@@ -268,18 +256,18 @@ def _told(offer: Offer, rules: ToolsSection, reader: ReadingModel, chosen: str) 
             hidden=offer.hidden,
             is_lean=reader.reads_tools and not reader.reads_schemas,
         )
-    own = [tool for tool in offer.shown if is_builtin(tool)]
+    own = [tool for tool in offer.shown if base.is_builtin(tool)]
     is_small = _tokens(own, is_lean=True) <= SMALL_TOKENS
     room = int((reader.context_tokens or UNKNOWN_CONTEXT) * SERVER_SHARE)
-    tools: list[Tool] = []
-    others: list[Tool] = []
+    tools: list[base.Tool] = []
+    others: list[base.Tool] = []
     for tool in offer.shown:
         if tool.source.startswith(MCP_SOURCE):
             cost = _tokens([tool], is_lean=True)
             is_told = cost <= room
             room -= cost if is_told else 0
         else:
-            is_own = is_builtin(tool) and not isinstance(tool, Facade)
+            is_own = base.is_builtin(tool) and not isinstance(tool, Facade)
             is_told = is_small or not is_own or tool.name in {LOOKUP, *rules.core}
         (tools if is_told or tool.name == chosen else others).append(tool)
     return RequestTools(tools=tuple(tools), others=tuple(others), hidden=offer.hidden, is_lean=True)
@@ -297,12 +285,12 @@ def _wants_core(offer: Offer, rules: ToolsSection, reader: ReadingModel) -> bool
     return _tokens(offer.shown, is_lean=False) > ALL_SHARE * reader.context_tokens
 
 
-def _tokens(tools: Iterable[Tool], *, is_lean: bool) -> int:
+def _tokens(tools: Iterable[base.Tool], *, is_lean: bool) -> int:
     """Return about what tools take of a request, as the ledger of a turn would estimate it."""
     return sum(estimate_tokens(tool_text(spec)) for spec in specs(tools, is_lean=is_lean))
 
 
-def names_of(tools: Iterable[Tool]) -> str:
+def names_of(tools: Iterable[base.Tool]) -> str:
     """Return the names of tools in a line; those of one server as their number."""
     own: list[str] = []
     servers: dict[str, int] = {}
@@ -324,15 +312,15 @@ def names_of(tools: Iterable[Tool]) -> str:
 _UNMISTAKABLE = frozenset(name for name in MEMBERS if "_" in name)
 
 
-def entries(tools: Iterable[Tool], *, is_lean: bool = False) -> tuple[OfferEntry, ...]:
+def entries(tools: Iterable[base.Tool], *, is_lean: bool = False) -> tuple[OfferEntry, ...]:
     """Return the one catalogue that models and MCP clients are told."""
     return tuple(_entry(tool, is_lean=is_lean) for tool in tools)
 
 
-def _entry(tool: Tool, *, is_lean: bool) -> OfferEntry:
+def _entry(tool: base.Tool, *, is_lean: bool) -> OfferEntry:
     is_mcp, schema = tool.source.startswith(MCP_SOURCE), offered_parameters(tool)
-    if is_lean and is_builtin(tool):
-        schema = lean_schema(schema, rare=traits_of(tool).rare)
+    if is_lean and base.is_builtin(tool):
+        schema = lean_schema(schema, rare=base.traits_of(tool).rare)
     elif not is_mcp:
         # Schemas of MCP servers are told as they are: they are counted against a budget.
         schema = _marked(schema)
@@ -344,7 +332,7 @@ def _entry(tool: Tool, *, is_lean: bool) -> OfferEntry:
     )
 
 
-def specs(tools: Iterable[Tool], *, is_lean: bool = False) -> tuple[ToolSpec, ...]:
+def specs(tools: Iterable[base.Tool], *, is_lean: bool = False) -> tuple[ToolSpec, ...]:
     """Return the tools as a model is offered them: the tools block.
 
     What a lean schema leaves out for the prompt's sake still holds the arguments.
@@ -356,13 +344,13 @@ def specs(tools: Iterable[Tool], *, is_lean: bool = False) -> tuple[ToolSpec, ..
             description=entry.short,
             parameters=entry.parameters,
             group=entry.group,
-            rules=offered_parameters(tool) if is_lean and is_builtin(tool) else None,
+            rules=offered_parameters(tool) if is_lean and base.is_builtin(tool) else None,
         )
         for entry, tool in zip(entries(offered, is_lean=is_lean), offered, strict=True)
     )
 
 
-def descriptors(tools: Iterable[Tool]) -> tuple[ListedTool, ...]:
+def descriptors(tools: Iterable[base.Tool]) -> tuple[ListedTool, ...]:
     """Return the tools as an MCP server lists them."""
     offered = tuple(tools)
     return tuple(
@@ -376,7 +364,7 @@ def descriptors(tools: Iterable[Tool]) -> tuple[ListedTool, ...]:
     )
 
 
-def stands_for(tools: Iterable[Tool]) -> frozenset[str]:
+def stands_for(tools: Iterable[base.Tool]) -> frozenset[str]:
     """Return the flat tools that can be called through what is offered."""
     names: set[str] = set()
     for tool in tools:
@@ -385,15 +373,15 @@ def stands_for(tools: Iterable[Tool]) -> frozenset[str]:
     return frozenset(names)
 
 
-def short_of(tool: Tool) -> str:
+def short_of(tool: base.Tool) -> str:
     """Return the tool's one line: its short text, else the start of its description."""
     if tool.short:
         return tool.short
     first = tool.description.strip().splitlines()[0] if tool.description.strip() else ""
-    return first[:SHORT_LIMIT]
+    return first[: base.SHORT_LIMIT]
 
 
-def offered_parameters(tool: Tool) -> dict[str, Any]:
+def offered_parameters(tool: base.Tool) -> dict[str, Any]:
     """Return the schema that requests carry."""
     whole = tool.offered_parameters is None
     return tool.parameters if whole else dict(tool.offered_parameters or {})
@@ -442,19 +430,19 @@ def _with_mark(rule: dict[str, Any], *, is_required: bool) -> str:
     return f"{about} ({mark})"
 
 
-def aliases_of(tool: Tool) -> tuple[str, ...]:
+def aliases_of(tool: base.Tool) -> tuple[str, ...]:
     """Return the other names that lead to a tool, sorted."""
     words = [alias for alias, name in ALIASES.items() if name == tool.name]
     return tuple(sorted({*tool.aliases, *words}))
 
 
-def example_of(tool: Tool) -> dict[str, Any]:
+def example_of(tool: base.Tool) -> dict[str, Any]:
     """Return arguments of a call that works."""
-    return dict(traits_of(tool).example) or example_arguments(tool.parameters)
+    return dict(base.traits_of(tool).example) or example_arguments(tool.parameters)
 
 
-def _annotations(tool: Tool) -> McpAnnotations:
-    traits: Traits = traits_of(tool)
+def _annotations(tool: base.Tool) -> McpAnnotations:
+    traits: base.Traits = base.traits_of(tool)
     looks = traits.effect == "looks"
     return McpAnnotations(
         read_only_hint=looks,
@@ -467,7 +455,7 @@ def _annotations(tool: Tool) -> McpAnnotations:
 _MAX_MANUALS = 5
 
 
-class ToolLookup(Tool):
+class ToolLookup(base.Tool):
     """`tool_lookup(name?)`: the index, or the manuals of the tools whose name has this in it.
 
     Where no name has, the lines of the tools are searched.
@@ -490,23 +478,23 @@ class ToolLookup(Tool):
     outward: ClassVar[bool | None] = False
 
     @override
-    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+    def risk(self, arguments: base.Arguments, context: base.ToolContext) -> Assessment:
         return Assessment(risk="low", reason="reads about tools")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
+    async def invoke(self, arguments: base.Arguments, context: base.ToolContext) -> base.ToolResult:
         pages = context.tools.pages()
         wanted = arguments.get("name", "").strip().lower()
         if not wanted:
             lines = [f"{page.name}: {single_line(page.short)}" for page in pages]
-            return succeeded("\n".join(lines), count=len(lines))
+            return base.succeeded("\n".join(lines), count=len(lines))
         found = matching(wanted, pages)
         if not found:
-            return failed(_not_found(wanted, pages))
+            return base.failed(_not_found(wanted, pages))
         shown = [_manual(page) for page in found[:_MAX_MANUALS]]
         if more := found[_MAX_MANUALS:]:
             shown.append("more: " + ", ".join(page.name for page in more))
-        return succeeded("\n\n".join(shown), count=len(found))
+        return base.succeeded("\n\n".join(shown), count=len(found))
 
 
 class _Named(Protocol):
@@ -553,7 +541,7 @@ def _asked(arguments: str) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _manual(page: ManualPage) -> str:
+def _manual(page: base.ManualPage) -> str:
     required = page.parameters.get("required", ())
     lines = [page.name, paragraph(page.description), "arguments:"]
     for name, rule in (page.parameters.get("properties") or {}).items():
@@ -576,7 +564,7 @@ def _kind(rule: dict[str, Any]) -> str:
     return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
 
 
-def _not_found(wanted: str, pages: tuple[ManualPage, ...]) -> str:
+def _not_found(wanted: str, pages: tuple[base.ManualPage, ...]) -> str:
     near = nearest(wanted, {page.name: page.name for page in pages})
     nearest_ones = f"; the nearest are: {', '.join(near)}" if near else ""
     example = msgspec.json.encode({"name": near[0]} if near else {}).decode()

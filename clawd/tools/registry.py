@@ -14,16 +14,7 @@ from typing_extensions import override
 
 from clawd.errors import InvalidRequestError, NotFoundError
 from clawd.security.risk import Assessment
-from clawd.tools.base import (
-    NAME_PATTERN,
-    Arguments,
-    Tool,
-    ToolContext,
-    ToolResult,
-    Traits,
-    failed,
-    traits_of,
-)
+from clawd.tools import base
 
 ToolMode = Literal["split", "unified", "both"]
 FACADES: dict[str, dict[str, str]] = {
@@ -93,30 +84,30 @@ class Registry:
         elsewhere: knows of tools that are not there.
     """
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        self._tools: dict[str, Tool] = {}
+    def __init__(self, tools: Iterable[base.Tool] = ()) -> None:
+        self._tools: dict[str, base.Tool] = {}
         self._aliases: dict[str, str] = {}
         self._listeners: dict[object, Callable[[], None]] = {}
         self.elsewhere: Elsewhere = Nowhere()
         for tool in tools:
             self.add(tool)
 
-    def add(self, tool: Tool) -> None:
+    def add(self, tool: base.Tool) -> None:
         """Take a tool in.
 
         Raises:
             InvalidRequestError: its name is no tool name, or is taken.
         """
         for name in (tool.name, *tool.aliases):
-            if not re.fullmatch(NAME_PATTERN, name):
-                raise InvalidRequestError(f"tool name {name!r} does not match {NAME_PATTERN}")
+            if not re.fullmatch(base.NAME_PATTERN, name):
+                raise InvalidRequestError(f"tool name {name!r} does not match {base.NAME_PATTERN}")
             if name in self._tools or name in self._aliases or name in FACADES:
                 raise InvalidRequestError(f"two tools are called {name!r}")
         self._tools[tool.name] = tool
         self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
         self._changed()
 
-    def replace(self, tools: Iterable[Tool]) -> None:
+    def replace(self, tools: Iterable[base.Tool]) -> None:
         """Hold these tools instead of those so far; all or none.
 
         Raises:
@@ -136,11 +127,11 @@ class Registry:
 
         return end
 
-    def find(self, name: str) -> Tool | None:
+    def find(self, name: str) -> base.Tool | None:
         """Return the tool of this name or alias; None when there is none."""
         return self._tools.get(self._aliases.get(name, name))
 
-    def get(self, name: str) -> Tool:
+    def get(self, name: str) -> base.Tool:
         """Return the tool of this name or alias.
 
         Raises:
@@ -153,11 +144,11 @@ class Registry:
             )
         return tool
 
-    def all(self) -> list[Tool]:
+    def all(self) -> list[base.Tool]:
         """Return every tool, by name."""
         return [self._tools[name] for name in sorted(self._tools)]
 
-    def allowed(self, patterns: Iterable[str]) -> list[Tool]:
+    def allowed(self, patterns: Iterable[str]) -> list[base.Tool]:
         """Return the tools whose name matches one of the patterns (`*`, `file_*`), by name.
 
         A pattern with `-` in front (`-evaluate`) takes out, wherever it stands; where there are no
@@ -183,7 +174,7 @@ def _matches(name: str, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-class Facade(Tool):
+class Facade(base.Tool):
     """One unified tool as it is offered: the actions whose flat tools may be called.
 
     Args:
@@ -195,7 +186,7 @@ class Facade(Tool):
     short: ClassVar[str] = ""
     parameters: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, name: str, members: Mapping[str, Tool]) -> None:
+    def __init__(self, name: str, members: Mapping[str, base.Tool]) -> None:
         self.members = dict(members)
         self.name = name  # type: ignore[misc]
         self.short = f"{_WORK[name]}: {', '.join(self.members)}."  # type: ignore[misc]
@@ -208,15 +199,15 @@ class Facade(Tool):
         self.outward = True in opens  # type: ignore[misc]
 
     @override
-    def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
+    def risk(self, arguments: base.Arguments, context: base.ToolContext) -> Assessment:
         return Assessment(risk="high", blocked=f"{self.name} runs by its actions only")
 
     @override
-    async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
-        return failed(f"{self.name} runs by its actions only")
+    async def invoke(self, arguments: base.Arguments, context: base.ToolContext) -> base.ToolResult:
+        return base.failed(f"{self.name} runs by its actions only")
 
 
-def facades_over(tools: Iterable[Tool]) -> tuple[Facade, ...]:
+def facades_over(tools: Iterable[base.Tool]) -> tuple[Facade, ...]:
     """Return the facades of which at least one action may be called, by name."""
     by_name = {tool.name: tool for tool in tools}
     made = []
@@ -232,7 +223,7 @@ def flat_name(called: str, action: object) -> str:
     return FACADES.get(called, {}).get(str(action), "")
 
 
-def _schema(members: Mapping[str, Tool]) -> dict[str, Any]:
+def _schema(members: Mapping[str, base.Tool]) -> dict[str, Any]:
     calls = "; ".join(f"{action}({_arguments(tool)})" for action, tool in members.items())
     properties: dict[str, Any] = {
         "action": {"type": "string", "enum": list(members), "description": calls}
@@ -249,7 +240,7 @@ def _schema(members: Mapping[str, Tool]) -> dict[str, Any]:
     }
 
 
-def _arguments(tool: Tool) -> str:
+def _arguments(tool: base.Tool) -> str:
     required = tool.parameters.get("required", ())
     names = tool.parameters.get("properties") or {}
     return ", ".join(name if name in required else f"{name}?" for name in names)
@@ -267,7 +258,7 @@ def _either(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [*known, without(other)]}
 
 
-def _manual(short: str, members: Mapping[str, Tool]) -> str:
+def _manual(short: str, members: Mapping[str, base.Tool]) -> str:
     lines = [
         f"action={action}: {' '.join((tool.description or tool.short).split())}"
         for action, tool in members.items()
@@ -275,8 +266,8 @@ def _manual(short: str, members: Mapping[str, Tool]) -> str:
     return "\n".join([short, *lines])
 
 
-def _traits(members: Mapping[str, Tool]) -> Traits:
+def _traits(members: Mapping[str, base.Tool]) -> base.Traits:
     action, tool = next(iter(members.items()))
-    ranked = max((traits_of(each) for each in members.values()), key=lambda each: each.rank)
-    example = traits_of(tool).example
-    return Traits(effect=ranked.effect, example={"action": action, **example})
+    ranked = max((base.traits_of(each) for each in members.values()), key=lambda each: each.rank)
+    example = base.traits_of(tool).example
+    return base.Traits(effect=ranked.effect, example={"action": action, **example})

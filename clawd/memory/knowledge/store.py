@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from clawd.config.sections import KnowledgeSection
 from clawd.errors import StorageError
 from clawd.kernel.concurrency import Pool
-from clawd.memory.knowledge.entries import (
-    Author,
-    Card,
-    FoundPage,
-    KeywordUse,
-    Shelf,
-    Unseen,
-    Written,
-    by_name,
-    uses,
-)
+from clawd.memory.knowledge import entries
 from clawd.memory.knowledge.files import EntryFiles, storage_error
 from clawd.memory.knowledge.keywords import EntryName, WantedEntries
 
@@ -60,7 +50,7 @@ class Knowledge:
         self._settings = settings
         self._owner_uid = os.getuid() if owner_uid is None else owner_uid
         self._thread = Pool(1, "knowledge")
-        self._shelves: dict[tuple[int, KnowledgeSection], Shelf] = {}
+        self._shelves: dict[tuple[int, KnowledgeSection], entries.Shelf] = {}
         self.meaning: Meaning | None = None
         self.changed: Callable[[], None] = _nobody
 
@@ -77,7 +67,7 @@ class Knowledge:
         """Return the folder of a person's entries, which may not be there yet."""
         return self._settings().path / self._name(uid)
 
-    async def save(self, name: EntryName, content: str, author: Author) -> Written:
+    async def save(self, name: EntryName, content: str, author: entries.Author) -> entries.Written:
         """Make an entry, or replace the one that is there; the old one goes to the trash.
 
         Raises:
@@ -86,7 +76,9 @@ class Knowledge:
         """
         return await self._changing(author.uid, lambda shelf: shelf.save(name, content, author))
 
-    async def append(self, name: EntryName, content: str, author: Author) -> Written:
+    async def append(
+        self, name: EntryName, content: str, author: entries.Author
+    ) -> entries.Written:
         """Add to the end of an entry, or make it.
 
         Raises:
@@ -102,7 +94,7 @@ class Knowledge:
         page: int = 1,
         size: int = 10,
         question: str = "",
-    ) -> FoundPage:
+    ) -> entries.FoundPage:
         """Return a page of the entries with any of the keywords, best first, then the newest.
 
         With a question, and a model that knows what it means, entries of that meaning as well.
@@ -115,13 +107,13 @@ class Knowledge:
             uid, lambda shelf: shelf.search(keywords, page=page, size=size, near=near)
         )
 
-    async def load(self, wanted: WantedEntries, *, uid: int) -> FoundPage:
+    async def load(self, wanted: WantedEntries, *, uid: int) -> entries.FoundPage:
         """Return the entries with all of the keywords, the exact one first, at most four."""
         return await self._do(uid, lambda shelf: shelf.load(wanted))
 
-    async def listed(self, prefix: str, *, uid: int) -> list[Card]:
+    async def listed(self, prefix: str, *, uid: int) -> list[entries.Card]:
         """Return the entries whose file names begin so, by name; those without header too."""
-        return await self._do(uid, lambda shelf: by_name(shelf.cards(), prefix))
+        return await self._do(uid, lambda shelf: entries.by_name(shelf.cards(), prefix))
 
     async def delete(self, wanted: WantedEntries, *, uid: int, may_be_fixed: bool) -> str:
         """Move an entry to the trash; return its file name.
@@ -149,13 +141,13 @@ class Knowledge:
 
     async def unseen(
         self, known: Mapping[str, tuple[int, int]], *, uid: int, limit: int, room_bytes: int
-    ) -> Unseen:
+    ) -> entries.Unseen:
         """Return entries that an index does not know, as they are now, and which are gone."""
         return await self._do(uid, lambda shelf: shelf.unseen(known, limit, room_bytes))
 
-    async def keywords(self, *, uid: int) -> list[KeywordUse]:
+    async def keywords(self, *, uid: int) -> list[entries.KeywordUse]:
         """Return every keyword with its count, the most used first, then by name."""
-        return await self._do(uid, lambda shelf: uses(shelf.cards().values()))
+        return await self._do(uid, lambda shelf: entries.uses(shelf.cards().values()))
 
     async def vocabulary(self, uid: int) -> str:
         """Return the person's most used keywords for a prompt, at most 40; "" for none.
@@ -165,7 +157,7 @@ class Knowledge:
         a prompt does without, and the log says why.
         """
         try:
-            return await self._do(uid, Shelf.vocabulary)
+            return await self._do(uid, entries.Shelf.vocabulary)
         except StorageError as error:
             _log.warning("the prompt goes without a vocabulary: %s", error.message)
             return ""
@@ -173,13 +165,13 @@ class Knowledge:
     def _name(self, uid: int) -> str:
         return "" if uid == self._owner_uid else f"{_OF_USER}{uid}"
 
-    async def _changing(self, uid: int, act: Callable[[Shelf], _T]) -> _T:
+    async def _changing(self, uid: int, act: Callable[[entries.Shelf], _T]) -> _T:
         try:
             return await self._do(uid, act)
         finally:
             self.changed()
 
-    async def _do(self, uid: int, act: Callable[[Shelf], _T]) -> _T:
+    async def _do(self, uid: int, act: Callable[[entries.Shelf], _T]) -> _T:
         """Run an act in the thread; a cancelled one that has begun is waited for."""
 
         def run() -> _T:
@@ -187,7 +179,7 @@ class Knowledge:
             shelf = self._shelves.pop((uid, settings), None)
             if shelf is None:
                 name, most = self._name(uid), settings.trash_mb << 20
-                shelf = Shelf(EntryFiles(settings.path, name, trash_bytes=most), settings)
+                shelf = entries.Shelf(EntryFiles(settings.path, name, trash_bytes=most), settings)
             self._shelves[uid, settings] = shelf
             while len(self._shelves) > MAX_SHELVES:
                 del self._shelves[next(iter(self._shelves))]
