@@ -168,13 +168,13 @@ class JsonObject(_ParamType):
         import msgspec
 
         text = sys.stdin.read() if value == "-" else str(value)
-        told = repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…")
+        shown = repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…")
         try:
             found = msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeError) as error:
-            raise click.UsageError(f"--json {told} is not JSON: {error}") from error
+            raise click.UsageError(f"--json {shown} is not JSON: {error}") from error
         except RecursionError as error:
-            raise click.UsageError(f"--json {told} is nested too deep") from error
+            raise click.UsageError(f"--json {shown} is nested too deep") from error
         if not isinstance(found, dict):
             raise click.UsageError('--json must be an object, as \'{"path": "."}\'')
         return text

@@ -250,25 +250,25 @@ def _question(
     if request.unlisted:
         has_rule = always and bool(request.patterns)
         keys = "[o]nce / [p]roject / [n]o" if has_rule else "[o]nce / [n]o"
-        told = [f"p project{_covered(request)}"] if has_rule else []
+        choices = [f"p project{_covered(request)}"] if has_rule else []
         return (
-            f"  │ {palette.dim(_keys(*told))}\n  ╰ {visible_line(_listed(request))}: {keys}   ",
+            f"  │ {palette.dim(_keys(*choices))}\n  ╰ {visible_line(_listed(request))}: {keys}   ",
             UNLISTED | (UNLISTED_RULES if has_rule else {}),
         )
     if takes_words:
         words = "yes, conversation" + (", project, always" if always else "")
-        told = [f"a whole word: {words}"]
-        return f"  ╰ Approve? [yes/N]   {palette.dim(_keys(*told))}   ", WORDS
-    told = ["c conversation", *([f"p project{_covered(request)}"] if always else [])]
-    return f"  ╰ Approve? [y/N]   {palette.dim(_keys(*told))}   ", ANSWERS
+        choices = [f"a whole word: {words}"]
+        return f"  ╰ Approve? [yes/N]   {palette.dim(_keys(*choices))}   ", WORDS
+    choices = ["c conversation", *([f"p project{_covered(request)}"] if always else [])]
+    return f"  ╰ Approve? [y/N]   {palette.dim(_keys(*choices))}   ", ANSWERS
 
 
 def _covered(request: events.ApprovalRequested) -> str:
     """Return what a rule would cover, files that are written as they lie in the workspace."""
     here = f"> {request.workspace}/"
-    told = [f"> {each.removeprefix(here)}" if each.startswith(here) else each
+    covered = [f"> {each.removeprefix(here)}" if each.startswith(here) else each
             for each in request.patterns]  # fmt: skip
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(covered)})" if covered else ""
 
 
 def _listed(request: events.ApprovalRequested) -> str:
@@ -276,8 +276,8 @@ def _listed(request: events.ApprovalRequested) -> str:
     return f"{what} {'are' if len(request.unlisted) > 1 else 'is'} not on the list of this project"
 
 
-def _keys(*told: str) -> str:
-    return visible_line("   ".join([*told, "e edit", "d details"]))
+def _keys(*choices: str) -> str:
+    return visible_line("   ".join([*choices, "e edit", "d details"]))
 
 
 def answer_page(terminal: Terminal, question: events.QuestionAsked, stream: Stream[Any]) -> None:

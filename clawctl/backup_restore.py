@@ -104,8 +104,8 @@ def restore(stream: BinaryIO, target: Layout, *, replace: bool, progress: Progre
             fresh = staging / "home"
             fresh.mkdir(mode=0o700, exist_ok=True)
             _check_memory(fresh / "memory.sqlite")
-            told = _check_chain(fresh, manifest)
-            told += "; " + _settle_receipts(fresh, manifest, target.home)
+            outcome = _check_chain(fresh, manifest)
+            outcome += "; " + _settle_receipts(fresh, manifest, target.home)
             if (staging / "workspace").exists():
                 (staging / "workspace").rename(fresh / "workspace-restored")
                 notes.append(f"The workspace lies in {target.home}/workspace-restored.")
@@ -124,7 +124,7 @@ def restore(stream: BinaryIO, target: Layout, *, replace: bool, progress: Progre
         home=str(target.home),
         old_home=str(old) if old is not None else "",
         files=len(manifest.files),
-        receipts=told,
+        receipts=outcome,
         notes=tuple(notes),
     )
 
@@ -226,7 +226,7 @@ def _check_chain(home: Path, manifest: Manifest) -> str:
         found = verify(home / LOG, anchor=anchor, public_key=facts.first_public_key or None)
     except ReceiptError as error:
         raise InvalidRequestError(f"its receipts cannot be read: {error.message}") from error
-    # Evidence of a broken chain is kept, not refused: it is told.
+    # Evidence of a broken chain is kept, not refused: it is reported.
     return found.message
 
 
@@ -243,9 +243,9 @@ def _settle_receipts(fresh: Path, manifest: Manifest, final: Path) -> str:
             file.rename(fresh / folder / file.name)
         _forget_head(fresh / "memory.sqlite")
         old_log = str(final / folder / LOG)
-        told = f"its log is kept in {old_log}, and a new chain begins"
+        outcome = f"its log is kept in {old_log}, and a new chain begins"
     else:
-        told = "the chain goes on with its own key" if has_log else "a new chain begins"
+        outcome = "the chain goes on with its own key" if has_log else "a new chain begins"
     origin = _Origin(
         created_at=manifest.created_at,
         restored_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -260,7 +260,7 @@ def _settle_receipts(fresh: Path, manifest: Manifest, final: Path) -> str:
     note = fresh / NOTE
     note.write_bytes(msgspec.json.format(msgspec.json.encode(origin)) + b"\n")
     note.chmod(0o600)
-    return told
+    return outcome
 
 
 def _forget_finished_calls(fresh: Path) -> None:

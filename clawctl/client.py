@@ -171,7 +171,7 @@ class Client:
             case None:
                 raise _unreachable(
                     f"{self.path} accepts connections, but nothing greets within {limit_s:g} s",
-                    hint="The daemon may hang, or it is no clawd: see its log.",
+                    hint="The daemon may hang, or it is not a clawd: see its log.",
                     reason=SILENT,
                 )
             case _:

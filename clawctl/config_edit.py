@@ -395,8 +395,8 @@ def put(app: App, path: Path, before: bytes, after: bytes, *, wanted: bool) -> E
         message = "Nothing was changed."
         return Edited(path=str(path), changed=False, reloaded=False, message=message)
     if problems := trial(path, after):
-        told = "\n".join(f"  {each}" for each in problems)
-        raise ConfigError(f"{path} was left as it is:\n{told}", problems=tuple(problems))
+        listed = "\n".join(f"  {each}" for each in problems)
+        raise ConfigError(f"{path} was left as it is:\n{listed}", problems=tuple(problems))
     replace(path, before, after)
     return _reload(app, path, wanted=wanted)
 

@@ -74,7 +74,7 @@ def running(reach: Callable[[], Client], where: Layout) -> Running | None:
 
 
 def found_at(pid: int, where: Layout) -> Running:
-    """Return what can be told of the process that holds a home."""
+    """Return what is known of the process that holds a home."""
     return _found(pid, where.home, where.socket)
 
 

@@ -116,7 +116,7 @@ class Download:
         `progress` gets the bytes that are there and all, `checking` those that were hashed.
 
         Raises:
-            ClawError: it cannot be had, is not what was told, or there is no room.
+            ClawError: it cannot be had, is not what was announced, or there is no room.
         """
         make_folder(self.path.parent)
         self._descriptor = self._opened()
@@ -425,11 +425,11 @@ def _size_of(answer: http.client.HTTPResponse, at: int) -> int:
     if answer.status != 206:
         length = answer.headers.get("Content-Length") or ""
         return int(length) if length.isdecimal() else 0
-    told = answer.headers.get("Content-Range") or ""
-    found = _RANGE.fullmatch(told.strip())
+    content_range = answer.headers.get("Content-Range") or ""
+    found = _RANGE.fullmatch(content_range.strip())
     if found is None or int(found[1]) != at:
         raise ClawError(
-            f"the server was asked for byte {at} on and answered with {told!r}", code=CODE
+            f"the server was asked for byte {at} on and answered with {content_range!r}", code=CODE
         )
     return int(found[3])
 

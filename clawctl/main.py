@@ -212,8 +212,8 @@ def _show(error: click.ClickException) -> None:
     if context is not None:
         click.echo(context.get_usage(), err=True)
         click.echo(f"Try '{context.command_path} --help' for help.\n", err=True)
-    told = error.format_message()
-    lines = told.splitlines() if len(told) <= MAX_USAGE_CHARACTERS else [told]
+    text = error.format_message()
+    lines = text.splitlines() if len(text) <= MAX_USAGE_CHARACTERS else [text]
     shown = "\n".join(visible_line(line, MAX_USAGE_CHARACTERS) for line in lines)
     click.echo(f"Error: {shown}", err=True)
 

@@ -99,8 +99,8 @@ class _Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def catalogue() -> list[CatalogueModel]:
     """Return all models of the catalogue, as they stand there."""
-    told = msgspec.convert(tomllib.loads(CATALOGUE.read_text("utf-8")), _Catalogue)
-    return [msgspec.structs.replace(entry, name=name) for name, entry in told.models.items()]
+    parsed = msgspec.convert(tomllib.loads(CATALOGUE.read_text("utf-8")), _Catalogue)
+    return [msgspec.structs.replace(entry, name=name) for name, entry in parsed.models.items()]
 
 
 def entry_of(name: str) -> CatalogueModel:

@@ -142,8 +142,8 @@ def _layers(manifest: Path) -> dict[str, str]:
     """Return the digest of the first layer of each kind; nothing of what is no manifest."""
     try:
         with manifest.open("rb") as file:
-            told = json.loads(file.read(MAX_MANIFEST_BYTES))
-        layers = [each for each in told["layers"] if isinstance(each, dict)]
+            parsed = json.loads(file.read(MAX_MANIFEST_BYTES))
+        layers = [each for each in parsed["layers"] if isinstance(each, dict)]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     pairs = reversed([(str(each.get("mediaType")), str(each.get("digest"))) for each in layers])

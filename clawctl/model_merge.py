@@ -172,12 +172,12 @@ def _made_before(target: Path, digests: Digests) -> str:
     with contextlib.suppress(OSError, ClawError):
         if pin and modelfile.digest_of(target, lambda _done, _total: None) == pin.sha256:
             fields = _read(_library(), target).fields
-            if tuple(_told(fields.get(key)) for key in MERGED_FROM) == digests:
+            if tuple(_field_text(fields.get(key)) for key in MERGED_FROM) == digests:
                 return pin.sha256
     return ""
 
 
-def _told(field: Any) -> str:
+def _field_text(field: Any) -> str:
     return str(field.contents()) if field is not None else ""
 
 
@@ -228,13 +228,13 @@ def _deltas(gguf: Any, wanted: Merge, base: Any, adapter: Any) -> Mapping[str, t
         InvalidRequestError: it is not a plain LoRA adapter of this base.
     """
     what = f"{wanted.adapter} cannot be merged into {wanted.base.name}"
-    kinds = [_told(adapter.fields.get(key)) for key in ("general.type", "adapter.type")]
+    kinds = [_field_text(adapter.fields.get(key)) for key in ("general.type", "adapter.type")]
     if kinds != ["adapter", "lora"] or any("alora" in key for key in adapter.fields):
         raise InvalidRequestError(f"{what}: it is not a plain LoRA adapter")
-    ours, its = (_told(each.fields.get("general.architecture")) for each in (base, adapter))
+    ours, its = (_field_text(each.fields.get("general.architecture")) for each in (base, adapter))
     if ours != its:
         raise InvalidRequestError(f"{what}: it is for {its or 'nothing'}, and that is {ours}")
-    if _told(base.fields.get("general.type")) not in {"", "model"}:
+    if _field_text(base.fields.get("general.type")) not in {"", "model"}:
         raise InvalidRequestError(f"{what}: that is not a model")
     alpha = adapter.fields.get("adapter.lora.alpha")
     tensors = {each.name: each for each in base.tensors}
@@ -260,8 +260,8 @@ def _check_shapes(what: str, of: Any, a: Any, b: Any) -> None:
     fits = [len(shape) for shape in shapes] == [2, 2, 2]
     (columns, rows), (its_columns, rank), (its_rank, its_rows) = shapes if fits else [[0, 0]] * 3
     if not fits or (columns, rows, rank) != (its_columns, its_rows, its_rank) or not rank:
-        told = ", ".join("×".join(map(str, shape)) for shape in shapes)
-        raise InvalidRequestError(f"{what}: the shapes of {of.name} do not fit: {told}")
+        shown = ", ".join("×".join(map(str, shape)) for shape in shapes)
+        raise InvalidRequestError(f"{what}: the shapes of {of.name} do not fit: {shown}")
     if columns % BLOCK:
         raise InvalidRequestError(
             f"{what}: rows of {of.name} have {columns} numbers, not a multiple of 32"
@@ -339,7 +339,7 @@ def _writer(gguf: Any, path: Path, base: Any, made: list[_Made], digests: Digest
     """Return a writer that has written all but the weights: the base's values, and ours."""
     import numpy
 
-    writer = gguf.GGUFWriter(path, _told(base.fields.get("general.architecture")))
+    writer = gguf.GGUFWriter(path, _field_text(base.fields.get("general.architecture")))
     writer.data_alignment = int(base.alignment)
     for field in base.fields.values():
         name, kinds = field.name, field.types

@@ -109,7 +109,7 @@ def _of_address(url: str) -> ModelSource:
     # Only what the path ends with: the rest may be signed.
     if urllib.parse.urlsplit(url).query or not url.endswith(name):
         raise InvalidRequestError(
-            f"{shown(url)} is one of {count} parts, and where the others are cannot be told",
+            f"{shown(url)} is one of {count} parts, and where the others are is not known",
             hint="Download all of them, then: clawctl model add FILE",
         )
     files = tuple(Remote(url=url.removesuffix(name) + each, name=each) for each in names)
@@ -141,9 +141,9 @@ def _of_hub(rest: str, web: Web, environ: Mapping[str, str]) -> ModelSource:
         raise InvalidRequestError(f"hf:{rest} is not a name; expected hf:ORG/REPO[:QUANT or FILE]")
     hub, token = _hub(environ), hub_token(environ)
     at = urllib.parse.quote(revision or "main", safe="")
-    told = web.json(f"{hub}/api/models/{repo}/revision/{at}?blobs=true", token=token)
-    files = _listed(told, f"{hub}/{repo}")
-    commit = told.get("sha") if isinstance(told, dict) else None
+    reply = web.json(f"{hub}/api/models/{repo}/revision/{at}?blobs=true", token=token)
+    files = _listed(reply, f"{hub}/{repo}")
+    commit = reply.get("sha") if isinstance(reply, dict) else None
     commit = commit if isinstance(commit, str) and _WORD.fullmatch(commit) else at
 
     def remote(path: str) -> Remote:
@@ -179,10 +179,10 @@ def _hub(environ: Mapping[str, str]) -> str:
     return (environ.get("HF_ENDPOINT", "").strip() or HUB).rstrip("/")
 
 
-def _listed(told: Any, where: str) -> dict[str, tuple[int, str]]:
+def _listed(reply: Any, where: str) -> dict[str, tuple[int, str]]:
     """Return size and digest of each GGUF file by its path."""
     files: dict[str, tuple[int, str]] = {}
-    siblings = told.get("siblings") if isinstance(told, dict) else None
+    siblings = reply.get("siblings") if isinstance(reply, dict) else None
     for each in siblings if isinstance(siblings, list) else []:
         path = each.get("rfilename") if isinstance(each, dict) else None
         if not isinstance(path, str) or not path.lower().endswith(".gguf"):
@@ -262,8 +262,8 @@ def _of_registry(rest: str, web: Web) -> ModelSource:
         raise InvalidRequestError(f"ollama:{rest} is not a name; expected ollama:NAME[:TAG]")
     scheme = "http" if is_loopback(f"http://{host}") else "https"
     base = f"{scheme}://{host}/v2/{'/'.join(words)}"
-    told = web.json(f"{base}/manifests/{tag}", accept=_MANIFEST)
-    layers = _layers(told)
+    reply = web.json(f"{base}/manifests/{tag}", accept=_MANIFEST)
+    layers = _layers(reply)
     model = layers.get(modelfile.MODEL_LAYER, [])
     if not model:
         raise NotFoundError(
@@ -298,8 +298,8 @@ def _of_index(rest: str, web: Web, environ: Mapping[str, str]) -> ModelSource:
     name, version, file = found.groups()
     index = (environ.get("PIP_INDEX_URL", "").strip() or INDEX).rstrip("/")
     url = f"{index}/{re.sub(r'[-_.]+', '-', name).lower()}/"
-    told = web.json(url, accept="application/vnd.pypi.simple.v1+json")
-    files = told.get("files") if isinstance(told, dict) else None
+    reply = web.json(url, accept="application/vnd.pypi.simple.v1+json")
+    files = reply.get("files") if isinstance(reply, dict) else None
     stem = f"{re.sub(r'[-_.]+', '_', name).lower()}-{version}-"
     for each in files if isinstance(files, list) else []:
         each = each if isinstance(each, dict) else {}
@@ -434,9 +434,9 @@ class Puller:
         remotes = [replace(each, name=name) for each, name in zip(files, names, strict=True)]
         if options.sha256:
             if len(files) > 1 or (files[0].sha256 and files[0].sha256 != options.sha256):
-                told = files[0].sha256 or "one for each of its parts"
+                digest = files[0].sha256 or "one for each of its parts"
                 raise InvalidRequestError(
-                    f"the digest of {source.name} is told by its source: {told}",
+                    f"the digest of {source.name} is given by its source: {digest}",
                     hint="Leave out --sha256, or see whether it is the model that you mean.",
                 )
             remotes[0] = replace(remotes[0], sha256=options.sha256)

@@ -64,10 +64,10 @@ def _server(port: int, program: str) -> FoundServer | None:
     if not answers(url, LIMIT_S / 4):
         return None
     try:
-        told = Web(timeout_s=LIMIT_S / 2).json(f"{url}/models")
+        reply = Web(timeout_s=LIMIT_S / 2).json(f"{url}/models")
     except ClawError:
         return None
-    listed = told.get("data") if isinstance(told, dict) else None
+    listed = reply.get("data") if isinstance(reply, dict) else None
     if not isinstance(listed, list):
         return None
     models = [each for each in listed if isinstance(each, dict) and _name(each)]

@@ -146,7 +146,7 @@ def _ask_source(
         "  2  a model file (GGUF) on this machine",
         "  3  a server that speaks the OpenAI API: llama-server, vLLM, Ollama, a cloud",
         "  4  Anthropic",
-        *(f"  {key}  {told}" for key, (told, _) in more.items()),
+        *(f"  {key}  {label}" for key, (label, _) in more.items()),
         *(() if now.is_new else (f"  0  keep what the config says: {now.provider}",)),
     ]
     text = "\n".join(lines) + ("" if now.has_engine else _without_engine())
@@ -173,8 +173,8 @@ def _offers(now: Now) -> dict[str, tuple[str, FoundServer | str]]:
     for server in now.servers:
         names = ", ".join(server.models[:MAX_SHOWN]) or "no models"
         more = ", …" if len(server.models) > MAX_SHOWN else ""
-        told = f"{server.program}, which runs here at {server.url}: {names}{more}"
-        found.append((visible_line(told, MAX_LINE), server))
+        label = f"{server.program}, which runs here at {server.url}: {names}{more}"
+        found.append((visible_line(label, MAX_LINE), server))
     if now.has_engine and now.fits is not None:
         name, size_gb = now.fits
         found.append((f"download a model that fits this machine: {name}, {size_gb:.1f} GB", name))

@@ -208,9 +208,9 @@ def listening(log_file: str, *, verbose: bool = False) -> Iterator[Hear]:
         if log is not None:
             log.write(msgspec.json.encode(event) + b"\n")
         if verbose and not isinstance(event, _PIECES):
-            told = msgspec.to_builtins(event)
-            fields = (f"{name}={value}" for name, value in told.items() if name != "type")
-            print(visible_line(f"· {told['type']} {' '.join(fields)}", WIDEST), file=sys.stderr)
+            values = msgspec.to_builtins(event)
+            fields = (f"{name}={value}" for name, value in values.items() if name != "type")
+            print(visible_line(f"· {values['type']} {' '.join(fields)}", WIDEST), file=sys.stderr)
 
     with log or contextlib.nullcontext():
         yield hear

@@ -310,10 +310,10 @@ class TurnView:
         words = (call_name(event.tool), subject_of(call.arguments, diffs), *counts)
         how = f"{' '.join(filter(None, words))} · {ending(event)}"
         self._row(f"  {mark} {palette.dim(how) if is_good else how}")
-        told = reasons(event)
-        for line in told:
+        lines = reasons(event)
+        for line in lines:
             self._row(f"    {palette.dim(line)}")
-        if not told:
+        if not lines:
             self._result(event.output)
 
     def _row(self, text: str, *, is_warning: bool = False) -> None:

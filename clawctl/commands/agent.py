@@ -433,8 +433,8 @@ def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:
         metrics=choice.progress and not choice.quiet and not as_json,
         details=choice.verbose and sys.stderr.isatty(),
     )
-    told = TurnView(sys.stdout, sys.stderr, options)
-    view: View = told if as_json or choice.quiet or choice.verbose else _drawn(options, told)
+    plain = TurnView(sys.stdout, sys.stderr, options)
+    view: View = plain if as_json or choice.quiet or choice.verbose else _drawn(options, plain)
     at_terminal = Terminal.opened(wanted=choice.interactive)
     try:
         with at_terminal as terminal, app.client() as client:
@@ -446,11 +446,11 @@ def _send_one(app: App, choice: Choice, text: str, *, as_json: bool) -> int:
         view.finish(None)
         if as_json and isinstance(error, ClawError):
             app.wants_json = False
-            emit_json({"error": error_values(error), **_facts(told)})
+            emit_json({"error": error_values(error), **_facts(plain)})
         raise
     view.finish(None if as_json else finished.text, finished)
     if as_json:
-        emit_json({**to_builtins(finished), **_facts(told), "type": "answer"})
+        emit_json({**to_builtins(finished), **_facts(plain), "type": "answer"})
     return _exit_code(finished, quiet=choice.quiet or as_json)
 
 

@@ -146,15 +146,15 @@ def toolchains(shown: tuple[str, ...], left_out: tuple[str, ...]) -> MendableFin
     )
 
 
-def hooks(told: tuple[str, ...], missing: tuple[str, ...]) -> MendableFinding:
-    """Tell which programs of the owner's are told of calls and turns."""
+def hooks(notified: tuple[str, ...], missing: tuple[str, ...]) -> MendableFinding:
+    """Report which programs of the owner are notified of calls and turns."""
     if missing:
         return wrong(
             "hooks",
             f"no program is there for {'; '.join(missing)}: before_tool refuses every call without",
             "Put it there with the right to be run, or mend [hooks] of the config.",
         )
-    return ok("hooks", "; ".join(told))
+    return ok("hooks", "; ".join(notified))
 
 
 def user(pid: int) -> MendableFinding:
@@ -480,8 +480,8 @@ def _clock(where: Layout) -> MendableFinding:
     if newest > now + _SKEW_S:
         ahead = duration(newest - now)
         return wrong("clock", f"files of {where.home} were written {ahead} from now", _SET_CLOCK)
-    told = answer_of("timedatectl", "show", "--property=NTPSynchronized")
-    if is_booted_with_systemd() and told is not None and told.strip().endswith("=no"):
+    output = answer_of("timedatectl", "show", "--property=NTPSynchronized")
+    if is_booted_with_systemd() and output is not None and output.strip().endswith("=no"):
         return noted("clock", "nothing keeps it right", "Switch it on: timedatectl set-ntp true")
     return ok("clock", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
 
@@ -514,10 +514,10 @@ def _units(where: Layout) -> Iterator[MendableFinding]:
         return
     scope = [] if where.is_system else ["--user"]
     for unit in _UNITS:
-        told = answer_of(
+        output = answer_of(
             "systemctl", *scope, "show", unit, "--property=LoadState,ActiveState,Result"
         )
-        state = dict(line.split("=", 1) for line in (told or "").splitlines() if "=" in line)
+        state = dict(line.split("=", 1) for line in (output or "").splitlines() if "=" in line)
         if state.get("LoadState") != "loaded":
             continue
         word = " ".join(["systemctl", *scope])
@@ -675,8 +675,8 @@ def _mended(found: MendableFinding, *, says: bool) -> Finding:
     try:
         found.mend()
     except OSError as error:
-        told = f"{found.finding.says}; it could not be mended: {error.strerror or error}"
-        return msgspec.structs.replace(found.finding, says=told)
+        text = f"{found.finding.says}; it could not be mended: {error.strerror or error}"
+        return msgspec.structs.replace(found.finding, says=text)
     return msgspec.structs.replace(found.finding, fixed=True)
 
 
@@ -690,10 +690,10 @@ def _show(found: list[Finding], *, was_fixed: bool) -> None:
             say(f"  → {each.fix}")
     bad = sum(each.state == "wrong" and not each.fixed for each in found)
     notes = sum(each.state == "note" for each in found)
-    told = "Nothing is wrong" if not bad else "1 thing is wrong" if bad == 1 else f"{bad} are wrong"
+    text = "Nothing is wrong" if not bad else "1 thing is wrong" if bad == 1 else f"{bad} are wrong"
     if bad and not was_fixed and any(each.can_fix for each in found):
-        told += "; clawctl doctor --fix mends what it can"
-    print(f"\n{told}, {notes} to know." if notes else f"\n{told}.")
+        text += "; clawctl doctor --fix mends what it can"
+    print(f"\n{text}, {notes} to know." if notes else f"\n{text}.")
 
 
 def of_report(report: StatusReport) -> Iterator[MendableFinding]:
@@ -778,15 +778,15 @@ def gateway(report: StatusReport, keys: int) -> MendableFinding:
             f"{', '.join(silent)} does not answer",
             "Look at the log of clawd, and at the firewall of this machine.",
         )
-    told = f"{report.gateway}, keys: {keys}"
+    text = f"{report.gateway}, keys: {keys}"
     exposed = [address for address in addresses if not _is_loopback(address)]
     if not exposed:
-        return ok("gateway", f"{told}; this machine only")
+        return ok("gateway", f"{text}; this machine only")
     if all(address.startswith("https:") for address in exposed):
-        return ok("gateway", f"{told}; other machines by TLS")
+        return ok("gateway", f"{text}; other machines by TLS")
     return noted(
         "gateway",
-        f"{told}; other machines reach it, and without TLS keys can be read on the way",
+        f"{text}; other machines reach it, and without TLS keys can be read on the way",
         "Set tls_cert and tls_key in [channels.http], or listen on 127.0.0.1.",
     )
 
@@ -823,10 +823,10 @@ def templates(loaded: LoadedModelList) -> Iterator[MendableFinding]:
     """Judge how the chat templates of the models in memory took what they were given so far."""
     for model in loaded.items:
         check = f"chat template {model.name}"
-        for told in model.template_notes:
+        for remark in model.template_notes:
             yield noted(
                 check,
-                told,
+                remark,
                 "It works so; a newer file of the model may have a template without the fault.",
             )
         if model.state == "ready" and not model.template_notes:

@@ -268,8 +268,8 @@ def _show_message(message: conversations.MessageLine, palette: Palette) -> None:
     head = f"{message.role}{name}  {message.timestamp}  {message.id}"
     print(f"\n{palette.cyan(visible_line(head))}")
     for text in message.unreadable:
-        told = visible_line(shortened(" ".join(text.split()), UNREADABLE_SHOWN))
-        print(palette.yellow(f"could not be read as a call, and was not run: {told}"))
+        shown = visible_line(shortened(" ".join(text.split()), UNREADABLE_SHOWN))
+        print(palette.yellow(f"could not be read as a call, and was not run: {shown}"))
     if message.reasoning:
         print(palette.dim(f"{terminal_safe(message.reasoning)}\n"))
     for picture in message.pictures:

@@ -23,8 +23,8 @@ def _rows(family: MetricFamily) -> list[tuple[str, str, str]]:
     numbers = [(sample.labels, f"{sample.value:g}") for sample in family.samples]
     numbers += [(spread.labels, _of(spread)) for spread in family.spreads]
     return [
-        (family.name, ", ".join(f"{name}={value}" for name, value in labels.items()), told)
-        for labels, told in numbers
+        (family.name, ", ".join(f"{name}={value}" for name, value in labels.items()), number)
+        for labels, number in numbers
     ]
 
 

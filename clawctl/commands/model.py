@@ -319,8 +319,8 @@ def _of_the_package(model: wire.ModelDetail) -> Iterator[tuple[str, str]]:
     for name, table in model.card.items():
         if name in {"base", "adapter"} or not isinstance(table, dict):
             continue
-        told = (f"{key.replace('_', ' ')} {value}" for key, value in table.items())
-        yield name.replace("_", " "), ", ".join(told)
+        facts = (f"{key.replace('_', ' ')} {value}" for key, value in table.items())
+        yield name.replace("_", " "), ", ".join(facts)
     if model.reads:
         yield "reads", model.reads
 
@@ -496,8 +496,8 @@ def ps(app: App, *, as_json: bool) -> None:
         nothing="No model is loaded.",
     )
     for model in models.items:
-        for told in model.template_notes:
-            note(visible_line(f"the chat template of {model.name}: {told}"))
+        for remark in model.template_notes:
+            note(visible_line(f"the chat template of {model.name}: {remark}"))
 
 
 def _add(

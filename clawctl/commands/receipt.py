@@ -361,8 +361,8 @@ def _fields(detail: wire.ReceiptDetail) -> list[tuple[str, object]]:
 
 def _approval(receipt: dict[str, Any]) -> str:
     word, by = receipt["approval"], receipt.get("approved_by")
-    told = f"{word}: {_APPROVED.get(word, '')}"
-    return f"{told} ({by})" if by else told
+    text = f"{word}: {_APPROVED.get(word, '')}"
+    return f"{text} ({by})" if by else text
 
 
 def _show_content(title: str, text: str, kept: int | None) -> None:

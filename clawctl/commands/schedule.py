@@ -194,14 +194,14 @@ def history(app: App, name: str, limit: int, *, as_json: bool) -> None:
 
 
 def _detail(run: schedules.ScheduleRun) -> str:
-    told = [run.detail]
+    parts = [run.detail]
     for each in run.deliveries:
         if each.state == "given_up":
-            told.append(f"not delivered: {each.way}: {each.problem}")
+            parts.append(f"not delivered: {each.way}: {each.problem}")
         elif each.state == "waiting":
             again = f": {each.problem}; again {_local(each.next_at)}" if each.problem else ""
-            told.append(f"on its way: {each.way}{again}")
-    return "; ".join(told)
+            parts.append(f"on its way: {each.way}{again}")
+    return "; ".join(parts)
 
 
 def _state(run: schedules.ScheduleRun) -> str:

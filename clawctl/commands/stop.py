@@ -56,8 +56,8 @@ def command(app: App, *, limit_s: float, as_json: bool) -> int:
     with contextlib.suppress(OSError):  # it has ended, also where nothing can be written
         layout({"CLAWD_HOME": str(daemon.home)}).stopped.touch()
     how = {"killed": " It had to be killed.", "terminated": " It had to be ended by a signal."}
-    told = f"The daemon (pid {daemon.pid}) has ended.{how.get(report.how, '')}"
-    return _report(report, told, as_json=as_json)
+    text = f"The daemon (pid {daemon.pid}) has ended.{how.get(report.how, '')}"
+    return _report(report, text, as_json=as_json)
 
 
 @click.command()
@@ -127,6 +127,6 @@ def _systemctl(daemon: Running, verb: Literal["stop", "restart"]) -> None:
         raise ClawError(f"{' '.join(words)} failed: {said}", hint="See: clawctl service status")
 
 
-def _report(report: StopReport, told: str, *, as_json: bool) -> int:
-    emit(report, told, as_json=as_json)
+def _report(report: StopReport, text: str, *, as_json: bool) -> int:
+    emit(report, text, as_json=as_json)
     return Exit.DONE

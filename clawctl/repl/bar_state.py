@@ -209,7 +209,7 @@ class SessionStanding:
         self._pulse = pulse
         self._report: StatusReport | None = None
         self._default = ""
-        self._told: str | None = None
+        self._reported: str | None = None
 
     def hear(self, report: StatusReport) -> None:
         """Take a report of the daemon: what it says is newer than what we did."""
@@ -263,13 +263,13 @@ class SessionStanding:
         )
 
     def in_words(self) -> str:
-        """Return what has changed since it was last told, "" for nothing: for a plain prompt."""
+        """Return what has changed since the last report, "" for nothing: for a plain prompt."""
         state = msgspec.structs.replace(
             self.state(), context_percent=None, tokens_per_s=0.0, place=""
         )
-        told, self._told = self._told, _line(state, ANY_WIDTH)
-        is_known = told is None and not state.is_stopped and not state.trouble
-        return "" if is_known or told == self._told else self._told
+        before, self._reported = self._reported, _line(state, ANY_WIDTH)
+        is_known = before is None and not state.is_stopped and not state.trouble
+        return "" if is_known or before == self._reported else self._reported
 
     def _place(self) -> str:
         folder = self.folder()

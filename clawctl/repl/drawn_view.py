@@ -245,7 +245,7 @@ class DrawnView:
                 self._end_thoughts()
                 self._status = "working"
             case events.Notice() | events.MessageJoined():
-                self._told(event)
+                self._notice(event)
             case events.PlanChanged():
                 self._plan = event.markdown
             case events.ApprovalRequested():
@@ -258,7 +258,7 @@ class DrawnView:
                 # TurnFinished and TurnFailed come again as the request's end; Unknown is newer.
                 pass
 
-    def _told(self, event: events.Notice | events.MessageJoined) -> None:
+    def _notice(self, event: events.Notice | events.MessageJoined) -> None:
         if isinstance(event, events.MessageJoined):
             self._remark(f"> {event.text}", "strong")
             return
@@ -315,13 +315,13 @@ class DrawnView:
         if self._options.details:
             how = f"{how} {self._look.marks.dot} {visible_line(event.receipt_id)}"
         rows = _finished_call(call, is_good=is_good, how=how, columns=columns, look=self._look)
-        told = call_text.reasons(event)
-        for line in told:
+        lines = call_text.reasons(event)
+        for line in lines:
             rows += self._indented(line, self._look.theme.dim, indent="    ")
         if is_good and call.diffs and not call.was_asked:
             rows += _diff_rows(call.diffs, columns, self._look)
         elif (
-            (self._options.details or (self._shows_results and not told))
+            (self._options.details or (self._shows_results and not lines))
             and event.output
             and not (self._plan and call.tool == "plan")
         ):

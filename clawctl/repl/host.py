@@ -34,7 +34,7 @@ RETRIES_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 
 class DaemonLink:
-    """One connection at a time; a new one is told of.
+    """One connection at a time; a new one is reported.
 
     Attributes:
         gave_up: the daemon was looked for the last time, and nobody answered.
@@ -143,7 +143,7 @@ def wait_long(stream: Stream[R], what: str, on_tick: Callable[[], None]) -> R:
         ClawError: the request failed.
         KeyboardInterrupt: Ctrl-C; the caller drops the connection, which cancels the request.
     """
-    told = visible_line(what, WHAT_LIMIT)
+    text = visible_line(what, WHAT_LIMIT)
     moves = sys.stderr.isatty() and os.environ.get("TERM", "") != "dumb"
     moves = moves and os.environ.get("CLAWD_PLAIN", "") in {"", "0"}
     palette = Palette.of(sys.stderr)
@@ -159,11 +159,11 @@ def wait_long(stream: Stream[R], what: str, on_tick: Callable[[], None]) -> R:
                 continue
             if moves:
                 frame += 1
-                drawn = palette.dim(f"{FRAMES[frame % len(FRAMES)]} {told}{share} {seconds:.0f} s")
+                drawn = palette.dim(f"{FRAMES[frame % len(FRAMES)]} {text}{share} {seconds:.0f} s")
                 sys.stderr.write(f"{CLEAR_LINE}{drawn}")
                 sys.stderr.flush()
             elif not is_drawn:
-                note(f"{told} …")
+                note(f"{text} …")
             is_drawn = True
     finally:
         if is_drawn and moves:
@@ -313,7 +313,7 @@ class BaseHost:
         self.choice = msgspec.structs.replace(self.choice, **changes)
 
     def client(self) -> Client:
-        """Return a living connection; a new one is told of."""
+        """Return a living connection; a new one is reported."""
         return self._link.client()
 
     def call(self, params: Method[R]) -> R:

@@ -327,7 +327,7 @@ class HistoryFile:
             return
         lines = b"".join(b"+%s\n" % line for line in text.split(b"\n"))
         block = f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode() + lines
-        # A home that cannot be written is told by whatever needs it; a prompt does not.
+        # A home that cannot be written is reported by whatever needs it; a prompt does not.
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             descriptor = os.open(self._path, flags, 0o600)

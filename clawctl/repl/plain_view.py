@@ -132,9 +132,9 @@ class PlainView:
             self._text(text.removeprefix(self._hop_text))
         self._end_hop()
         if finished is not None and self._options.metrics:
-            told = _cost_in_words(finished.usage)
-            if told:
-                self._row(told)
+            cost = _cost_in_words(finished.usage)
+            if cost:
+                self._row(cost)
 
     def _show_remark(self, event: events.Event) -> None:
         match event:
@@ -249,5 +249,5 @@ def _cost_in_words(usage: events.TurnUsage) -> str:
     share = f"Context {percent(used, usage.context_size)} percent" if usage.context_size else ""
     speed = f"{usage.tokens_per_s:.1f} tokens per second" if usage.tokens_per_s else ""
     parts = [share, f"{used} tokens" if used else "", speed]
-    told = ", ".join(part for part in parts if part)
-    return f"{told}." if told else ""
+    cost = ", ".join(part for part in parts if part)
+    return f"{cost}." if cost else ""

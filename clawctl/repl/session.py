@@ -534,7 +534,7 @@ def _mode_named(name: str) -> Mode:
     return mode
 
 
-# What is told after the daemon was lost in the middle of an answer.
+# What is reported after the daemon was lost in the middle of an answer.
 
 
 def _report_what_is_kept(host: Host) -> list[str]:

@@ -164,8 +164,8 @@ class Pump:
                 while self._status is None:
                     self._once(wakes)
                 self._drain()
-            except SignalledToEnd as told:
-                return 128 + told.number
+            except SignalledToEnd as signalled:
+                return 128 + signalled.number
             finally:
                 self._close()
         return self._status

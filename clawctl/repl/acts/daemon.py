@@ -107,7 +107,7 @@ def mcp(host: Host, rest: str) -> None:
     """Do what `clawctl mcp` does."""
     words = _words(rest)
     if words and words[0] == "serve":
-        note("An MCP client starts `clawctl mcp serve` by itself; it is no use in here.")
+        note("An MCP client starts `clawctl mcp serve` by itself; it is of no use in here.")
         return
     _run(host, "mcp", words or ["list"])
 
