@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import os
 import secrets
-import shutil
 import stat
 import threading
 from collections import Counter
@@ -22,6 +21,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+
+from clawd.kernel.files import remove_tree
 
 INNER_HOME = "/tmp/home"  # noqa: S108 - the sandbox's own
 KEPT = ".kept"
@@ -126,8 +127,8 @@ class ProjectCaches:
                 return False
             with contextlib.suppress(FileNotFoundError):
                 place.rename(gone)
-        _open_up(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(gone)
         return True
 
     def shrink(self, limit_bytes: int) -> list[ProjectCache]:
@@ -214,17 +215,6 @@ def _make(top: int, names: list[str]) -> None:
             folder = below
     finally:
         os.close(folder)
-
-
-def _open_up(folder: Path) -> None:
-    """Let its owner remove what a command closed (Go writes its modules so)."""
-    with contextlib.suppress(OSError):
-        folder.chmod(stat.S_IRWXU)
-        for _, names, _, top in os.fwalk(folder, follow_symlinks=False):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    if stat.S_ISDIR(os.lstat(name, dir_fd=top).st_mode):
-                        os.chmod(name, stat.S_IRWXU, dir_fd=top)
 
 
 NOBODY = 65534
