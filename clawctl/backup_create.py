@@ -42,8 +42,8 @@ _STAGED_BYTES = 64 << 20
 KEYS = frozenset({"checkpoint.key", "checkpoint.key.next", "receipts.key"})
 # What belongs to a process, can be made again, or is copied in another way.
 _NEVER = re.compile(
-    r"(run|cache|snapshots)|.*\.lock|clawd\.log(\.\d+)?|daemon\.log|memory\.sqlite.*|.*\.part|\..*"
-    r"|tool_receipts\.log.*|restored\.json"
+    r"(run|cache|copies|snapshots)|.*\.lock|clawd\.log(\.\d+)?|daemon\.log|memory\.sqlite.*"
+    r"|.*\.part|\..*|tool_receipts\.log.*|restored\.json"
 )
 
 

@@ -357,6 +357,11 @@ class AgentSection(Section):
         description="How many tokens one helper may use, read and written; a call of delegate may "
         "give it fewer.",
     )
+    helper_copies: bool = Field(
+        default=False,
+        description="A call of delegate may give any helper a copy of the workspace to change, "
+        'which is merged by a diff; an agent with workspace = "copy" has one in any case.',
+    )
     titles: Literal["first-words", "model"] = Field(
         default="first-words",
         description="Where a conversation's title comes from: its first words, or the model, asked "
@@ -384,6 +389,10 @@ class AgentProfile(Section):
         default="", description="How it samples, as in [engine]; empty is the model's own way."
     )
     tools_allow: Words = Field(default=("*",), description="The tools offered to it.")
+    workspace: Literal["read", "copy"] = Field(
+        default="read",
+        description="As a helper it reads the workspace, or changes a copy, which is merged.",
+    )
 
 
 class NotifySection(Section):

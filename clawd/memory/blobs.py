@@ -1,7 +1,6 @@
 """Contents by their SHA-256, each once, in files: `<folder>/ab/ab12…` (0600)."""
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from clawd.errors import StorageError
-from clawd.security.file_content import CHUNK_BYTES, write_all
+from clawd.security.file_content import CHUNK_BYTES, clone, write_all
 from clawd.security.snapshot import digest_of
 
 # What is left to others on the disk.
@@ -23,7 +22,6 @@ _ASKED_EVERY_BYTES = 64 << 20
 _SMALL_BYTES = 4 << 20
 _SPARED_S = 600.0
 _DIGEST_LENGTH = 64
-_FICLONE = 0x40049409
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +72,7 @@ class Blobs:
             self._put(digest, len(data), lambda draft: write_all(draft, data))
             return digest
         digest = digest_of(file, size)
-        self._put(digest, size, lambda draft: _copy(file, draft))
+        self._put(digest, size, lambda draft: clone(file, draft))
         return digest
 
     def sweep(self, named: set[str]) -> None:
@@ -166,14 +164,3 @@ def _whole(file: int) -> bytes:
         data.append(chunk)
         at += len(chunk)
     return b"".join(data)
-
-
-def _copy(source: int, target: int) -> None:
-    """Copy a file, sharing its blocks where the file system can."""
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(target, _FICLONE, source)
-        return
-    at = 0
-    while chunk := os.pread(source, CHUNK_BYTES, at):
-        write_all(target, chunk)
-        at += len(chunk)

@@ -131,8 +131,17 @@ class Changes:
         *,
         reverts: int = 0,
         undoing: Undoing = NOT_UNDOING,
+        is_whole: bool = False,
     ) -> list[int]:
         """Keep changes whose old contents are kept by their hashes."""
+        if is_whole and min(self._limits().max_bytes, self._blobs.max_bytes()) <= 0:
+            return []
+        lost = [each for each in changes if each.before is not None and not self._is_kept(each)]
+        if is_whole and lost:
+            raise InvalidRequestError(
+                f"there is no room to keep {lost[0].path} for undo; nothing is changed",
+                hint="Raise undo_commands_mb in [limits].",
+            )
         return self._wait(self.record(call, changes, reverts=reverts, undoing=undoing))
 
     async def record(
@@ -252,6 +261,10 @@ class Changes:
         before = change.before
         is_kept = before is not None and before.sha256 and self._blobs.has(before.sha256)
         return f"{_BLOB}{before.sha256}" if before is not None and is_kept else ""
+
+    def _is_kept(self, change: FileChange) -> bool:
+        before = change.before
+        return before is None or before.kind in {"folder", "fifo"} or bool(self._kept(change))
 
     def _add(self, connection: sqlite3.Connection, row: Change, cost: int) -> int:
         call = row.call

@@ -15,7 +15,7 @@ import hashlib
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,7 @@ from typing_extensions import override
 from clawd.errors import ClawError
 from clawd.memory.blobs import Blobs
 from clawd.memory.changes import Changes
+from clawd.security.copies import Copies
 from clawd.security.file_content import FileChange, FileState
 from clawd.security.snapshot import NOTHING, Folder, Node, Scan, Stamp, Tree, differences
 from clawd.tools.changes import Aftermath, CallFacts, CommandChanges, CommandLog
@@ -69,7 +70,7 @@ class Snapshots(CommandLog):
         folder: where indexes and blobs lie.
         blobs: keeps contents.
         changes: keeps what commands changed, a row each.
-        left_out: absolute paths that nobody looks at.
+        copies: of what commands change in one nothing is kept; what they leave out nobody looks at.
     """
 
     def __init__(
@@ -78,19 +79,19 @@ class Snapshots(CommandLog):
         blobs: Blobs,
         *,
         changes: Changes,
-        left_out: Callable[[], frozenset[str]],
+        copies: Copies,
     ) -> None:
+        self._copies = copies
         self._folder = folder
         self._blobs = blobs
         self._changes = changes
-        self._left_out = left_out
         self._places: dict[str, _Place] = {}
         self._swept_at = -1
 
     @override
     async def prepare(self, workspace: str) -> None:
         """Look at a workspace that is not known yet."""
-        if self._blobs.max_bytes() <= 0:
+        if not self._keeps(workspace):
             return
         await self._clear_up()
         place = self._place(workspace)
@@ -102,7 +103,7 @@ class Snapshots(CommandLog):
     @override
     async def enter(self, call: CallFacts) -> CommandChanges | None:
         """Look at the workspace and keep what is not kept yet."""
-        if self._blobs.max_bytes() <= 0:
+        if not self._keeps(call.workspace):
             return None
         await self._clear_up()
         place = self._place(call.workspace)
@@ -161,6 +162,9 @@ class Snapshots(CommandLog):
         more = (f"and {len(uncovered) - TOLD} more",) if len(uncovered) > TOLD else ()
         return Aftermath(changed=len(found), uncovered=(*uncovered[:TOLD], *more))
 
+    def _keeps(self, workspace: str) -> bool:
+        return self._blobs.max_bytes() > 0 and self._copies.original(Path(workspace)) is None
+
     def _is_lost(self, state: FileState | None) -> bool:
         if state is None or state.kind not in {"file", "link"}:
             return state is not None and state.kind == "other"
@@ -178,7 +182,7 @@ class Snapshots(CommandLog):
     def _look(self, place: _Place, workspace: str) -> None:
         """Look at a workspace, and keep what is new; in a thread."""
         known = place.scan or self._load(workspace)
-        with Tree(Path(workspace), left_out=self._left_out()) as tree:
+        with Tree(Path(workspace), left_out=self._copies.left_out()) as tree:
             scan = tree.scan(known)
             # Small ones first: where there is no room for all, most are kept.
             for folder, name in sorted(scan.unread, key=lambda each: _size(scan, each)):

@@ -21,7 +21,7 @@ from clawd.tools.narrowing import Narrowing
 from clawd.tools.offer import ListedTool, Offer, descriptors
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope
 from clawd.tools.registry import Registry, ToolMode
-from clawd.wire.events import ApprovalRequested, Event, ToolProgress
+from clawd.wire.events import ApprovalRequested, Event, ToolProgress, ToolRequested
 
 
 class ClientCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +95,16 @@ class Calls:
             narrowed=visit.narrowed,
             keep_taint=visit.keep_taint,
         )
+        return await self._dispatcher.call(request, scope)
+
+    async def within(self, request: CallRequest, scope: CallScope) -> CallOutcome:
+        """Make one call in the scope of a turn that runs, as a part of one of its calls.
+
+        Raises:
+            ClawError: the trail cannot be written.
+        """
+        called = ToolRequested(call_id=request.id, tool=request.tool, arguments=request.arguments)
+        scope.emit(called)
         return await self._dispatcher.call(request, scope)
 
     def explain(

@@ -17,7 +17,7 @@ import msgspec
 
 from clawd.providers.base import Message
 from clawd.tools.base import Effect, Tool, is_builtin, traits_of
-from clawd.tools.outcome import CallOutcome
+from clawd.tools.outcome import DELEGATE, CallOutcome
 from clawd.wire.events import Claim, ClaimKind
 
 MAX_CLAIMS = 20
@@ -807,12 +807,18 @@ def act_of(outcome: CallOutcome, tool: Tool | None) -> Act:
     # A command that only looks, as `ls`, has written nothing.
     is_looking = outcome.risk == "low" and outcome.status == "allowed"
     act = _act(tool, outcome.tool, outcome.arguments, is_looking=is_looking)
+    # Of what a helper changed, this call tells what came into the workspace.
+    merged = outcome.metadata if outcome.tool == DELEGATE else {}
     return msgspec.structs.replace(
         act,
+        effect="changes" if merged.get("merged") else act.effect,
         status=outcome.status,
         receipt_id=outcome.receipt_id,
-        paths=tuple(change.path for change in outcome.changes),
-        removed=tuple(change.path for change in outcome.changes if change.is_removed),
+        paths=(*(each.path for each in outcome.changes), *merged.get("merged", ())),
+        removed=(
+            *(each.path for each in outcome.changes if each.is_removed),
+            *merged.get("removed", ()),
+        ),
         output=outcome.text if act.is_opaque else "",
     )
 

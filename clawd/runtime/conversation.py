@@ -415,6 +415,10 @@ class ConversationBook:
         for source in sources:
             self._taint.mark(conversation_id, source)
 
+    async def taint_by(self, conversation_id: str, files: tuple[Path, ...]) -> None:
+        """Note that what these files hold is shown in a conversation."""
+        self.taint(conversation_id, await self._taint.files.sources(files))
+
     @contextlib.contextmanager
     def beside(self, conversation_id: str) -> Iterator[str]:
         """Lend an id for one call beside a conversation, which its owner named beforehand.

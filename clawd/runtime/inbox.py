@@ -39,7 +39,7 @@ from clawd.runtime.turn_hooks import Care, TurnHooks
 from clawd.runtime.turn_plan import LateCall
 from clawd.security.approvals import Attendance, PendingApproval
 from clawd.security.principal import Principal
-from clawd.tools.base import traits_of
+from clawd.tools.base import Tool, is_builtin, traits_of
 from clawd.tools.narrowing import Narrowing, may_name
 from clawd.tools.outcome import CallScope
 from clawd.tools.registry import Registry
@@ -51,6 +51,12 @@ MAX_DEPTH = 2
 HELPER_ROUNDS = 16
 HELPER_TOKENS = 4_096
 MAX_SAID_BYTES = 64 * 1024
+CHANGING = frozenset({"file_append", "file_edit", "file_write", "fs_ops", "job", "shell"})
+"""What a helper may have beside what looks, in a copy: it acts there and nowhere else."""
+IN_A_COPY = (
+    "You work in a copy of the workspace: name files by paths relative to it. What you have "
+    "changed there when you end is put before your user as one diff."
+)
 
 _log = logging.getLogger(__name__)
 
@@ -260,19 +266,23 @@ class Inbox:
         narrowed = (*scope.narrowed, *task.narrowed)
         incoming = IncomingMessage(
             text=task.text,
-            workspace=str(scope.workspace),
+            workspace=live.record.workspace,
+            works_in=task.works_in or sent.works_in,
+            noted=IN_A_COPY if task.works_in else "",
             door=sent.door,
             provider=sent.provider,
             model=sent.model,
             agent=task.agent,
             profile=task.profile,
             hints=dict(live.hints),
-            tools_allow=_looking(scope.offered, self.preparation.registry, narrowed),
+            tools_allow=_for_helper(
+                scope.offered, self.preparation.registry, narrowed, changes=bool(task.works_in)
+            ),
             tool_mode=sent.tool_mode,
             max_rounds=HELPER_ROUNDS,
             max_tokens=min(task.max_tokens, sent.max_tokens or task.max_tokens),
             sampling=Sampling(max_tokens=HELPER_TOKENS),
-            looks_only=True,
+            looks_only=not task.works_in,
             helps=(parent_id, *sent.helps),
             narrowed=narrowed,
         )
@@ -524,20 +534,25 @@ class Inbox:
             task.exception()
 
 
-def _looking(
-    offered: frozenset[str] | None, registry: Registry, narrowed: tuple[Narrowing, ...]
+def _for_helper(
+    offered: frozenset[str] | None,
+    registry: Registry,
+    narrowed: tuple[Narrowing, ...],
+    *,
+    changes: bool,
 ) -> tuple[str, ...]:
     """Return patterns of the tools that a helper is offered: of the turn's, those that look."""
     names = {tool.name for tool in registry.all()} if offered is None else offered
     found = [registry.find(n) for n in names if all(may_name(each, n) for each in narrowed)]
-    looks = [
-        tool.name
-        for tool in found
-        if tool is not None
-        and (traits_of(tool).effect == "looks" or traits_of(tool).looks_at_low)
-        and not traits_of(tool).asks
-    ]
-    return tuple(sorted(looks)) or ("-*",)
+    helps = [tool.name for tool in found if tool is not None and _helps(tool, changes=changes)]
+    return tuple(sorted(helps)) or ("-*",)
+
+
+def _helps(tool: Tool, *, changes: bool) -> bool:
+    """Return whether a helper may have a tool; in a copy only those of which clawd knows it all."""
+    traits = traits_of(tool)
+    looks = (traits.effect == "looks" or traits.looks_at_low) and not traits.asks
+    return is_builtin(tool) and (looks or tool.name in CHANGING) if changes else looks
 
 
 def _ending() -> BusyError:

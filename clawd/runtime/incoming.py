@@ -31,6 +31,7 @@ class HelperTask(msgspec.Struct, frozen=True, kw_only=True):
         narrowed: calls that one of these does not name are refused.
         max_tokens: so many it may use, read and written.
         most: so many helpers a turn has, those of its helpers included.
+        works_in: the copy of the workspace that it changes; "" where it only looks.
     """
 
     text: str
@@ -39,6 +40,7 @@ class HelperTask(msgspec.Struct, frozen=True, kw_only=True):
     narrowed: tuple[Narrowing, ...] = ()
     max_tokens: int
     most: int
+    works_in: str = ""
 
 
 class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,8 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
         is_resumable: its sender finds the conversation again, so a call that nobody answers
             for in time may be answered late, and the turn goes on then.
         looks_only: the turn goes no further than mode readonly, as a helper's; no door sets it.
+        works_in: the copy of the conversation's workspace in which its calls act, where a helper
+            has one; no door sets it.
         profile: the agent of a helper, in place of one of the config; no door sets it.
         max_tokens: so many its turn may use, read and written, in all; 0 is no limit.
         helps: the conversations that it works for, the nearest first; no door sets it.
@@ -105,6 +109,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
     max_rounds: int = 0
     is_resumable: bool = False
     looks_only: bool = False
+    works_in: str = ""
     profile: AgentProfile | None = None
     max_tokens: int = 0
     helps: tuple[str, ...] = ()

@@ -199,7 +199,7 @@ class Preparation:
         scope = self.person.scope(
             conversation_id=live.record.id,
             principal=principal,
-            workspace=workspace,
+            workspace=Path(incoming.works_in or workspace),
             offered=begun.offered,
             emit=emit,
             attendance=source.attendance if incoming.interactive or incoming.detach else None,

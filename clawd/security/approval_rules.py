@@ -53,7 +53,7 @@ FREE_ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 FILE_TOOL = "file_write"
 """What rules about files are of, whichever of `FILE_TOOLS` changes them."""
-FILE_TOOLS = frozenset({FILE_TOOL, "file_append", "file_edit", "fs_ops"})
+FILE_TOOLS = frozenset({FILE_TOOL, "file_append", "file_edit", "fs_ops", "helper_merge"})
 
 _encoder = msgspec.json.Encoder(order="sorted")
 

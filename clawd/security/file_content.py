@@ -20,11 +20,12 @@ import msgspec
 from clawd.errors import BusyError, ForbiddenError, InvalidRequestError, StorageError
 
 CHUNK_BYTES = 1 << 20
+_FICLONE = 0x40049409
 # What a file system without hard links answers to link(2).
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # What one without files that have no name answers to O_TMPFILE.
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
-_DRAFT_NAME = re.compile(r"\.clawd-([0-9a-f]{16})([0-9a-f]{16})\.tmp")
+_DRAFT_NAME = re.compile(r"\.clawd-([0-9a-f]{16})([0-9a-f]{16})\.(tmp|link)")
 _MOST_LOOKED_AT = 10_000
 
 Kind = Literal["file", "link", "folder", "fifo", "other"]
@@ -246,6 +247,17 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def clone(source: int, target: int) -> None:
+    """Copy what an open file holds by now, sharing its blocks where the file system can."""
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(target, _FICLONE, source)
+        return
+    at, size = 0, os.fstat(source).st_size
+    while at < size and (chunk := os.pread(source, min(CHUNK_BYTES, size - at), at)):
+        write_all(target, chunk)
+        at += len(chunk)
+
+
 @contextlib.contextmanager
 def _kept(
     target: FileTarget,
@@ -335,7 +347,7 @@ class Draft:
         except OSError as error:
             if error.errno not in _NO_NAMELESS:
                 raise
-            name = _draft_name(self._folder)
+            name = draft_name(self._folder)
             self._descriptor = _created(self._folder, name)
             self._name = name
             return self
@@ -377,7 +389,7 @@ class Draft:
     def replace(self, name: str) -> None:
         """Take a name from what has it."""
         if not self._name:
-            draft = _draft_name(self._folder)
+            draft = draft_name(self._folder)
             try:
                 self._link(draft)
             except OSError as error:
@@ -422,11 +434,12 @@ def _created(folder: int, name: str) -> int:
     return descriptor
 
 
-def remove_stale_drafts(folder: int) -> None:
+def remove_stale_drafts(folder: int, *, is_alone: bool = False) -> None:
     """Remove what a process that was killed has left of its drafts in a folder.
 
     A name of ours holds a check of its random part and of this folder; nobody else's file has one
-    by accident, and a draft that is being worked on is locked.
+    by accident, and a draft that is being worked on is locked. Those of links cannot be: they go
+    where nobody else is at work (`is_alone`).
     """
     with contextlib.suppress(OSError), os.scandir(folder) as scan:
         names = [each.name for each in itertools.islice(scan, _MOST_LOOKED_AT)]
@@ -434,8 +447,12 @@ def remove_stale_drafts(folder: int) -> None:
             found = _DRAFT_NAME.fullmatch(name)
             if found is None or found[2] != _check_of(folder, found[1]):
                 continue
-            with contextlib.suppress(OSError), _left_alone(folder, name):
-                os.unlink(name, dir_fd=folder)
+            with contextlib.suppress(OSError):
+                if found[3] == "tmp":
+                    with _left_alone(folder, name):
+                        os.unlink(name, dir_fd=folder)
+                elif is_alone:
+                    os.unlink(name, dir_fd=folder)
 
 
 @contextlib.contextmanager
@@ -457,9 +474,10 @@ def _left_alone(folder: int, name: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _draft_name(folder: int) -> str:
+def draft_name(folder: int, suffix: str = "tmp") -> str:
+    """Return a name in an open folder by which a draft is known as ours."""
     token = secrets.token_hex(8)
-    return f".clawd-{token}{_check_of(folder, token)}.tmp"
+    return f".clawd-{token}{_check_of(folder, token)}.{suffix}"
 
 
 def _check_of(folder: int, token: str) -> str:

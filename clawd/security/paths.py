@@ -61,15 +61,22 @@ class PathRules(msgspec.Struct, frozen=True, kw_only=True):
         workspace_only: whether nothing outside of it may be touched.
         forbidden: never touched, with all that lies under them.
         home: clawd's own home: forbidden too, but for a workspace inside of it.
+        original: what the workspace is a copy of, None for none: paths in it are judged as those
+            that they stand for, and nothing outside of it may be touched.
     """
 
     workspace: Path
     workspace_only: bool = True
     forbidden: tuple[Path, ...] = ()
     home: Path | None = None
+    original: Path | None = None
 
     def forbids(self, real: Path) -> Path | None:
         """Return the forbidden path at or above a resolved path, or None."""
+        if self.original is not None and real.is_relative_to(self.workspace):
+            meant = self.original / real.relative_to(self.workspace)
+            there = msgspec.structs.replace(self, workspace=self.original, original=None)
+            return there.forbids(meant)
         for folder in self.forbidden:
             if real.is_relative_to(folder):
                 return folder
@@ -89,16 +96,19 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def path_rules(settings: PolicySettings, *, workspace: Path, home: Path | None) -> PathRules:
+def path_rules(
+    settings: PolicySettings, *, workspace: Path, home: Path | None, original: Path | None = None
+) -> PathRules:
     """Resolve the owner's settings for one workspace, which is resolved already.
 
     It is not resolved again: a link put in its place since must not lead the tools elsewhere.
     """
     return PathRules(
         workspace=workspace,
-        workspace_only=settings.workspace_only,
+        workspace_only=settings.workspace_only or original is not None,
         forbidden=tuple(Path(p).expanduser().resolve() for p in settings.forbidden_paths),
         home=home.resolve() if home else None,
+        original=original,
     )
 
 

@@ -15,17 +15,24 @@ import errno
 import hashlib
 import os
 import re
-import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Self
 
 import msgspec
 
 from clawd.errors import BusyError, ClawError, ForbiddenError, InvalidRequestError, StorageError
-from clawd.security.file_content import CHUNK_BYTES, Draft, FileChange, FileState, Kind
+from clawd.security.file_content import (
+    CHUNK_BYTES,
+    Draft,
+    FileChange,
+    FileState,
+    Kind,
+    draft_name,
+    remove_stale_drafts,
+)
 from clawd.security.paths import open_without_links, real_path
 from clawd.wire.gitignore import Pattern, is_ignored, patterns_in
 
@@ -39,7 +46,7 @@ IGNORED_FILE_BYTES = 1 << 20
 _UNSETTLED_NS = 50_000_000
 _MAX_IGNORE_BYTES = 256 << 10
 # Left out when large, though no `.gitignore` may name them: programs make them anew.
-_MADE_ANEW = frozenset({
+MADE_ANEW = frozenset({
     "node_modules", "__pycache__", ".venv", "venv", ".tox", ".nox", ".mypy_cache", ".ruff_cache",
     ".pytest_cache", ".gradle", ".cache", "target", ".next", ".terraform",
 })  # fmt: skip
@@ -159,7 +166,8 @@ class Tree:
 
     def __init__(self, root: Path, *, left_out: frozenset[str] = frozenset()) -> None:
         self._root = root
-        self._left_out = left_out
+        # A workspace may lie in clawd's home, which is left out of any that holds it.
+        self._left_out = frozenset(each for each in left_out if each.startswith(f"{root}/"))
         self._descriptor = -1
         self._seen: dict[str, Stamp | None] = {}
 
@@ -212,7 +220,7 @@ class Tree:
                 data = os.memfd_create("link", os.MFD_CLOEXEC)
                 try:
                     os.write(data, target)
-                    return Node(_settled(before), keep(data, len(target)))
+                    return Node(settled(before), keep(data, len(target)))
                 finally:
                     os.close(data)
             if not stat.S_ISREG(before[0]) or before[1] > most:
@@ -229,14 +237,16 @@ class Tree:
             after = _stamp(os.fstat(file))
         finally:
             os.close(file)
-        return Node(_settled(before) if after == before else _unsettled(after), digest)
+        return Node(settled(before) if after == before else _unsettled(after), digest)
 
     def state(self, path: str, keep: Callable[[int, int], str] | None = None) -> FileState | None:
         """Return what stands at a path, None where nothing does; `restore` holds it to that.
 
         Raises:
             StorageError: it cannot be read.
+            ForbiddenError: it is left out.
         """
+        self._refuse_left_out(path)
         try:
             found = self.read(path, keep or digest_of, most=1 << 62, opens=True)
         except OSError as error:
@@ -255,7 +265,9 @@ class Tree:
 
         Raises:
             StorageError: it cannot be.
+            ForbiddenError: it is left out.
         """
+        self._refuse_left_out(path)
         try:
             handle = open_without_links(self._descriptor, path, os.O_PATH | os.O_NOFOLLOW)
             try:
@@ -267,6 +279,46 @@ class Tree:
         if file < 0:
             raise StorageError(f"{path} cannot be read")
         return os.fdopen(file, "rb")
+
+    def names(self, path: str) -> list[str]:
+        """Return the names of what is right in a folder.
+
+        Raises:
+            StorageError: it cannot be looked at.
+        """
+        try:
+            folder = open_without_links(self._descriptor, path, _FOLDER)
+            try:
+                return sorted(os.listdir(folder))  # noqa: PTH208 - a descriptor, not a path
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+    def tidy(self, paths: Iterable[str]) -> None:
+        """Remove what a `restore` that was killed has left beside these paths."""
+        for above in {path.rpartition("/")[0] or "." for path in paths}:
+            with contextlib.suppress(OSError):
+                folder = open_without_links(self._descriptor, above, _FOLDER)
+                try:
+                    remove_stale_drafts(folder, is_alone=True)
+                finally:
+                    os.close(folder)
+
+    def link(self, path: str) -> bytes:
+        """Return where a link leads.
+
+        Raises:
+            StorageError: there is none.
+        """
+        try:
+            handle = open_without_links(self._descriptor, path, os.O_PATH | os.O_NOFOLLOW)
+            try:
+                return os.readlink(b"", dir_fd=handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise _unreadable(path, error) from error
 
     # --- changing
 
@@ -319,14 +371,17 @@ class Tree:
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
         """Open the folder that holds a path."""
         above, _, name = path.rpartition("/")
-        real = f"{self._root}/{path}"
-        if any(real == each or real.startswith(f"{each}/") for each in self._left_out):
-            raise ForbiddenError("it lies under a forbidden path")
+        self._refuse_left_out(path)
         folder = open_without_links(self._descriptor, above or ".", _FOLDER)
         try:
             yield folder, name
         finally:
             os.close(folder)
+
+    def _refuse_left_out(self, path: str) -> None:
+        real = f"{self._root}/{path}"
+        if any(real == each or real.startswith(f"{each}/") for each in self._left_out):
+            raise ForbiddenError("it lies under a forbidden path")
 
     def _check_seen(self, path: str, folder: int, name: str) -> None:
         """Refuse what is not any more what `state` saw, or what was made of it since."""
@@ -503,7 +558,7 @@ class _Scanner:
                     files[name] = Node(about)
                     self._unread.append((path, name))
                     self._has_other_patterns |= name == ".gitignore"
-        return Folder(_settled(stamp), files, tuple(folders))
+        return Folder(settled(stamp), files, tuple(folders))
 
     def _again(self, folder: int, path: str, known: Folder) -> Folder:
         """Ask for what is in a folder to which no name came, and from which none went."""
@@ -637,7 +692,7 @@ class _Scanner:
             return False
         if not is_new:
             return path in self._known.ignored
-        return name in _MADE_ANEW or self._is_ignored(path, ignores, is_folder=True)
+        return name in MADE_ANEW or self._is_ignored(path, ignores, is_folder=True)
 
     def _is_ignored(self, path: str, ignores: tuple[str, ...], *, is_folder: bool = False) -> bool:
         if "/.git/" in f"/{path}/":
@@ -747,7 +802,7 @@ def _set_mode(step: TreeStep, folder: int, name: str) -> None:
 @contextlib.contextmanager
 def _placed(folder: int, name: str) -> Iterator[str]:
     """Give the name under which something is made before it is moved to its place."""
-    draft = f".clawd-{secrets.token_hex(16)}.link"
+    draft = draft_name(folder, "link")
     yield draft
     try:
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -790,7 +845,7 @@ def _stamp(about: os.stat_result) -> Stamp:
     return (about.st_mode, about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
 
 
-def _settled(stamp: Stamp) -> Stamp:
+def settled(stamp: Stamp) -> Stamp:
     """Return a stamp by which a thing is known, unless it may change again unseen."""
     return stamp if time.time_ns() - stamp[3] > _UNSETTLED_NS else _unsettled(stamp)
 

@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 import re2
 
+from clawd.security.copies import Copies
 from clawd.wire.safe_text import visible_line
 
 FOREVER_NS = 2**63 - 1
@@ -324,6 +325,7 @@ class FileOrigins:
     Args:
         store: keeps the marks; None keeps them for as long as this lives.
         patterns: returns the paths that the owner calls untrusted.
+        copies: what lies in a copy is as untrusted as what it stands for; None for none.
         clock: returns the time in nanoseconds since 1970.
     """
 
@@ -332,9 +334,11 @@ class FileOrigins:
         store: OriginStore | None = None,
         *,
         patterns: Callable[[], tuple[str, ...]] = tuple,
+        copies: Copies | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._store = store
+        self._copies = copies
         self._patterns = patterns
         self._clock = clock
         self._marks = MarkIndex()
@@ -371,6 +375,8 @@ class FileOrigins:
             return ()
         if self._marks.count >= MAX_MARKS:
             return (UNKNOWN,)
+        if self._copies is not None and self._copies.originals:
+            paths = tuple(dict.fromkeys((*paths, *map(self._copies.meant, paths))))
         places = await asyncio.to_thread(lambda: [_place(path) for path in paths])
         looks = [
             (place, self._marks.over(place.path), self._marks.below(place.path)) for place in places

@@ -55,6 +55,7 @@ from clawd.schedules.delivery import Deliverer, DeliveryMeans
 from clawd.schedules.scheduler import JobScheduler, SopWorker, TurnWorker
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
+from clawd.security.copies import Copies
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.keys import KeyBook
@@ -131,6 +132,7 @@ class Daemon:
     redactor: Redactor
     keys: KeyBook
     changes: Changes
+    copies: Copies
     snapshots: Snapshots
     knowledge: Knowledge
     estop: EmergencyStop
@@ -248,11 +250,9 @@ class Daemon:
         self.changes = await self.memory.changes(
             layout.undo, lambda: state.change_limits_of(self.state.loaded), blobs
         )
+        self.copies = Copies(layout.home, lambda: state.hidden_paths_of(self.state.loaded))
         self.snapshots = Snapshots(
-            layout.snapshots,
-            blobs,
-            changes=self.changes,
-            left_out=lambda: state.hidden_paths_of(self.state.loaded),
+            layout.snapshots, blobs, changes=self.changes, copies=self.copies
         )
         self._stack.push_async_callback(self.snapshots.close)
         self.knowledge = Knowledge(lambda: self.state.loaded.config.knowledge)
@@ -267,6 +267,8 @@ class Daemon:
         self._stack.push_async_callback(self.egress.close)
         # This process holds the home's lock: what carries its mark has lost its daemon.
         await asyncio.to_thread(end_orphans, layout.home)
+        cut_off = await asyncio.to_thread(self.copies.recover)
+        await asyncio.to_thread(self.changes.drop, *cut_off)
         await self.sandbox.probe()
         await self._connect()
 
@@ -286,14 +288,19 @@ class Daemon:
         """Report the emergency stop to all that follow the daemon."""
         self.hub.emit(DaemonEvent(event=EstopChanged(is_set=is_set)))
 
-    async def _connect(self) -> None:
-        config = self.loaded.config
+    async def _taint(self) -> TaintBook:
+        """Return what is known of untrusted text."""
         files = FileOrigins(
             self.memory.origins,
             patterns=lambda: self.state.loaded.config.security.untrusted_paths,
+            copies=self.copies,
         )
         await files.load()
-        taint = TaintBook(files)
+        return TaintBook(files)
+
+    async def _connect(self) -> None:
+        config = self.loaded.config
+        taint = await self._taint()
         self.journal = Journal(self.chain, self.memory.ledger, self.redactor)
         store = JsonRuleStore(self.loaded.layout.approval_rules)
         self.rules = rules = RuleBook(store, record=self.journal.record_rule)
@@ -423,7 +430,9 @@ class Daemon:
             self.activity.count_call,
             reach=self._reach(),
         )
-        return msgspec.structs.replace(settings, hooks=self.hooks, pictures=self.pictures)
+        return msgspec.structs.replace(
+            settings, hooks=self.hooks, pictures=self.pictures, copies=self.copies
+        )
 
     def _reach(self) -> ReachSettings:
         """Return how what tools start reaches hosts."""
@@ -550,6 +559,7 @@ class Daemon:
             additions=Additions(self.sandbox, self._environ, layout, self.mcp, self.definitions),
             jobs=self.jobs,
         )
+        self.toolset.helpers.copies = self.copies
         await self.toolset.refresh(self.state.loaded)
         registry = Registry(self.toolset.tools(self.state.loaded, self.state.policy))
         registry.elsewhere = self.mcp.directory
@@ -558,6 +568,7 @@ class Daemon:
     def _open_to_clients(self) -> None:
         """Make what clients call beside turns."""
         self.calls = Calls(self._dispatcher, self.person, lambda: self.state.runtime, self.hub)
+        self.toolset.helpers.calls = self.calls
         self.tool_clients = ToolClients(
             self.registry,
             calls=self.calls,

@@ -27,6 +27,7 @@ from clawd.skills.tools import SkillRead
 from clawd.tools.base import Tool
 from clawd.tools.builtin.catalogue import builtin_tools
 from clawd.tools.builtin.deps import BuiltinDeps
+from clawd.tools.builtin.merge import MergeTool
 from clawd.tools.builtin.pdf_extract import ALL_PAGES, PdfText, read_pdf
 from clawd.tools.builtin.transfer import TransferFailure, get
 from clawd.tools.external import (
@@ -229,7 +230,7 @@ class Toolset:
         self._additions = additions
         self._own_names: frozenset[str] = frozenset()
         self._held = _HeldTools()
-        self.helpers = Helpers(additions.definitions["agent"])
+        self.helpers = Helpers(additions.definitions["agent"], jobs=jobs)
 
     def hold(self, tools: Sequence[Tool], *, alone: bool) -> _HeldTools:
         """Take tools of the program that holds the daemon; return those that they replace."""
@@ -280,7 +281,11 @@ class Toolset:
         ]
         if config.agent.helpers:
             agent = config.agent
-            own.append(Delegate(self.helpers, agent.helpers, agent.helper_tokens))
+            copies, most = agent.helper_copies, agent.helpers
+            own += [
+                Delegate(self.helpers, most, agent.helper_tokens, gives_copies=copies),
+                MergeTool(deps, self.helpers.pending),
+            ]
         for tool in own:
             tool.timeout_s = tool.timeout_s or config.limits.tool_timeout_s
         names = (name for tool in own for name in (tool.name, *tool.aliases))
@@ -324,6 +329,7 @@ class Toolset:
             home=loaded.layout.home,
             sandbox=self._additions.sandbox,
             changes=self._changes,
+            copies=self.helpers.copies,
             plans=self._memory.plans,
             sessions=SessionAccess(
                 store=self._memory.session_files, room_bytes=config.limits.max_tool_output_bytes

@@ -29,7 +29,7 @@ the shell, and what it prints takes its place.
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -71,6 +71,7 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
         allowed_tools: what it says it needs; it grants nothing, and calls of others are asked
             about once a turn has read the skill.
         hint: what may stand behind a command.
+        workspace: `copy` for an agent that changes a copy of it; "" for one that reads it.
         body: the Markdown after the fields.
         problems: why it is no skill by the standard, in the order of lines; empty for a good one.
     """
@@ -82,6 +83,7 @@ class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = {}
     allowed_tools: tuple[str, ...] = ()
     hint: str = ""
+    workspace: str = ""
     body: str = ""
     problems: tuple[SkillProblem, ...] = ()
 
@@ -123,9 +125,15 @@ def read_definition(data: bytes, name: str, *, pattern: str = NAME_PATTERN) -> S
         description=plain.get("description", "")[:MAX_DESCRIPTION],
         allowed_tools=split_tools(tools),
         hint=plain.get("argument-hint", ""),
+        workspace="copy" if _is_apart(plain) else "",
         body=body.strip(),
         problems=tuple(SkillProblem(text=why) for why, is_so in wrong.items() if is_so),
     )
+
+
+def _is_apart(fields: Mapping[str, str]) -> bool:
+    """Return whether an agent works beside the workspace; `isolation` is what others call it."""
+    return fields.get("workspace") == "copy" or fields.get("isolation") in {"copy", "worktree"}
 
 
 class _Line(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from clawd.security.approvals import Resolution
+from clawd.security.copies import Copies
 from clawd.tools.call_hosts import ReachSettings
 from clawd.tools.changes import CommandLog
 from clawd.tools.hooks import Hooks
@@ -27,6 +28,7 @@ class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         output_limit_bytes: how much of a result the model is told.
+        copies: the copies of workspaces, judged as those that they stand for; None for none.
         commands: keeps what commands change in workspaces; None keeps nothing.
         sessions: keeps the whole of what is longer; None keeps nothing.
         count: is told the tool and the outcome of every call.
@@ -38,6 +40,7 @@ class DispatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_level: str
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES
     audit_log: bool = True
+    copies: Copies | None = None
     commands: CommandLog | None = None
     sessions: SessionStore | None = None
     count: Callable[[str, CallOutcome], None] | None = None

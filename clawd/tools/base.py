@@ -364,7 +364,8 @@ class Tool(ABC):
         parameters: JSON Schema of type object.
         timeout_s: how long one call may take; 0 leaves it to `[limits] tool_timeout_s`.
         waits_for_person: whether a call does nothing but wait for somebody's answer, whose own
-            clock ends it; none runs while a client that can answer is there.
+            clock ends it (none runs while a client that can answer is there), or bounds all else
+            that it does by itself.
         aliases: other names that lead here.
         starts_process: whether a call starts a child process (and so needs the sandbox).
         holds_until_cleared: whether a call may get ready while its intent is being written, since

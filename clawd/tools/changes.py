@@ -126,11 +126,15 @@ class ChangeLog(Protocol):
         *,
         reverts: int = 0,
         undoing: Undoing = NOT_UNDOING,
+        is_whole: bool = False,
     ) -> list[int]:
         """Keep the changes that a command made, or that undo is about to make of many files.
 
         The content that they replace is kept already, by its hash; `reverts` is as of
-        `keep`. Returns their numbers.
+        `keep`. Returns their numbers; none where nothing is kept for undo and `is_whole`.
+
+        Raises:
+            InvalidRequestError: `is_whole`, and there was no room for some of the content.
         """
         ...
 

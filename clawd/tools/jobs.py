@@ -211,6 +211,12 @@ class Jobs:
             job.stopped_by = job.stopped_by or by
             await _end(job)
 
+    async def stop_of(self, conversation_id: str, by: str) -> None:
+        """End the jobs of a conversation; on return nothing of them is alive."""
+        for job in tuple(self._jobs.values()):
+            if job.context.conversation_id == conversation_id:
+                await self.stop(job, by)
+
     def stop_all(self, by: str) -> int:
         """End all jobs, without waiting for it; return how many ran."""
         running = [job for job in self._jobs.values() if job.state == "running" and job.is_kept]

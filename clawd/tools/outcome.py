@@ -18,6 +18,8 @@ from clawd.wire.pictures import Picture
 
 DELEGATE = "delegate"
 """The tool by which a turn has a helper."""
+HELPER_MERGE = "helper_merge"
+"""The tool by which what a helper changed in a copy comes into the workspace."""
 SOP = "sop"
 """The tool by which a turn runs procedures."""
 OutcomeKind = Literal[

@@ -8,6 +8,7 @@ arguments only, so another spelling of a call can never be judged in another way
 import functools
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -233,8 +234,16 @@ class CallPreparer:
         if assessment.blocked and assessment.risk != "high":
             assessment = msgspec.structs.replace(assessment, risk="high")
         outward = tool.outward if assessment.outward is None else assessment.outward
+        copies, is_loose = self._settings.copies, False
         if tool.starts_process and self._settings.sandbox_level == NO_SANDBOX:
-            outward = None
+            outward, is_loose = None, True
+        original = copies.original(scope.workspace) if copies and copies.originals else None
+        places = held.places
+        if copies is not None and original is not None:
+            places = tuple(str(copies.meant(Path(each))) for each in places)
+            if is_loose:
+                why = "without a sandbox nothing holds a command in its copy"
+                assessment = Assessment(risk="high", blocked=why)
         return Action(
             tool=tool.name,
             arguments=CANONICAL.encode(arguments),
@@ -242,8 +251,8 @@ class CallPreparer:
             conversation_id=scope.conversation_id,
             call_id=request.id,
             principal=scope.principal,
-            workspace=scope.workspace,
-            places=held.places,
+            workspace=original or scope.workspace,
+            places=places,
             environment={"TOOL_HASH": tool.identity[:32]} if tool.identity else {},
             starts_process=tool.starts_process,
             sandbox_level=self._settings.sandbox_level,

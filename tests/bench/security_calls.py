@@ -18,6 +18,7 @@ from clawd.receipts.chain import ReceiptChain
 from clawd.receipts.record import MAX_LINE_BYTES, canonical, new_id
 from clawd.security.approval_rules import JsonRuleStore, RuleBook
 from clawd.security.approvals import Approvals
+from clawd.security.copies import Copies
 from clawd.security.estop import EmergencyStop
 from clawd.security.gate import Gate
 from clawd.security.policy import PolicySettings
@@ -109,7 +110,9 @@ async def desk_in(folder: Path) -> AsyncIterator[Desk]:
         taint = TaintBook()
         blobs = Blobs(home / "snapshots" / "blobs", lambda: 1 << 30)
         changes = await memory.changes(home / "undo", ChangeLimits, blobs)
-        snapshots = Snapshots(home / "snapshots", blobs, changes=changes, left_out=frozenset)
+        snapshots = Snapshots(
+            home / "snapshots", blobs, changes=changes, copies=Copies(home, frozenset)
+        )
         covered, uncovered = (
             Dispatcher(
                 Registry([TrueTool(BuiltinDeps(policy=POLICY, home=home, sandbox=sandbox))]),

@@ -120,6 +120,7 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
         apart: it is a program of others, which stays: its caches are its own, by this name, and it
             does not learn who the person is; empty for one of the workspace's project.
         opens: what that programs outside run later it may make; see `auto_exec_guard`.
+        project: the workspace whose caches it has; None for its own.
     """
 
     argv: tuple[str, ...]
@@ -136,6 +137,7 @@ class ChildCommand(msgspec.Struct, frozen=True, kw_only=True):
     toolchains: bool = False
     apart: str = ""
     opens: tuple[Opening, ...] = ()
+    project: Path | None = None
 
 
 class DescriptorSlot(msgspec.Struct, frozen=True, kw_only=True):

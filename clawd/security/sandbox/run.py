@@ -303,7 +303,8 @@ class Sandbox:
             nameless = tuple(each for each in found.settings if each[0] != ".gitconfig")
             found = msgspec.structs.replace(found, settings=nameless)
         host = msgspec.structs.replace(host, toolchains=found)
-        caches, place = self._caches, Path(command.apart or command.workspace)
+        caches = self._caches
+        place = Path(command.apart or command.project or command.workspace)
         if caches is None:
             yield host
             return

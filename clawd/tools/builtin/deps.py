@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from clawd.config.sections import WebSection
+from clawd.security.copies import Copies
 from clawd.security.network import NetworkRules, Resolve
 from clawd.security.policy import PolicySettings
 from clawd.security.sandbox.run import Sandbox
@@ -26,6 +27,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
         sessions: the files of conversations; None for none.
         network: where web tools may go.
         web: how those that read pages and PDFs work.
+        copies: the copies of workspaces; None for none.
         jobs: keeps commands that take longer than their call; None ends them then.
         shell_timeout_s: how long a call waits for a command unless it says otherwise.
         max_command_s: how long a command may take in all.
@@ -44,6 +46,7 @@ class BuiltinDeps(msgspec.Struct, frozen=True, kw_only=True):
     sessions: SessionAccess | None = None
     network: NetworkRules = NetworkRules()
     web: WebSection = WebSection()
+    copies: Copies | None = None
     jobs: Jobs | None = None
     shell_timeout_s: float = 15.0
     max_command_s: float = 1_800.0

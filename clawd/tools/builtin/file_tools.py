@@ -47,6 +47,7 @@ SEARCH_LIMIT_S = 10.0
 # A thread that hangs in the file system must not hold a cancelled call for ever.
 _END_S = 5.0
 _T = TypeVar("_T")
+IN_A_COPY = "it changes a copy, and what comes of that is asked about when it is merged"
 NONE = "(no session files)"
 EMPTY = "(empty)"
 # The last line, which says what was left out, and what a clip marks.
@@ -90,6 +91,7 @@ class FileTool(Tool):
         self._policy = deps.policy
         self._home = deps.home
         self._sessions = deps.sessions
+        self._copies = deps.copies
         self._umask = deps.sandbox.umask
         self.timeout_s = deps.tool_timeout_s
 
@@ -102,7 +104,9 @@ class FileTool(Tool):
         return Touched(reads=path if self.reads else (), writes=path if self.writes else ())
 
     def _rules(self, context: ToolContext) -> PathRules:
-        return path_rules(self._policy, workspace=context.workspace, home=self._home)
+        workspace, copies = context.workspace, self._copies
+        original = copies.original(workspace) if copies and copies.originals else None
+        return path_rules(self._policy, workspace=workspace, home=self._home, original=original)
 
     def _located(self, path: str | Path, context: ToolContext) -> Location:
         """Return where a path leads: as the call was first judged, if it is one that is run."""
@@ -117,9 +121,12 @@ class FileTool(Tool):
         """Return a workspace like that of the call, in which nothing is changed."""
         return RehearsedWorkspace(self._rules(context), held=context.held)
 
-    def _assess(self, path: str, context: ToolContext, risk: Risk, reason: str) -> Assessment:
+    def _assess(
+        self, path: str | Path, context: ToolContext, risk: Risk, reason: str
+    ) -> Assessment:
         """Assess an act on a path that has this risk inside of the workspace."""
-        if self.takes_session_files and looks_like_reference(path):
+        takes = self.takes_session_files and isinstance(path, str)
+        if takes and looks_like_reference(str(path)):
             return Assessment(risk="low", reason=f"{reason} of the conversation", outward=False)
         try:
             location = self._located(path, context)
@@ -129,12 +136,14 @@ class FileTool(Tool):
             return Assessment(risk="high", reason=reason, blocked=location.reason)
         if location.place == "inside":
             return self._assess_inside(location.path, context, risk, reason)
-        if self._policy.workspace_only:
+        rules = self._rules(context)
+        if rules.workspace_only:
+            leave = "workspace_only = false in [security] lets file tools leave it"
             return Assessment(
                 risk="high",
                 reason=reason,
                 blocked="path is outside the workspace",
-                allow_hint="workspace_only = false in [security] lets file tools leave it",
+                allow_hint=leave if rules.original is None else "",
             )
         reason = f"{reason} outside the workspace"
         return Assessment(risk=raised(risk), reason=reason, outward=self.writes)
@@ -144,12 +153,19 @@ class FileTool(Tool):
     ) -> Assessment:
         if not self.writes:
             return Assessment(risk=risk, reason=reason, outward=False)
-        named = path.relative_to(context.workspace)
-        later = acts_later(named, workspace=context.workspace)
+        named, original = path.relative_to(context.workspace), self._rules(context).original
+        later = acts_later(named, workspace=original or context.workspace)
         if later:
             reason += ", which programs outside the sandbox run or obey later"
         need = file_need(named, risk=risk, is_guarded=later)
-        return Assessment(risk=risk, reason=reason, outward=later, edits=not later, needs=(need,))
+        return Assessment(
+            risk=risk,
+            reason=reason,
+            outward=later,
+            edits=not later,
+            needs=(need,),
+            preapproved=IN_A_COPY if original is not None and not later else "",
+        )
 
 
 class ActingTool(FileTool):
@@ -215,7 +231,9 @@ class ChangingTool(FileTool):
 
         On cancel nothing that has not begun is begun, and what has begun is waited for.
         """
-        keeper = ChangeKeeper(self._changes, call_facts(context, self.name), context.preview)
+        # A copy is gone with its helper, and nothing of it is taken back.
+        log = self._changes if self._rules(context).original is None else None
+        keeper = ChangeKeeper(log, call_facts(context, self.name), context.preview)
 
         def run() -> _T:
             with self._opened(context, keeper) as workspace:

@@ -173,6 +173,7 @@ class FsOpsTool(ChangingTool):
             allow_hint=decisive.allow_hint,
             outward=any(each.outward for each in found),
             edits=all(each.edits or each.risk == "low" for each in found),
+            preapproved=_preapproved(found),
             needs=_needs(found) if decisive.risk == "medium" and not blocked else (),
         )
 
@@ -237,6 +238,12 @@ class FsOpsTool(ChangingTool):
             if looks_like_reference(path := str(each.arguments.get("path", ""))):
                 raise _refusal(f"operation {each.number}: {no_path(path).message}")
         return operations
+
+
+def _preapproved(found: list[Assessment]) -> str:
+    """Return why no operation of a batch needs a person; "" where one may."""
+    reasons = [each.preapproved for each in found if each.risk != "low"]
+    return reasons[0] if reasons and all(reasons) else ""
 
 
 def _needs(found: list[Assessment]) -> tuple[Need, ...]:

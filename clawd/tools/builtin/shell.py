@@ -81,6 +81,11 @@ class ShellTool(Tool):
         found = self._deps.sandbox.inside(workspace)
         return Wall(own=tuple(map(str, found.own)), shown=tuple(map(str, found.shown)))
 
+    def _project(self, workspace: Path) -> Path | None:
+        """Return the workspace that one is a copy of: it has the same caches."""
+        copies = self._deps.copies
+        return copies.original(workspace) if copies is not None else None
+
     @override
     def touches(self, arguments: Arguments, context: ToolContext) -> Touched:
         workspace = context.workspace
@@ -134,6 +139,7 @@ class ShellTool(Tool):
             opens=judged.opens if context.is_answered else _without_checkouts(judged.opens),
             timeout_s=limit_s,
             toolchains=True,
+            project=self._project(context.workspace),
             max_output_bytes=self._deps.max_shell_output_bytes,
         )
 

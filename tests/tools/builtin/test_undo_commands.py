@@ -17,6 +17,7 @@ from clawd.memory.blobs import Blobs
 from clawd.memory.changes import ChangeLimits
 from clawd.memory.snapshots import Snapshots
 from clawd.memory.store import Memory
+from clawd.security.copies import Copies
 from clawd.tools.base import ToolContext
 from clawd.tools.changes import Aftermath, ChangeScope, call_facts
 from tests.support.rows import Rows
@@ -184,9 +185,8 @@ class Desk:
         blobs = Blobs(self.base / "snapshots" / "blobs", lambda: self.max_bytes)
         changes = await self.memory.changes(self.base / "undo", ChangeLimits, blobs)
         self.bench.changes["changes"] = changes
-        self.snapshots = Snapshots(
-            self.base / "snapshots", blobs, changes=changes, left_out=frozenset
-        )
+        copies = Copies(self.base, frozenset)
+        self.snapshots = Snapshots(self.base / "snapshots", blobs, changes=changes, copies=copies)
 
     def context(self, **changes: Any) -> ToolContext:
         self.calls += 1
