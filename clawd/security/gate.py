@@ -70,8 +70,8 @@ class Gate:
                         hint=f"clawctl approval revoke {rule.id}",
                     )
             tainted = self._taint.sources(action.conversation_id)
-            policy, outward = self._policy(action), action.outward
-            verdict = judge(policy, action.assessment, tainted_by=tainted, outward=outward)
+            outward = action.outward
+            verdict = self._judged(action, tainted_by=tainted, outward=outward)
             is_final = isinstance(verdict, Deny) and not verdict.rule_may_allow
             if isinstance(verdict, Allow) or is_final:
                 return verdict
@@ -110,7 +110,7 @@ class Gate:
             return Deny(
                 reason=ESTOP_REASON, hint="an admin clears it: clawctl estop --clear", kind="estop"
             )
-        verdict = judge(self._policy(action), action.assessment)
+        verdict = self._judged(action)
         if isinstance(verdict, Deny) and not verdict.rule_may_allow:
             return verdict
         if action.starts_process and action.sandbox_level == NO_SANDBOX:
@@ -125,6 +125,19 @@ class Gate:
             hint='clawctl status says why; or [security] sandbox = "preferred"',
             kind="sandbox",
         )
+
+    def _judged(
+        self, action: Action, *, tainted_by: tuple[str, ...] = (), outward: bool | None = None
+    ) -> Verdict:
+        """Judge by the policy for the conversation; a refusal by its mode names no key."""
+        policy = self._policy(action)
+        verdict = judge(policy, action.assessment, tainted_by=tainted_by, outward=outward)
+        wider = verdict.wider if isinstance(verdict, Deny) else ""
+        if not wider or policy.autonomy == self._settings().autonomy:
+            return verdict
+        # Only a mode of the conversation can be set by hand, and not that of a plan or a helper.
+        hint = "" if policy.autonomy == action.at_most or action.helps else f"/mode {wider}"
+        return msgspec.structs.replace(verdict, hint=hint)
 
     def _policy(self, action: Action) -> PolicySettings:
         """Return the policy for the conversation of a call."""

@@ -76,6 +76,7 @@ class Deny(msgspec.Struct, frozen=True, kw_only=True, tag="deny"):
         may_ask: whether a person who is there is asked all the same.
         tainted_by: the sources of untrusted text because of which the answer counts once.
         in_view_of: the sources of untrusted text that the person is told of all the same.
+        wider: the autonomy that would not refuse it, where the hint names that.
     """
 
     reason: str
@@ -85,6 +86,7 @@ class Deny(msgspec.Struct, frozen=True, kw_only=True, tag="deny"):
     may_ask: bool = False
     tainted_by: tuple[str, ...] = ()
     in_view_of: tuple[str, ...] = ()
+    wider: Autonomy | Literal[""] = ""
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
@@ -197,15 +199,18 @@ def _by_autonomy(autonomy: Autonomy, assessment: Assessment) -> Verdict:
         return Deny(
             reason=f"readonly runs low risk only, this is {assessment.risk}{_because(assessment)}",
             hint='[security] autonomy = "supervised"',
+            wider="supervised",
         )
     if assessment.risk == "medium":
         granted = assessment.preapproved
         if autonomy == "edits" and assessment.edits:
             granted = "edits changes files of the workspace; clawctl undo takes it back"
         return Allow(rule=granted) if granted else Ask(reason=assessment.reason or "medium risk")
+    wider: Literal["", "full"] = "" if assessment.allow_hint or assessment.needs else "full"
     return Deny(
         reason=f"{autonomy} refuses high risk{_because(assessment)}",
-        hint=assessment.allow_hint or ("" if assessment.needs else '[security] autonomy = "full"'),
+        hint='[security] autonomy = "full"' if wider else assessment.allow_hint,
+        wider=wider,
         rule_may_allow=True,
         may_ask=bool(assessment.needs),
     )

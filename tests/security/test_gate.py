@@ -7,7 +7,7 @@ import msgspec
 from clawd.security.approval_rules import RuleBook, rule_for
 from clawd.security.estop import Stop
 from clawd.security.gate import Gate
-from clawd.security.policy import Allow, Ask, Deny, PolicySettings
+from clawd.security.policy import Allow, Ask, Deny, ModeBook, PolicySettings
 from clawd.security.risk import Action, Assessment
 from clawd.security.taint import TaintBook
 from tests.security import fakes
@@ -114,6 +114,29 @@ async def test_a_rule_never_allows_what_is_blocked_nor_a_higher_risk() -> None:
     await world.grant()
     assert isinstance(world.gate.review(fakes.action(assessment=blocked())), Deny)
     assert isinstance(world.gate.review(fakes.action(risk="high")), Deny)
+
+
+async def test_what_a_mode_refuses_is_not_said_to_be_up_to_the_config() -> None:
+    world = World()
+
+    async def record(_change: object) -> None: ...
+
+    modes = ModeBook(lambda: world.settings, record=record)
+    gate = Gate(
+        lambda: world.settings, estop=world.stop, taint=world.taint, rules=world.rules, modes=modes
+    )
+
+    def hint(**fields: object) -> str:
+        found = gate.review(msgspec.structs.replace(fakes.action(), **fields))
+        assert isinstance(found, Deny)
+        return found.hint
+
+    modes.restore("c1", "readonly")
+    assert hint() == "/mode supervised"
+    modes.restore("c1", "")
+    assert hint(at_most="readonly") == ""  # of a plan: nobody can set that
+    world.settings = PolicySettings(autonomy="readonly")
+    assert hint() == '[security] autonomy = "supervised"'
 
 
 async def test_no_rule_helps_in_readonly() -> None:
