@@ -202,7 +202,7 @@ def recommend(app: App, *, good_for: str | None, no_probe: bool, as_json: bool) 
     rows = [
         (
             fit.name,
-            f"{fit.size_gb:.1f} GB",
+            size(round(fit.size_gb * 1e9)),
             f"{fit.memory_gb:.1f} GB",
             fit.place,
             f"~{fit.tokens_per_s:.3g}" if fit.tokens_per_s else "-",
@@ -227,7 +227,7 @@ def _list_catalogue(*, as_json: bool) -> None:
     rows = [
         (
             entry.name,
-            f"{entry.size_gb:.1f} GB",
+            size(round(entry.size_gb * 1e9)),
             f"{entry.memory_gb:.1f} GB",
             entry.context,
             entry.family or "-",

@@ -296,7 +296,8 @@ def _number(text: str, least: int, most: int, what: str) -> int:
     if what == "year" and len(text) <= 2:
         value += 2000 if value < 70 else 1900
     if not least <= value <= most:
-        raise _wrong(text, f"a {what} lies between {least} and {most}")
+        article = "an" if what == "hour" else "a"
+        raise _wrong(text, f"{article} {what} lies between {least} and {most}")
     return value
 
 

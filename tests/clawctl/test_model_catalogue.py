@@ -99,6 +99,15 @@ def test_this_machine_is_measured() -> None:
     assert machine.gpu
 
 
+def test_a_small_model_is_not_said_to_take_nothing(capsys: Capture) -> None:
+    assert main(["model", "list", "--available"]) == 0
+    assert main(["model", "recommend", "--no-probe", "--for", "embeddings"]) == 0
+    out = capsys.readouterr().out
+    sizes = [line.split()[1:3] for line in out.splitlines() if line.startswith("all-minilm-l6")]
+    assert sizes == [["30.0", "MB"]] * 2
+    assert " 0.0 GB" not in out
+
+
 def test_lists_and_recommendations_are_told(capsys: Capture) -> None:
     assert main(["model", "list", "--available"]) == 0
     assert "qwen3-8b" in capsys.readouterr().out

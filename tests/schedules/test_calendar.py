@@ -75,6 +75,15 @@ def test_what_is_no_expression_is_refused_with_the_part_that_is_wrong(expression
     assert caught.value.message
 
 
+@each_row(
+    "expression, said",
+    [("25:00", "an hour lies between 0 and 23"), ("*-13-01", "a month lies between 1 and 12")],
+)
+def test_what_lies_outside_of_its_range_is_told_with_the_range(expression: str, said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        read_calendar(expression)
+
+
 @given(st.text(alphabet="Mon.Fri,-:~/*0123456789 dayUTC", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
