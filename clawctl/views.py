@@ -1,12 +1,11 @@
 """What commands and REPL print alike: status, conversations, receipts, the emergency stop."""
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
 
-from clawctl.client import Client, pages
+from clawctl.client import Client
 from clawctl.render import say, show_fields, show_table
 from clawd.errors import InvalidRequestError
 from clawd.wire.conversations import CompressionReport, ConversationLine, SessionFileList
@@ -100,9 +99,14 @@ def _note_line(entry: KnowledgeEntry) -> str:
 
 def newest_receipts(client: Client, limit: int, wanted: ListReceipts) -> list[ReceiptLine]:
     """Return the newest receipts that fit what is wanted."""
-    request = msgspec.structs.replace(wanted, limit=min(RECEIPTS_PAGE, limit))
-    found = pages(client.call, request)
-    return list(islice((each for page in found for each in page.items), limit))
+    items: list[ReceiptLine] = []
+    cursor: str | None = ""
+    while cursor is not None and len(items) < limit:
+        count = min(RECEIPTS_PAGE, limit - len(items))
+        page = client.call(msgspec.structs.replace(wanted, cursor=cursor, limit=count))
+        items += page.items
+        cursor = page.cursor or None
+    return items
 
 
 def show_receipts(items: list[ReceiptLine]) -> None:

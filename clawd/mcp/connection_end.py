@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
-
 from clawd.wire.safe_text import single_line
 
 TRANSPORT_ERROR = -32950
@@ -116,6 +114,8 @@ class StderrLog:
         """Write it, if there is anything new. Never raises for a disk that is full."""
         if self._is_saved:
             return
+        import anyio.to_thread  # with the first server
+
         self._is_saved = True
         data = self._text().encode()
         try:

@@ -58,6 +58,7 @@ OWN_TEXT = {
     "model accept",
     "model add",
     "model import",
+    "model merge",
     "model pull",
     "model recommend",
     "model rm",

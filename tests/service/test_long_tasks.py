@@ -107,9 +107,10 @@ async def test_a_check_of_the_log_that_breaks_never_leaves_it_valid(
 async def test_the_supervision_of_a_server_that_ends_shows_it_as_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    quiet = SimpleNamespace(problem="")
     supervisor = Supervisor(
         ServerSettings(alias="hand", command=("true",)),
-        lambda _tell: cast("ConnectionContext", SimpleNamespace(reach=SimpleNamespace(problem=""))),
+        lambda _tell: cast("ConnectionContext", SimpleNamespace(reach=quiet, ear=quiet)),
         on_change=lambda: None,
         is_stopped=_breaks,
         timing=Timing(),
