@@ -71,7 +71,10 @@ class Gate:
                     )
             tainted = self._taint.sources(action.conversation_id)
             outward = action.outward
-            verdict = self._judged(action, tainted_by=tainted, outward=outward)
+            policy = self._policy(action)
+            verdict = judge(policy, action.assessment, tainted_by=tainted, outward=outward)
+            if isinstance(verdict, Deny):
+                verdict = self._hinted(verdict, policy, action)
             is_final = isinstance(verdict, Deny) and not verdict.rule_may_allow
             if isinstance(verdict, Allow) or is_final:
                 return verdict
@@ -110,9 +113,10 @@ class Gate:
             return Deny(
                 reason=ESTOP_REASON, hint="an admin clears it: clawctl estop --clear", kind="estop"
             )
-        verdict = self._judged(action)
+        policy = self._policy(action)
+        verdict = judge(policy, action.assessment)
         if isinstance(verdict, Deny) and not verdict.rule_may_allow:
-            return verdict
+            return self._hinted(verdict, policy, action)
         if action.starts_process and action.sandbox_level == NO_SANDBOX:
             return self._without_sandbox(action)
         return None
@@ -126,18 +130,13 @@ class Gate:
             kind="sandbox",
         )
 
-    def _judged(
-        self, action: Action, *, tainted_by: tuple[str, ...] = (), outward: bool | None = None
-    ) -> Verdict:
-        """Judge by the policy for the conversation; a refusal by its mode names no key."""
-        policy = self._policy(action)
-        verdict = judge(policy, action.assessment, tainted_by=tainted_by, outward=outward)
-        wider = verdict.wider if isinstance(verdict, Deny) else ""
-        if not wider or policy.autonomy == self._settings().autonomy:
+    def _hinted(self, verdict: Deny, policy: PolicySettings, action: Action) -> Deny:
+        """Return a refusal whose hint, where the conversation's mode refuses, names no key."""
+        if not verdict.wider or policy.autonomy == self._settings().autonomy:
             return verdict
         # Only a mode of the conversation can be set by hand, and not that of a plan or a helper.
-        hint = "" if policy.autonomy == action.at_most or action.helps else f"/mode {wider}"
-        return msgspec.structs.replace(verdict, hint=hint)
+        is_fixed = policy.autonomy == action.at_most or action.helps
+        return msgspec.structs.replace(verdict, hint="" if is_fixed else f"/mode {verdict.wider}")
 
     def _policy(self, action: Action) -> PolicySettings:
         """Return the policy for the conversation of a call."""

@@ -67,6 +67,8 @@ async def test_p11_what_is_not_there_is_said_in_the_turn_that_begins_without_it(
     await rooms.open(says("done"), tools=(a_tool("read"),))
 
     class Away(Nowhere):
+        is_awaited = True
+
         async def arrived(self) -> tuple[str, ...]:
             return ("the tools of web are not there",)
 

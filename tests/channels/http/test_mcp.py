@@ -267,6 +267,7 @@ async def test_a_client_that_leaves_takes_its_call_with_it(tmp_path: Path) -> No
 async def test_who_listens_is_told_of_other_tools_until_the_daemon_ends(tmp_path: Path) -> None:
     async with mcp_door(tmp_path) as door:
         registry = door.inside.daemon.registry
+        before = dict(registry._listeners)
         async with (
             asyncio.timeout(LIMIT_S),
             Client(streamable_http_client(door.url + "/mcp"), mode="2026-07-28") as client,
@@ -281,21 +282,22 @@ async def test_who_listens_is_told_of_other_tools_until_the_daemon_ends(tmp_path
                 async for _ in heard:
                     pass
         async with asyncio.timeout(LIMIT_S):
-            while registry._listeners:
+            while registry._listeners != before:
                 await asyncio.sleep(0.01)
 
 
 async def test_who_has_stopped_to_listen_is_told_no_more(tmp_path: Path) -> None:
     async with mcp_door(tmp_path) as door:
         registry = door.inside.daemon.registry
+        before = dict(registry._listeners)
         async with (
             asyncio.timeout(LIMIT_S),
             Client(streamable_http_client(door.url + "/mcp"), mode="2026-07-28") as client,
             client.listen(tools_list_changed=True),
         ):
-            assert len(registry._listeners) == 1
+            assert len(registry._listeners) == len(before) + 1
         async with asyncio.timeout(LIMIT_S):
-            while registry._listeners:
+            while registry._listeners != before:
                 await asyncio.sleep(0.01)
 
 
