@@ -198,10 +198,10 @@ class Deliverer:
     async def _look(self) -> float:
         """Try what is due; return in how many seconds something is due again."""
         waiting, now, wait_s = await self._store.undelivered(), time.time(), RECHECK_S
+        # One that is under way may be delivered, or given up, by now.
+        waiting = [each for each in waiting if each.number not in self._tries]
         waits = Counter(each.schedule_id for each in waiting)
         for each in sorted(waiting, key=lambda one: one.number):
-            if each.number in self._tries:
-                continue
             is_too_many = waits[each.schedule_id] > MAX_UNDELIVERED
             waits[each.schedule_id] -= is_too_many
             if len(self._tries) >= MAX_SIDE_BY_SIDE:
