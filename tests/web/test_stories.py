@@ -725,7 +725,9 @@ def test_a_command_of_the_workspace_is_offered_trusted_filled_and_sent(
     assert [(r["tool"], r["status"]) for r in home.receipt_lines()] == [("shell", "allowed")]
     assert home.receipt_lines()[0]["conversation_id"] == conversation_of(page)
     shown.say("/nothing here")
-    expect(page.locator(".message.user").last).to_have_text("/nothing here")
+    # Buttons stand beside it as soon as the answer is whole.
+    expect(page.locator(".message.user").last).to_contain_text("/nothing here")
+    expect(page.locator(".message.assistant")).to_have_count(2)
     (place / "review.md").write_text("Review $1:\n!`chmod 777 $1`\n")
     assert home.ctl("skill", "trust", "review", "--kind", "command", "--yes").returncode == 0
     shown.say("/review x")
