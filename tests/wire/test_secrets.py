@@ -1,5 +1,6 @@
 """What is found as a secret in text, what is not, and how long that takes."""
 
+import random
 import subprocess
 import sys
 
@@ -124,3 +125,23 @@ def test_s4_no_text_takes_longer_than_its_length() -> None:
         [sys.executable, "-c", code], timeout=120, check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_s4_what_spares_ordinary_text_the_search_spares_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = random.Random(4)
+    texts = [*ORDINARY, *map(filled, FORMS)]
+    for form in FORMS:
+        text = filled(form)
+        for _ in range(6):
+            begin, end = sorted(rng.choices(range(len(text) + 1), k=2))
+            changed = rng.choice([str.upper, str.lower, str.title, str.swapcase])
+            texts += [text[begin:], text[:end], text[:begin] + text[end:], changed(text)]
+    spared = [find_secrets(text) for text in texts]
+    monkeypatch.setattr("clawd.wire.secrets._COLONS_OF_PGPASS", 0)  # every text has so many
+    searched = [find_secrets(text) for text in texts]
+    wrong = [
+        each for each, *found in zip(texts, spared, searched, strict=True) if found[0] != found[1]
+    ]
+    assert wrong == []
