@@ -17,6 +17,9 @@ from clawd.wire.models import LoadModel
 from tests.support.inprocess import OWNER, Inside, daemon_in
 
 HELPERS, STREAMS, ANSWER_TOKENS = 4, 8, 96
+# In place of what the model says: past its own end it may begin a call, which would be carried out
+# or asked for again, so that one helper answers twice and the others wait for it.
+SAID = "word "
 # Tokens by which SmolLM2 ends: `<|endoftext|>` and `<|im_end|>`. No answer is shorter than another.
 NO_END = {0: -100.0, 2: -100.0}
 TOGETHER, IN_TURN = "all at once", "one by one"
@@ -77,11 +80,16 @@ async def _turn(inside: Inside, way: str, number: int) -> Helped:
             logit_bias=NO_END,
         )
         async for delta in answer(msgspec.structs.replace(request, sampling=sampling)):
+            if isinstance(delta, CallDelta):
+                continue
+            if isinstance(delta, TextDelta):
+                delta = TextDelta(text=SAID)
             if isinstance(delta, PromptEvaluated):
                 found.prompt_tokens = delta.tokens
                 found.evaluated += delta.tokens - delta.cached
             elif isinstance(delta, Finished):
                 found.tokens += delta.usage.completion_tokens
+                delta = msgspec.structs.replace(delta, reason="length")
             yield delta
 
     provider.chat = chat  # type: ignore[method-assign]
