@@ -61,6 +61,14 @@ def placed(
     return choice
 
 
+def workspace_here(app: App, directory: str = "") -> str:
+    """Return the folder -C names, else the one that a message sent from here would work in."""
+    if directory:
+        return str(Path(directory).absolute())
+    with app.client() as client:
+        return placed(app, Choice(here=True), client, None).workspace
+
+
 def is_own(client: Client) -> bool:
     """Return whether a daemon is the one whose home is here."""
     return Path(client.welcome.home) == layout().home

@@ -26,6 +26,7 @@ from clawctl.app import (
 from clawctl.render import emit, emit_json, say, show_table
 from clawctl.systemctl import answer_of
 from clawctl.views import check_arguments, show_boundary, show_explanation
+from clawctl.workspace_trust import workspace_here
 from clawd.errors import InvalidRequestError
 from clawd.wire import policy as wire
 from clawd.wire.method import Done, Method
@@ -249,7 +250,13 @@ def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
 @click.argument("tool", type=Name("tools"), default="")
 @click.argument("arguments", default="{}", metavar="[JSON]")
 @click.option("--host", default="", metavar="HOST:PORT", help="Ask about a host that is reached.")
-@click.option("-C", "--directory", default="", metavar="DIR", help="The workspace of the call.")
+@click.option(
+    "-C",
+    "--directory",
+    default="",
+    metavar="DIR",
+    help="The workspace of the call; else the one here.",
+)
 @autonomy_option
 @json_command(wire.PolicyExplanation)
 def explain(
@@ -264,7 +271,7 @@ def explain(
     request = wire.ExplainPolicy(
         tool=tool,
         arguments=arguments,
-        workspace=_absolute(how["directory"]),
+        workspace=workspace_here(app, how["directory"]),
         autonomy=how["autonomy"],
     )
     found = app.call(request)
@@ -272,11 +279,17 @@ def explain(
 
 
 @command.command()
-@click.option("-C", "--directory", default="", metavar="DIR", help="The workspace to look at.")
+@click.option(
+    "-C",
+    "--directory",
+    default="",
+    metavar="DIR",
+    help="The workspace to look at; else the one here.",
+)
 @json_command(wire.PolicyBoundary)
 def show(app: App, directory: str, *, as_json: bool) -> None:
     """Show the boundary: the workspace, forbidden paths and commands, allowed hosts."""
-    found = app.call(wire.ShowPolicy(workspace=_absolute(directory)))
+    found = app.call(wire.ShowPolicy(workspace=workspace_here(app, directory)))
     emit(found, show_boundary, as_json=as_json)
 
 

@@ -10,6 +10,7 @@ from clawctl.app import App, conversation_option, json_command
 from clawctl.render import emit_json
 from clawctl.request_follower import run_and_show
 from clawctl.views import show_changes
+from clawctl.workspace_trust import workspace_here
 from clawd.paths import expanded
 from clawd.wire.tools import ChangeLine, ListChanges, RunTool, ToolOutcome
 
@@ -25,7 +26,7 @@ LIST_LIMIT = 50
 @click.option("--redo", is_flag=True, help="Bring back what the last undo took away.")
 @click.option("--force", is_flag=True, help="Also where a file was changed since.")
 @conversation_option(help="Only what this one changed.")
-@click.option("-C", "directory", metavar="DIR", help="Of the workspace in this folder.")
+@click.option("-C", "directory", metavar="DIR", help="Of this workspace; else of the one here.")
 @click.option("--no-input", is_flag=True, help="Ask nothing; what needs an approval is denied.")
 @json_command(ToolOutcome | list[ChangeLine])
 def command(app: App, /, what: str, directory: str | None, conversation: str, **flags: bool) -> int:
@@ -35,7 +36,7 @@ def command(app: App, /, what: str, directory: str | None, conversation: str, **
     replaces is kept: --redo brings it back. It is a call like any other: risk medium, with a
     receipt.
     """
-    workspace = str(expanded(directory).resolve()) if directory else ""
+    workspace = str(expanded(directory).resolve()) if directory else workspace_here(app)
     arguments = _chosen(what, is_turn=flags["turn"])
     if flags["only_list"]:
         request = ListChanges(

@@ -80,6 +80,24 @@ def test_p4_what_is_not_trusted_is_read_only(home: Home) -> None:
     assert list(here.iterdir()) == []
 
 
+def test_what_a_message_from_here_changed_is_explained_and_listed_here(home: Home) -> None:
+    here = project(home)
+    trust(home.path, here)
+    done = home.ctl("agent", "--mode", "full", "-m", "write it", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert (here / "a.md").read_text() == "new\n"
+    shown = home.ctl("policy", "show", "--json", cwd=here)
+    assert json.loads(shown.stdout)["workspace"] == str(here)
+    inside = json.dumps({"path": str(here / "b.md"), "content": "x"})
+    explained = home.ctl("policy", "explain", "file_write", inside, "--json", cwd=here)
+    assert json.loads(explained.stdout)["verdict"] == "ask"
+    listed = home.ctl("undo", "--list", "--json", cwd=here)
+    assert [each["path"] for each in json.loads(listed.stdout)] == ["a.md"]
+    elsewhere = home.ctl("undo", "--list", "--json", cwd=home.workspace)
+    assert json.loads(elsewhere.stdout) == []
+    assert home.ctl("undo", "--no-input", cwd=here).returncode == 3  # it would ask
+
+
 def test_p4_a_home_is_no_workspace_and_options_name_another(home: Home) -> None:
     trust(home.path, home.path.parent)
     here = project(home)
