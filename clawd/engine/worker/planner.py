@@ -27,10 +27,12 @@ _WEIGHT_OF_RATE = 0.5
 # Sequences are decoded one by one when that takes at most this share of the time of all at once.
 _CLEARLY_LESS = 0.95
 # The other way is tried again after so many steps, each time after twice as many, up to a limit
-# that is the larger the worse it was; and for some steps, as one may be an exception.
+# that is the larger the worse it was; and for some steps, as one may be an exception, but not
+# where it was so many times worse that no exception explains it.
 _FIRST_RETRY = 16
 _LAST_RETRY = 512
 _RETRIED_STEPS = 3
+_BEYOND_EXCEPTION = 1.5
 # Guesses are decoded on when they promise so much more speed.
 _CLEARLY_FASTER = 1.05
 # Steps without guesses after one that cost more time than it saved, each time twice as many.
@@ -149,7 +151,7 @@ class _Retries:
     def is_due(self, ratio: float) -> bool:
         """Count a step; `ratio` is how many times worse the other way looks."""
         self._left -= 1
-        if self._left > -_RETRIED_STEPS:
+        if self._left > -(_RETRIED_STEPS if ratio < _BEYOND_EXCEPTION else 1):
             return self._left < 0
         self._interval = min(2 * self._interval, int(_LAST_RETRY * ratio))
         self._left = self._interval

@@ -172,8 +172,14 @@ class TestCosts:
         ways = _ways(grouping, together=10.0, apart=lambda _step: 32.0, steps=4000)
         assert not grouping.prefers_apart(4)
         tried = [step for step, is_apart in enumerate(ways) if is_apart]
+        assert tried[:2] == [17, 18]  # it takes three times as long: nothing is left to find out
+        assert len(tried) <= 10  # ever more seldom
+
+    def test_what_is_little_worse_is_tried_some_steps(self) -> None:
+        ways = _ways(Grouping(), together=10.0, apart=lambda _step: 12.0, steps=4000)
+        tried = [step for step, is_apart in enumerate(ways) if is_apart]
         assert tried[:3] == [17, 18, 19]
-        assert len(tried) <= 3 * 9  # ever more seldom
+        assert len(tried) <= 3 * 11
 
     def test_r10_a_way_that_is_only_measured_oftener_does_not_win(self) -> None:
         # Single steps take 17 to 25 here, so that four times their least is less than a batch.
