@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from training.assistant.printed import Printer
 from training.assistant.values import Values
 from training.data.lists import WEEKDAYS
 
@@ -55,6 +56,7 @@ class Outcomes:
         self._rng = rng
         self._values = values
         self._make = values.make
+        self._printer = Printer(rng, values)
 
     def of(self, tool: str, arguments: dict[str, Any], language: str) -> Outcome:
         """Return the outcome of one call; one in six is a denial or an error."""
@@ -322,7 +324,10 @@ class Outcomes:
             found = _either(language, "I found it in", "Gefunden in")
             said = f"{found} {enumerated(places, language)}."
         return Outcome(
-            "\n".join(f"{a}:{b}:{c}" for a, b, c in hits), said, f"{path}:{number}", path
+            "\n".join(f"{a}:{b}:{c}" for a, b, c in hits),
+            said + _also(hits[1:], language),
+            f"{path}:{number}",
+            path,
         )
 
     def _check_path(self, arguments: dict[str, Any], language: str) -> Outcome:
@@ -394,12 +399,20 @@ class Outcomes:
 
     def _shell(self, arguments: dict[str, Any], language: str) -> Outcome:
         program, *rest = _words(arguments["command"])
+        if program == "tar" and rest[:1] == ["-xzf"] and len(rest) == 2:
+            said = _either(language, f"Unpacked {rest[1]}.", f"{rest[1]} ist entpackt.")
+            return Outcome("(no output)", said)
         if program in _SILENT and len(rest) == _SILENT[program][0]:
             _, english, german = _SILENT[program]
             said = _either(language, english, german).format(
                 *(word for word in rest if word != "-p")
             )
             return Outcome("(no output)", said)
+        known = self._printer.of([program, *rest], language)
+        if known:
+            result, english, german, first = known
+            value = "" if result == "(no output)" else result
+            return Outcome(result, _either(language, english, german), value, first)
         printed = self._printed(program, rest, language)
         if printed:
             return printed
@@ -419,41 +432,32 @@ class Outcomes:
     def _printed(self, program: str, rest: list[str], language: str) -> Outcome | None:
         """Return what a well-known command prints, and what that means; None for others."""
         rng, last = self._rng, rest[-1] if rest else ""
-        count, total = rng.randint(2, 900), rng.randint(900, 2000)
-        size = f"{rng.randint(1, 900)}{rng.choice('KMG')}"
         word, message = self._make.word(), self._values.of("GM", language).sent
         match [program, *rest[:1]]:
-            case ["wc", "-l"] if len(rest) == 2:
-                english, german = f"{last} has {count} lines.", f"{last} hat {count} Zeilen."
-                result = f"{count} {last}"
-            case ["du", "-sh"] if len(rest) == 2:
-                english, german = f"{last} takes {size}.", f"{last} braucht {size}."
-                result = f"{size}\t{last}"
-            case ["df", *_]:
-                share = rng.randint(3, 99)
-                result = (
-                    "Filesystem Size Used Avail Use% Mounted on\n"
-                    f"/dev/sda{rng.randint(1, 3)} {total}G {total - count}G {size} {share}% /"
-                )
-                english = f"{size} are free; the disk is {share}% full."
-                german = f"{size} sind frei; die Platte ist zu {share}% voll."
-            case ["free", *_]:
-                result = f"total used free\nMem: {total}Mi {total - count}Mi {count}Mi"
-                english = f"{count}Mi of {total}Mi are free."
-                german = f"{count}Mi von {total}Mi sind frei."
+            case ["python3" | "python", "--version"]:
+                result = f"Python 3.{rng.randint(8, 15)}.{rng.randint(0, 12)}"
+                english, german = f"It is {result}.", f"Es ist {result}."
             case [_, "--version"]:
                 result = f"{program} {rng.randint(0, 9)}.{rng.randint(0, 30)}.{rng.randint(0, 9)}"
                 english, german = f"It is {result}.", f"Es ist {result}."
             case ["whoami"]:
                 result, english, german = word, f"You are {word}.", f"Du bist {word}."
-            case ["git", "status"]:
+            case ["git", "merge"]:
+                result = f"Merge made by the 'ort' strategy.\n {rng.randint(2, 30)} files changed"
+                english, german = f"Merged {last}.", f"{last} ist gemergt."
+            case ["git", "checkout"]:
+                is_new = "-b" in rest
+                result = f"Switched to {'a new ' if is_new else ''}branch '{last}'"
+                english = f"You are now on {'the new branch ' if is_new else ''}{last}."
+                german = f"Du bist jetzt auf {'dem neuen Branch ' if is_new else ''}{last}."
+            case ["git", "stash"] if rest == ["stash"]:
+                result = f"Saved working directory and index state WIP on {word}: {message}"
+                english, german = "Your changes are stashed.", "Deine Änderungen sind im Stash."
+            case ["git", "stash"] if rest == ["stash", "pop"]:
                 path = self._values.path()
-                result = f"On branch {word}\nChanges not staged for commit:\n  modified: {path}"
-                english = f"You are on {word}; {path} is modified."
-                german = f"Du bist auf {word}; {path} ist geändert."
-            case ["git", "log"]:
-                result = f"{rng.getrandbits(28):07x} {message}"
-                english, german = f"The last commit: {result}", f"Der letzte Commit: {result}"
+                result = f"On branch {word}\n  modified: {path}\nDropped refs/stash@{{0}}"
+                english = f"The stash is back; {path} is modified."
+                german = f"Der Stash ist zurück; {path} ist geändert."
             case ["git", "commit"]:
                 message = last if last[:1] != "-" else message
                 result = (
@@ -461,9 +465,6 @@ class Outcomes:
                     f"{rng.randint(2, 9)} files changed"
                 )
                 english, german = f"Committed: {message}", f"Commit gemacht: {message}"
-            case ["git", "branch"] if "--show-current" in rest:
-                result, english = word, f"You are on the branch {word}."
-                german = f"Du bist auf dem Branch {word}."
             case ["pip", "install"]:
                 version = f"{rng.randint(0, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}"
                 result = f"Successfully installed {last}-{version}"
@@ -536,16 +537,17 @@ class Outcomes:
                 "no results",
                 _either(language, "The search found nothing.", "Die Suche fand nichts."),
             )
-        titles = [make.fragment(2, 6) for _ in range(rng.choice([1, 2, 3]))]
+        titles = [make.fragment(2, 6) for _ in range(rng.choice([1, 1, 2]))]
         urls = [make.url() for _ in titles]
+        lines = [self._values.text(language).split("\n")[0][:_MAX_LINE] for _ in titles]
         said = _either(
             language,
-            f"The first result is {titles[0]}: {urls[0]}",
-            f"Das erste Ergebnis ist {titles[0]}: {urls[0]}",
+            f"The first result, {titles[0]}, says: {lines[0]} ({urls[0]})",
+            f"Das erste Ergebnis, {titles[0]}, sagt: {lines[0]} ({urls[0]})",
         )
         shown = [
-            f"{index + 1}. {title}\n   {url}"
-            for index, (title, url) in enumerate(zip(titles, urls, strict=True))
+            f"{index + 1}. {title}\n   {url}\n   {line}"
+            for index, (title, url, line) in enumerate(zip(titles, urls, lines, strict=True))
         ]
         return Outcome("\n".join(shown), said, titles[0], urls[0])
 
@@ -761,8 +763,20 @@ _SILENT = {
     "mkdir": (2, "Created the folder {}.", "Der Ordner {} ist angelegt."),
     "tar": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
     "touch": (1, "Created the empty file {}.", "Die leere Datei {} ist angelegt."),
+    "pkill": (1, "Ended {}.", "{} ist beendet."),
+    "ln": (3, "Linked {2} to {1}.", "{2} zeigt jetzt auf {1}."),
+    "zip": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
     "chmod": (2, "Changed the mode of {1} to {0}.", "{1} hat jetzt die Rechte {0}."),
 }
+
+
+def _also(hits: list[tuple[str, int, str]], language: str) -> str:
+    """Return where else something was found."""
+    if not hits:
+        return ""
+    english = enumerated([f"{path}, line {number}" for path, number, _ in hits], "en")
+    german = enumerated([f"{path}, Zeile {number}" for path, number, _ in hits], "de")
+    return _either(language, f"\nAlso in {english}.", f"\nAuch in {german}.")
 
 
 def _words(command: str) -> list[str]:

@@ -32,6 +32,7 @@ _KNOWN_COMMANDS = [
     "make install", "docker ps", "docker images", "docker compose up", "pip list", "pip freeze",
     "ls -lh", "ps aux", "df -h", "du -sh .", "free -m", "uname -r", "crontab -l", "ip addr",
     "systemctl --failed", "journalctl -n 20", "ping -c 3 localhost", "go build ./...",
+    "pytest -q", "pytest", "make build", "make", "git status", "git tag", "docker ps -a", "ls -la",
 ]  # fmt: skip
 _NO_TEXTS = ["pdf", "png", "jpg", "zip", "docx", "tar.gz", "mp3", "bak", "tmp", "db", "xlsx", "old"]
 QUOTES = "\"'`"
@@ -951,3 +952,61 @@ class Values:
         """A question as it is to be asked."""
         asked = self._v(language).sent
         return Value(asked, asked, open_end=True)
+
+    # machines and branches
+
+    def _xh(self, _language: str) -> Value:
+        """A host, by name or by address."""
+        rng, make = self._rng, self.make
+        host = rng.choice(
+            [
+                f"192.168.{rng.randint(0, 254)}.{rng.randint(1, 254)}",
+                f"10.0.{rng.randint(0, 9)}.{rng.randint(1, 254)}",
+                f"{rng.choice([1, 8, 9])}.{rng.randint(0, 9)}.{rng.randint(0, 9)}.1",
+                f"{make.word()}.{rng.choice(['com', 'org', 'de', 'local', 'net'])}",
+                f"www.{make.word()}.{rng.choice(['com', 'org', 'de'])}",
+                "localhost",
+            ]
+        )
+        return Value(host, host)
+
+    def _xb(self, _language: str) -> Value:
+        """A branch as projects have them."""
+        rng, make = self._rng, self.make
+        kind = rng.choice(["feature", "feature", "fix", "bugfix", "release", "docs", "hotfix"])
+        name = rng.choice(
+            [
+                f"{kind}/{make.word()}",
+                f"{kind}/{make.word()}-{make.word()}",
+                f"{make.word()}-{rng.randint(1, 400)}",
+                make.word(),
+                rng.choice(["main", "develop", "master"]),
+            ]
+        )
+        return Value(name, name)
+
+    def _xc(self, _language: str) -> Value:
+        """A container."""
+        rng, make = self._rng, self.make
+        service = rng.choice(["db", "web", "api", "cache", "worker", "proxy"])
+        name = rng.choice([f"{make.word()}-{service}-1", f"{make.word()}-{service}"])
+        return Value(name, name)
+
+    def _xp(self, _language: str) -> Value:
+        """A program that runs."""
+        known = ["firefox", "chrome", "node", "ffmpeg", "java", "nginx", "postgres", "vlc", "slack"]
+        name = self.make.word() if self._rng.random() < 0.35 else self._rng.choice(known)
+        return Value(name, name)
+
+    def _xs(self, _language: str) -> Value:
+        """A service of the machine."""
+        known = ["nginx", "postgresql", "ssh", "docker", "cron", "mysql", "redis", "apache2"]
+        name = self.make.word() if self._rng.random() < 0.35 else self._rng.choice(known)
+        return Value(name, name)
+
+    def _xa(self, _language: str) -> Value:
+        """An archive by its name without an ending."""
+        stem = self.make.word()
+        ends = ["-backup", "-old", "_archive", "", f"-{self._rng.randint(2020, 2035)}"]
+        name = stem + self._rng.choice(ends)
+        return Value(name, name)
