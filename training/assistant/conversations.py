@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from training.assistant.documents import Asked, Document, Documents
 from training.assistant.offers import OfferedList, offered_lists, product_tools
 from training.assistant.outcomes import Outcome, Outcomes
 from training.assistant.values import Value, Values
@@ -21,12 +22,15 @@ from training.data.lists import STOP_WORDS, WORDS
 from training.data.phrasings import expand
 
 TALK_SHARE = 0.33
-CALL_ONLY_SHARE = 0.6
+CALL_ONLY_SHARE = 0.4
+DOCUMENT_SHARE = 0.12  # of the working ones ask for what stands in a file
+DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
+DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
 GERMAN_SHARE = 0.25
 SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enough
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 SECOND_SUBJECT_SHARE = 0.06  # of the short ones that end in words
-MAX_RESULT = 300
+MAX_RESULT = 420
 MAX_REQUEST = 420
 _JUDGED = Path(__file__).parents[2] / "tests" / "bench"
 _GREETINGS = {
@@ -275,6 +279,7 @@ class Conversations:
         self._rng = random.Random(seed)
         self._values = Values(self._rng, held_out=held_out)
         self._outcomes = Outcomes(self._rng, self._values)
+        self._documents = Documents(self._rng, self._values, held_out=held_out)
         self._avoided = kept_back() | {normalized(request) for request in avoid}
         self._kinds = list(request_kinds().values())
         self._shares = [kind.share**SHARE_POWER for kind in self._kinds]
@@ -312,6 +317,8 @@ class Conversations:
 
     def _work(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
         rng = self._rng
+        if "file_read" in offered.names and rng.random() < DOCUMENT_SHARE:
+            return self._of_document(offered, language)
         kind = rng.choices(self._kinds, self._shares)[0]
         while not set(kind.tools) <= set(offered.names):
             if rng.random() < 0.12 and kind.tools[0] not in offered.names:
@@ -324,6 +331,21 @@ class Conversations:
         turn = _Turn(self, offered, language, request)
         turn.work(kind, slots)
         return kind.name, turn.messages
+
+    def _of_document(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
+        """Return a conversation in which a question is answered by what stands in a file."""
+        document, asked = self._documents.draw(language, 2)
+        turn = _Turn(self, offered, language, self._question(asked[0], language))
+        turn.look_up(document, asked[0])
+        answered = turn.messages[-1].get("content") == asked[0].answer
+        if answered and self._rng.random() < DOCUMENT_AGAIN_SHARE:
+            again = self._question(asked[1], language, courteous=False)
+            turn.messages += [_user(again), _said(asked[1].answer)]
+        return f"document_{document.family}", turn.messages
+
+    def _question(self, asked: Asked, language: str, *, courteous: bool = True) -> str:
+        phrasing = expand(self._rng, asked.phrasing)
+        return self.sentence(phrasing, asked.slots, language, courteous=courteous)
 
     def _named_tool(self, request: str, name: str, language: str) -> str:
         """Return a request that says which tool to use, now and then."""
@@ -560,6 +582,22 @@ class _Turn:
         self.messages.append(_said("\n".join(dict.fromkeys([*ended, outcome.answer]))))
         if rng.random() < NEXT_TURN_SHARE:
             self._next(tool, arguments, outcome)
+
+    def look_up(self, document: Document, asked: Asked) -> None:
+        """Read a file and answer a question, without any other call."""
+        source, arguments = self._source, {"path": document.path}
+        rng = source.rng
+        self.messages.append(_called(self._offered.names["file_read"], arguments))
+        if rng.random() < DOCUMENT_CALL_ONLY_SHARE:
+            return
+        outcome = source.outcomes.reading(document.path, document.lines, self._language)
+        outcome = outcome._replace(answer=asked.answer)
+        if rng.random() < 0.4:
+            other = source.outcomes.of("file_read", arguments, self._language)
+            outcome = other if other.failed else outcome
+        self.messages += [_result(outcome.result), _said(outcome.answer)]
+        if outcome.failed and rng.random() < NEXT_TURN_SHARE:
+            self._next("file_read", arguments, outcome)
 
     def _found(self, path: str, line: str) -> Outcome:
         """Return what reading a short file with this line, or of these lines, gives."""

@@ -209,14 +209,14 @@ class Outcomes:
             return Outcome(
                 "(empty)", f"{path} ist leer." if language == "de" else f"{path} is empty."
             )
-        first = arguments.get("start_line", 1)
+        first, wanted = arguments.get("start_line", 1), arguments.get("max_lines", 0)
+        if wanted > 1:
+            return self._several_lines(first, wanted, language)
         count = min(rng.choice([1, 1, 2, 2, 3, 4]), arguments.get("max_lines", 9))
         lines = [self._values.text(language) for _ in range(count)]
         result = "\n".join(f"{index + first}|{line}" for index, line in enumerate(lines))
         if "start_line" in arguments or "max_lines" in arguments:
-            result += (
-                f"\n(lines {first} to {first + count - 1} of {first + count + rng.randint(0, 90)})"
-            )
+            result += self._excerpt(first, lines)
         if "start_line" in arguments:
             said = _either(
                 language,
@@ -225,6 +225,24 @@ class Outcomes:
             )
             return Outcome(result, said, "\n".join(lines), lines[0])
         return self.reading(path, lines, language)._replace(result=result)
+
+    def _several_lines(self, first: int, wanted: int, language: str) -> Outcome:
+        """Return some lines of a file, said as they stand."""
+        rng = self._rng
+        count = min(wanted, rng.choice([2, 3, 3, 4, 5]))
+        make = self._values.short if count > 2 or rng.random() < 0.5 else self._values.text
+        lines = [make(language) for _ in range(count)]
+        result = "\n".join(f"{index + first}|{line}" for index, line in enumerate(lines))
+        if first > 1 or count == wanted:
+            result += self._excerpt(first, lines)
+        text = "\n".join(lines)
+        return Outcome(result, text, text, lines[0])
+
+    def _excerpt(self, first: int, lines: list[str]) -> str:
+        """Return the line that says which part of a file was read."""
+        last = first + len(lines) - 1
+        total, size = last + self._rng.randint(1, 90), self._rng.randint(120, 9000)
+        return f"\n(lines {first} to {last} of {total}; {size} bytes)"
 
     def reading(self, path: str, lines: list[str], language: str) -> Outcome:
         """Return what reading a file of these lines gives."""
@@ -422,12 +440,10 @@ class Outcomes:
                 said = "Der Befehl lief ohne Ausgabe."
             return Outcome("(no output)", said)
         lines = [self._make.text() for _ in range(self._rng.choice([1, 1, 2, 3]))]
-        said = (
-            f"Der Befehl ergab: {lines[0]}"
-            if language == "de"
-            else f"The command printed: {lines[0]}"
-        )
-        return Outcome("\n".join(lines), said, "\n".join(lines))
+        printed = "\n".join(lines)
+        told = f" {printed}" if len(lines) == 1 else f"\n{printed}"
+        said = _either(language, f"The command printed:{told}", f"Der Befehl ergab:{told}")
+        return Outcome(printed, said, printed)
 
     def _printed(self, program: str, rest: list[str], language: str) -> Outcome | None:
         """Return what a well-known command prints, and what that means; None for others."""

@@ -778,6 +778,24 @@ class Values:
     def _ov(self, language: str) -> Value:
         return self._w(language)
 
+    def _dl(self, language: str) -> Value:
+        """Some items, told in a row and written one to a line."""
+        rng = self._rng
+        count = rng.choice([2, 3, 3, 3, 4, 4, 5])
+        items: list[str] = []
+        while len(items) < count:
+            item = self.make.noun() if rng.random() < 0.15 and language == "en" else ""
+            item = item or self._one_of("items", language)
+            items = list(dict.fromkeys([*items, item]))
+        last = {"en": rng.choice([" and ", " and ", " and ", ", and ", ", "]), "de": " und "}
+        end = last[language] if rng.random() < 0.85 else ", "
+        told = ", ".join(items[:-1]) + end + items[-1]
+        return Value(told, "\n".join(items))
+
+    def _df(self, _language: str) -> Value:
+        """The name of a file that is mostly empty or begins with a dot."""
+        return self._named(str(self._rng.choice(self._real["dotted"])))
+
     def _lb(self, language: str) -> Value:
         return self._n(language)
 
