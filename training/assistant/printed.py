@@ -662,19 +662,19 @@ class Printer:
             rows.append(f"-rw-r--r-- user {size} {stamp} {name}")
         result = "\n".join(rows)
         if "S" in options:
-            others = _and(names[1:]) if names[1:] else ("nothing", "nichts")
+            then, danach = _next(names[1:])
             return Printed(
                 result,
-                f"The biggest is {names[0]} with {sizes[0]} bytes, then {others[0]}.",
-                f"Am größten ist {names[0]} mit {sizes[0]} Bytes, dann {others[1]}.",
+                f"The biggest is {names[0]} with {sizes[0]} bytes{then}.",
+                f"Am größten ist {names[0]} mit {sizes[0]} Bytes{danach}.",
                 names[0],
             )
         if "t" in options:
-            others = _and(names[1:]) if names[1:] else ("nothing", "nichts")
+            then, danach = _next(names[1:])
             return Printed(
                 result,
-                f"The newest is {names[0]}, then {others[0]}.",
-                f"Am neuesten ist {names[0]}, dann {others[1]}.",
+                f"The newest is {names[0]}{then}.",
+                f"Am neuesten ist {names[0]}{danach}.",
                 names[0],
             )
         return told._replace(result=result)
@@ -706,3 +706,11 @@ class Printer:
         listed = "\n".join(rows)
         between = " " if len(rows) == 1 else "\n"
         return Printed(listed, f"It says:{between}{listed}", f"Da steht:{between}{listed}")
+
+
+def _next(names: list[str]) -> tuple[str, str]:
+    """Return what comes after the first, in English and in German."""
+    if not names:
+        return "", ""
+    english, german = _and(names)
+    return f", then {english}", f", dann {german}"
