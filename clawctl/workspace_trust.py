@@ -15,7 +15,7 @@ from clawctl.client import Client
 from clawctl.render import note
 from clawd.errors import ClawError
 from clawd.kernel.files import replace_file
-from clawd.paths import layout
+from clawd.paths import expanded, layout
 from clawd.wire.policy import ShowPolicy
 from clawd.wire.safe_text import visible_line
 
@@ -61,10 +61,10 @@ def placed(
     return choice
 
 
-def workspace_here(app: App, directory: str = "") -> str:
+def workspace_here(app: App, directory: str | None) -> str:
     """Return the folder -C names, else the one that a message sent from here would work in."""
     if directory:
-        return str(Path(directory).absolute())
+        return str(expanded(directory).absolute())
     with app.client() as client:
         return placed(app, Choice(here=True), client, None).workspace
 

@@ -18,7 +18,7 @@ from clawctl.client import Client
 from clawctl.render import emit_json, error_values, note, say
 from clawctl.request_follower import View, follow, listening
 from clawctl.turn import TurnView, ViewOptions
-from clawctl.workspace_trust import placed
+from clawctl.workspace_trust import placed, workspace_here
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.wire.codec import to_builtins
 from clawd.wire.conversations import PromptText, ShowPrompt
@@ -249,15 +249,10 @@ def show_prompt(
     """
     workspace = workspace_of(directory, here=here)
     if workspace and conversation:
-        raise click.UsageError(
-            "a conversation has its folder: give --conversation, or -C or --here"
-        )
-    with app.client() as client:
-        if not (workspace or conversation):
-            workspace = placed(app, Choice(here=True), client, None).workspace
-        found = client.call(
-            ShowPrompt(agent=agent, workspace=workspace, conversation_id=conversation)
-        )
+        raise click.UsageError("a conversation has its folder: leave -C and --here out")
+    if not (workspace or conversation):
+        workspace = workspace_here(app, None)
+    found = app.call(ShowPrompt(agent=agent, workspace=workspace, conversation_id=conversation))
     if as_json:
         emit_json(found)
         return

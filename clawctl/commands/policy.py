@@ -238,7 +238,7 @@ def _scoped_folder(scope: dict[str, Any]) -> str:
     is_project = scope["project"] or scope["directory"]
     if scope["conversation"] and is_project:
         raise click.UsageError("--conversation has its project already; leave --project and -C out")
-    return _absolute(scope["directory"] or ".") if is_project else ""
+    return str(Path(scope["directory"] or ".").absolute()) if is_project else ""
 
 
 def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
@@ -250,13 +250,7 @@ def _granted(app: App, request: Method[Done], *, as_json: bool) -> None:
 @click.argument("tool", type=Name("tools"), default="")
 @click.argument("arguments", default="{}", metavar="[JSON]")
 @click.option("--host", default="", metavar="HOST:PORT", help="Ask about a host that is reached.")
-@click.option(
-    "-C",
-    "--directory",
-    default="",
-    metavar="DIR",
-    help="The workspace of the call; else the one here.",
-)
+@click.option("-C", "--directory", default="", metavar="DIR", help="Its workspace, else here.")
 @autonomy_option
 @json_command(wire.PolicyExplanation)
 def explain(
@@ -279,13 +273,7 @@ def explain(
 
 
 @command.command()
-@click.option(
-    "-C",
-    "--directory",
-    default="",
-    metavar="DIR",
-    help="The workspace to look at; else the one here.",
-)
+@click.option("-C", "--directory", default="", metavar="DIR", help="Of this one, else here.")
 @json_command(wire.PolicyBoundary)
 def show(app: App, directory: str, *, as_json: bool) -> None:
     """Show the boundary: the workspace, forbidden paths and commands, allowed hosts."""
@@ -305,7 +293,8 @@ def test(app: App, file: Path | None, directory: str, *, as_json: bool) -> Exit:
     Without FILE it is the table that policy_cases in [security] of the config names.
     """
     table = "" if file is None else _text_of(file)
-    request = wire.CheckPolicy(table=table, configured=file is None, workspace=_absolute(directory))
+    workspace = workspace_here(app, directory)
+    request = wire.CheckPolicy(table=table, configured=file is None, workspace=workspace)
     cases = app.call(request).items
     wrong = [case for case in cases if case.problem]
     if as_json:
@@ -396,7 +385,3 @@ def _text_of(file: Path) -> str:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"{file} cannot be read: {error}") from error
-
-
-def _absolute(directory: str) -> str:
-    return str(Path(directory).absolute()) if directory else ""

@@ -11,7 +11,6 @@ from clawctl.render import emit_json
 from clawctl.request_follower import run_and_show
 from clawctl.views import show_changes
 from clawctl.workspace_trust import workspace_here
-from clawd.paths import expanded
 from clawd.wire.tools import ChangeLine, ListChanges, RunTool, ToolOutcome
 
 MAX_STEPS = 100
@@ -36,14 +35,11 @@ def command(app: App, /, what: str, directory: str | None, conversation: str, **
     replaces is kept: --redo brings it back. It is a call like any other: risk medium, with a
     receipt.
     """
-    workspace = str(expanded(directory).resolve()) if directory else workspace_here(app)
+    workspace = workspace_here(app, directory)
     arguments = _chosen(what, is_turn=flags["turn"])
     if flags["only_list"]:
         request = ListChanges(
-            workspace=workspace,
-            conversation_id=conversation,
-            redo=flags["redo"],
-            limit=LIST_LIMIT,
+            workspace=workspace, conversation_id=conversation, redo=flags["redo"], limit=LIST_LIMIT
         )
         found = app.call(request)
         if flags["as_json"]:

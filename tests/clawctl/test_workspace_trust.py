@@ -172,7 +172,7 @@ def test_the_hybrid_shell_asks_the_same_question_once_for_both(home: Home) -> No
         screen.wait_for("Approve?")
         screen.type("n\r")
         screen.wait_for("written")
-        assert f"tools act in {here} · supervised" in screen.text
+        screen.wait_for(f"tools act in {here} · supervised")
         at_shell(here)
         screen.type(f"cd {other}\r")
         at_shell(other)

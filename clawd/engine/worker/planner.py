@@ -31,7 +31,6 @@ _CLEARLY_LESS = 0.95
 # where it was so many times worse that no exception explains it.
 _FIRST_RETRY = 16
 _LAST_RETRY = 512
-_RETRIED_STEPS = 3
 _BEYOND_EXCEPTION = 1.5
 # Guesses are decoded on when they promise so much more speed.
 _CLEARLY_FASTER = 1.05
@@ -151,7 +150,7 @@ class _Retries:
     def is_due(self, ratio: float) -> bool:
         """Count a step; `ratio` is how many times worse the other way looks."""
         self._left -= 1
-        if self._left > -(_RETRIED_STEPS if ratio < _BEYOND_EXCEPTION else 1):
+        if self._left > -(3 if ratio < _BEYOND_EXCEPTION else 1):
             return self._left < 0
         self._interval = min(2 * self._interval, int(_LAST_RETRY * ratio))
         self._left = self._interval
