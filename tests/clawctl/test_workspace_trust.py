@@ -161,13 +161,17 @@ def test_the_hybrid_shell_asks_the_same_question_once_for_both(home: Home) -> No
             screen.wait_for(lambda seen: folder.name in seen.line and seen.line[-1:] in "#$")
             screen.settle()
 
+        def asked(folder: Path) -> None:
+            screen.wait_for(f"Work in {folder}?")
+            screen.wait_for(lambda seen: "[y/N]" in seen.line)  # what is typed before stands in it
+
         at_shell(here)
         screen.type("> /status\r")
         screen.wait_for("supervised")
         at_shell(here)
         assert "Work in" not in screen.text, "only what acts there asks"
         screen.type("> write it\r")
-        screen.wait_for(f"Work in {here}?")
+        asked(here)
         screen.type("y\r")
         screen.wait_for("Approve?")
         screen.type("n\r")
@@ -177,7 +181,7 @@ def test_the_hybrid_shell_asks_the_same_question_once_for_both(home: Home) -> No
         screen.type(f"cd {other}\r")
         at_shell(other)
         screen.type("> write it\r")
-        screen.wait_for(f"Work in {other}?")
+        asked(other)
         screen.type("\r")
         screen.wait_for(f"tools act in {other} · readonly")
         at_shell(other)
