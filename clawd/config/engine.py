@@ -73,7 +73,7 @@ class EngineSection(Section):
         default="f16",
         description="Type of the value cache; all but f32, f16 and bf16 need flash_attn.",
     )
-    flash_attn: FlashAttention = Field(default="auto", description="Flash attention.")
+    flash_attn: FlashAttention = Field(default="auto", description="Flash attention, if it helps.")
     kv_unified: UnifiedCache = Field(
         default="auto",
         description="on: all sequences share one KV cache of ctx_size; off: each has its own, "

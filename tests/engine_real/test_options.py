@@ -179,3 +179,31 @@ def test_rpc_servers_are_refused_by_a_build_without_rpc() -> None:
         assert "this build of llama.cpp has no RPC" in failed.message
         assert "127.0.0.1:50052" in failed.message
         assert worker.process.wait(LIMIT_S) == 0
+
+
+def test_r10_auto_leaves_flash_attention_out_where_it_slows_answers(
+    endless_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start()
+    model = load_file(ModelConfig(path=str(endless_model), n_gpu_layers=0))
+    # 4 heads, 512 tokens a step, 4 bytes each: 8 KB a cell, so 32,768 cells take 256 MB.
+    rows: dict[tuple[tuple[str, Any], ...], str] = {
+        (): "off",
+        (("n_ctx", 32_768),): "off",
+        (("n_ctx", 32_769),): "auto",
+        (("n_ctx", 32_769), ("n_ubatch", 256)): "off",
+        (("cache_type_v", "q8_0"),): "auto",
+        (("cache_type_k", "f32"),): "off",
+        (("flash_attn", "on"),): "on",
+        (("flash_attn", "off"), ("n_ctx", 1 << 20)): "off",
+    }
+    monkeypatch.setattr(llama.platform, "machine", lambda: "x86_64")
+    for row, wanted in rows.items():
+        config = ModelConfig(path="", n_gpu_layers=0, **dict(row))
+        assert llama.settled(model, config).flash_attn == wanted, row
+    monkeypatch.setattr(llama.platform, "machine", lambda: "aarch64")
+    assert llama.settled(model, ModelConfig(path="", n_gpu_layers=0)).flash_attn == "auto"
+    monkeypatch.setattr(llama.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(llama.lib, "llama_supports_gpu_offload", lambda: True)
+    assert llama.settled(model, ModelConfig(path="", n_gpu_layers=-1)).flash_attn == "auto"
+    lib.llama_model_free(model)

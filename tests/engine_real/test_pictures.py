@@ -67,7 +67,14 @@ def llava(folder: Path) -> ModelConfig:
 
 def config_of(model: Path, projector: Path | None, alias: str = "") -> ModelConfig:
     eyes = str(projector) if projector is not None else ""
-    return ModelConfig(path=str(model), mmproj=eyes, alias=alias, n_ctx=2048, n_threads=1)
+    return ModelConfig(
+        path=str(model),
+        mmproj=eyes,
+        alias=alias,
+        n_ctx=2048,
+        n_threads=1,
+        flash_attn="on",  # as llama.cpp itself chooses for the reference
+    )
 
 
 def user(text: str, *pictures: Picture) -> ChatMessage:

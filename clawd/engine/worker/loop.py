@@ -236,7 +236,7 @@ def load_model(load: protocol.Load) -> LoadedEngine:
         ),
         n_parallel=config.n_parallel,
         max_queue=config.max_queue,
-        store=state_store(model, config),
+        store=state_store(model),
     )
     info = msgspec.structs.replace(
         model.info((time.monotonic() - started) * 1000),
@@ -253,9 +253,9 @@ def load_model(load: protocol.Load) -> LoadedEngine:
     )
 
 
-def state_store(model: LlamaModel, config: protocol.ModelConfig) -> StateStore:
+def state_store(model: LlamaModel) -> StateStore:
     """Return the store of sequences for a model, as its config wants it."""
-    folder = None
+    config, folder = model.config, None
     if config.prefix_cache_folder and config.prefix_cache_disk_mb > 0:
         try:
             model_print = fingerprint(

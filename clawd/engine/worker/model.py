@@ -34,6 +34,7 @@ from clawd.engine.worker.llama import (
     new_context,
     new_embedding_context,
     pointer,
+    settled,
     start,
 )
 from clawd.engine.worker.pictures import Projector
@@ -130,9 +131,9 @@ class LlamaModel:
             LoadError: the file is missing, is no GGUF model for text, or needs too much memory.
         """
         start()
-        self._config = config
         self._other_template = read_text(config.template_file) if config.template_file else ""
         self._model = load_file(config)
+        self.config = settled(self._model, config)
         self._vocab = lib.llama_model_get_vocab(self._model)
         self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
         self._pieces: list[bytes | None] = [None] * self.n_vocab
@@ -149,7 +150,7 @@ class LlamaModel:
         is_free = self.shares_cells and not self.reuses_whole_only
         self.n_sequences = config.n_parallel * (2 if is_free else 1)
         self._context = new_context(
-            self._model, config, n_sequences=self.n_sequences, shares_cells=self.shares_cells
+            self._model, self.config, n_sequences=self.n_sequences, shares_cells=self.shares_cells
         )
         self._memory = lib.llama_get_memory(self._context)
         self.n_ctx = int(lib.llama_n_ctx_seq(self._context))
@@ -217,7 +218,7 @@ class LlamaModel:
         description = ctypes.create_string_buffer(256)
         lib.llama_model_desc(self._model, description, len(description))
         return ModelInfo(
-            alias=self._config.alias,
+            alias=self.config.alias,
             architecture=self.architecture,
             description=description.value.decode("utf-8", errors="replace"),
             n_params=int(lib.llama_model_n_params(self._model)),
@@ -225,7 +226,7 @@ class LlamaModel:
             n_ctx=self.n_ctx,
             n_ctx_train=int(lib.llama_model_n_ctx_train(self._model)),
             n_vocab=self.n_vocab,
-            n_parallel=self._config.n_parallel,
+            n_parallel=self.config.n_parallel,
             chat_template=self.chat_template,
             load_ms=load_ms,
             bos=self.bos_text,
@@ -240,7 +241,7 @@ class LlamaModel:
 
     def _blindness(self) -> str:
         """Return why the model sees no pictures, "" for one that does."""
-        if not self._config.mmproj or not self.generates:
+        if not self.config.mmproj or not self.generates:
             return "it has no projector (mmproj)"
         if find_mtmd() is not None:
             return ""
@@ -382,7 +383,7 @@ class LlamaModel:
         """Return a sampler; the prompt's last tokens count for penalties."""
         # What is below 0 is of a picture.
         prompt = [token for token in prompt if token >= 0]
-        return new_sampler(self._handle, self._candidates, config, prompt, self._config.seed)
+        return new_sampler(self._handle, self._candidates, config, prompt, self.config.seed)
 
     def logprob(self, row: int, token: int, top: int) -> TokenLogprob:
         """Return a token's log probability at a row of the last batch, and the `top` likeliest."""
@@ -405,7 +406,7 @@ class LlamaModel:
         lib.llama_set_warmup(self._context, OFF)
         self.clear()
         if result is not DecodeResult.OK:
-            raise LoadError(f"{self._config.path} loads but does not decode{log_reasons()}")
+            raise LoadError(f"{self.config.path} loads but does not decode{log_reasons()}")
 
     def _find_special_tokens(self) -> tuple[Special, ...]:
         kinds = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
