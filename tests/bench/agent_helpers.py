@@ -75,7 +75,6 @@ async def _turn(inside: Inside, way: str, number: int) -> Helped:
             return
         sampling = msgspec.structs.replace(
             request.sampling or Sampling(),
-            temperature=0.0,
             max_tokens=ANSWER_TOKENS,
             logit_bias=NO_END,
         )

@@ -139,8 +139,8 @@ async def test_a_stream_ends_at_once_when_its_key_is_revoked(tmp_path: Path) -> 
 
 async def test_a_stream_ends_when_its_key_expires(tmp_path: Path) -> None:
     async with guarded(tmp_path) as door, asyncio.timeout(LIMIT_S):
+        almost = datetime.now(UTC) + timedelta(days=1, seconds=-1)  # or less: a key takes a while
         other, keys = await door.make_key(days=1), door.inside.daemon.keys
-        almost = datetime.now(UTC) + timedelta(days=1, seconds=-1)
         keys._now = lambda: almost
         streaming = asyncio.create_task(door.ask(path="/stream", key=other))
         await door.begun.wait()

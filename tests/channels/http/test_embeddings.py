@@ -81,7 +81,8 @@ async def test_a_model_for_embeddings_alone_makes_them(door: Served) -> None:
     chat = {"model": "bert", "messages": [{"role": "user", "content": "hi"}]}
     for stream in (False, True):
         status, told = await door.stream("/v1/chat/completions", chat | {"stream": stream})
-        assert (status, "embeddings only" in told) == (400, True)
+        assert "embeddings only" in told
+        assert status in ((200, 400) if stream else (400,))  # a slow stream has begun by then
 
 
 @shared
