@@ -35,8 +35,8 @@ def command(app: App, /, what: str, directory: str | None, conversation: str, **
     replaces is kept: --redo brings it back. It is a call like any other: risk medium, with a
     receipt.
     """
-    workspace = workspace_here(app, directory)
     arguments = _chosen(what, is_turn=flags["turn"])
+    workspace = workspace_here(app, directory)
     if flags["only_list"]:
         request = ListChanges(
             workspace=workspace, conversation_id=conversation, redo=flags["redo"], limit=LIST_LIMIT
