@@ -1,5 +1,6 @@
 """Every option of a model, as llama.cpp is given it, and the refusal of those that it lacks."""
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -197,13 +198,13 @@ def test_r10_auto_leaves_flash_attention_out_where_it_slows_answers(
         (("flash_attn", "on"),): "on",
         (("flash_attn", "off"), ("n_ctx", 1 << 20)): "off",
     }
-    monkeypatch.setattr(llama.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     for row, wanted in rows.items():
         config = ModelConfig(path="", n_gpu_layers=0, **dict(row))
         assert llama.settled(model, config).flash_attn == wanted, row
-    monkeypatch.setattr(llama.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert llama.settled(model, ModelConfig(path="", n_gpu_layers=0)).flash_attn == "auto"
-    monkeypatch.setattr(llama.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(llama.lib, "llama_supports_gpu_offload", lambda: True)
     assert llama.settled(model, ModelConfig(path="", n_gpu_layers=-1)).flash_attn == "auto"
     lib.llama_model_free(model)
