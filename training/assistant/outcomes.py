@@ -343,7 +343,7 @@ class Outcomes:
             said = f"{found} {enumerated(places, language)}."
         return Outcome(
             "\n".join(f"{a}:{b}:{c}" for a, b, c in hits),
-            said + _also(hits[1:], language),
+            said,
             f"{path}:{number}",
             path,
         )
@@ -784,15 +784,6 @@ _SILENT = {
     "zip": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
     "chmod": (2, "Changed the mode of {1} to {0}.", "{1} hat jetzt die Rechte {0}."),
 }
-
-
-def _also(hits: list[tuple[str, int, str]], language: str) -> str:
-    """Return where else something was found."""
-    if not hits:
-        return ""
-    english = enumerated([f"{path}, line {number}" for path, number, _ in hits], "en")
-    german = enumerated([f"{path}, Zeile {number}" for path, number, _ in hits], "de")
-    return _either(language, f"\nAlso in {english}.", f"\nAuch in {german}.")
 
 
 def _words(command: str) -> list[str]:
