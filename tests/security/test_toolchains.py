@@ -553,8 +553,7 @@ async def test_what_is_said_to_be_visible_and_writable_inside_is(person: Person)
     }
     for path, expected in table.items():
         with rows.row(path):
-            told = inside.visible_inside(path), inside.writable_inside(path)
-            assert told == ("r" in expected, "w" in expected)
+            assert inside.writable_inside(path) == ("w" in expected)
             if path == Path("/dev/null"):
                 continue  # a device: at Landlock's level the host's, and nothing to be read there
             probe = (

@@ -587,10 +587,6 @@ class Inside(msgspec.Struct, frozen=True, kw_only=True):
     hidden: tuple[Path, ...] = ()
     is_bare: bool = False
 
-    def visible_inside(self, path: Path) -> bool:
-        """Return whether a command finds there what is its own, or what the host has there."""
-        return self.writable_inside(path) or self._is_in(path, (*self.shown, self.workspace))
-
     def writable_inside(self, path: Path) -> bool:
         """Return whether a command may write there: in its workspace or on what is its own."""
         workspace = (self.workspace,) if self.workspace_writable else ()
