@@ -17,8 +17,8 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 387,
     "files of clawctl": 108,
-    "code lines of clawd": 84_137,
-    "code lines of clawctl": 20_222,
+    "code lines of clawd": 84_138,
+    "code lines of clawctl": 20_272,
     "modules with one importer": 108,
     "modules with one importer, under 60 code lines": 2,
     "import lines, percent of code": 7.1,

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from clawctl.agent_options import Choice, Mode
-from clawctl.app import App, Exit
+from clawctl.app import App, Exit, current_folder
 from clawctl.approve import Terminal
 from clawctl.render import note, show_error
 from clawctl.repl.acts.talk import messages, show_end
@@ -114,7 +114,7 @@ class ReplSession(BaseHost):
     @property
     def directory(self) -> Path:
         """The folder in which this runs."""
-        return Path.cwd()
+        return current_folder()
 
     def run(self) -> int:
         """Read and answer until the end."""
@@ -129,7 +129,7 @@ class ReplSession(BaseHost):
         self.mode = self.choice.mode
         resumed = self.choice.resumed(self.client())
         if resumed is not None:
-            self.go_on_in(resumed)
+            self.go_on_in(resumed, mode=self.choice.mode)
         if self._on_terminal:
             self._greet(report)
             if resumed is not None and resumed.messages:
@@ -155,7 +155,7 @@ class ReplSession(BaseHost):
         from clawctl.repl import conversation_picker
 
         folder = self.choice.workspace or real_folder(
-            str(Path.cwd()) if self.choice.here else report.workspace
+            str(current_folder()) if self.choice.here else report.workspace
         )
         offered = conversation_picker.talks(self.client(), folder)
         if not offered:
@@ -208,15 +208,17 @@ class ReplSession(BaseHost):
         """End after this line."""
         self._is_leaving = True
 
-    def go_on_in(self, conversation: ConversationLine | None) -> None:
-        """Let the next message go to this conversation, in its mode; None opens a new one."""
+    def go_on_in(self, conversation: ConversationLine | None, *, mode: Mode = "") -> None:
+        """Let the next message go to this conversation, in its mode; None opens a new one.
+
+        `mode` is another one that was asked for as this began. What a new conversation was to have
+        is not for one that is there.
+        """
         self._resumed = conversation
         self.conversation_id = conversation.id if conversation is not None else ""
-        # A mode that was asked for as this began holds for the first conversation, too.
-        if conversation is not None and not self.choice.mode:
-            self.mode = _mode_of(conversation)
-        elif conversation is None:
-            self.choose(mode=self.mode)
+        if conversation is not None:
+            self.mode = mode or _mode_of(conversation)
+        self.choose(mode=self.mode if conversation is None else mode)
         self.last = None
 
     def set_mode(self, mode: Mode) -> None:

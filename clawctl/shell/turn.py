@@ -73,7 +73,6 @@ _KEYS = """\
 Tools work in the folder you are in, and each folder has a conversation of its own.
 A proposed command goes into your prompt, where you change it and press Enter.
 Ctrl-C stops the answer. Ctrl-\\ during an answer is the emergency stop."""
-_NOT_ALLOWED = {"forbidden", "invalid_request"}
 _NOT_THERE = {"not_found", "forbidden"}
 
 R = TypeVar("R")
@@ -90,7 +89,8 @@ class AskedFolder(msgspec.Struct, kw_only=True):
         last_text: what was asked last, "" before the first.
         is_reported: whether the person was told where and in which mode tools act here.
         is_placed: whether it was found out, and asked, if the model may work here.
-        mode: what the next question asks for since nobody trusts the folder, else "".
+        mode: what the conversation that begins here next is to have, as the person said here, or
+            readonly since nobody trusts the folder; else "".
     """
 
     conversation_id: str
@@ -228,21 +228,24 @@ class Asking(BaseHost):
 
     def go_on_in(self, conversation: ConversationLine | None) -> None:
         """Let the next question here go to this conversation; None opens a new one."""
-        self._here.conversation_id = conversation.id if conversation is not None else ""
-        self._here.from_file = False
-        self._here.last = None
+        here = self._here
+        here.conversation_id = conversation.id if conversation is not None else ""
+        here.from_file = False
+        here.last = None
+        if conversation is not None and here.mode != "readonly":
+            here.mode = ""  # it was said for a conversation to begin; this one has its own
 
     @property
     def mode(self) -> Mode:
-        """The mode that the next question asks for."""
-        return self.choice.mode
+        """The mode that the next question here asks for."""
+        return self._here.mode
 
     def set_mode(self, mode: Mode) -> None:
         """Let the model go that far in this folder's conversation, or in the one to begin."""
         if self._here.conversation_id:
             self.call(SetMode(conversation_id=self._here.conversation_id, mode=mode))
         else:
-            self.choose(mode=mode)
+            self._here.mode = mode
 
     def _answer(self, line: AskedLine) -> None:
         if not line.explains and is_command(line.text):
@@ -286,7 +289,7 @@ class Asking(BaseHost):
             if here.from_file and error.code in _NOT_THERE:
                 note("● This folder's conversation is gone: a new one begins.")
                 here.conversation_id, here.from_file = "", False
-            elif here.workspace and not here.conversation_id and error.code in _NOT_ALLOWED:
+            elif here.workspace and not here.conversation_id and "workspace" in (error.data or {}):
                 here.workspace = ""
                 show_error(error)
                 note("● Tools work in the configured workspace instead, not in this folder.")
@@ -320,8 +323,7 @@ class Asking(BaseHost):
 
     def _request(self, asked: Question) -> SendMessage:
         here = self._here
-        mode = self.choice.mode or here.mode
-        choice = msgspec.structs.replace(self.choice, workspace=here.workspace, mode=mode)
+        choice = msgspec.structs.replace(self.choice, workspace=here.workspace, mode=self.mode)
         request = choice.message(
             asked.text, self._here.conversation_id, interactive=self._terminal is not None
         )
@@ -334,11 +336,11 @@ class Asking(BaseHost):
             return
         client = self.client()
         if is_own(client):
-            start = msgspec.structs.replace(self.choice, workspace="", here=True)
+            start = msgspec.structs.replace(self.choice, workspace="", here=True, mode="")
             found = placed(self.app, start, client, self._terminal, Path(here.workspace))
             if found.workspace or here.workspace != client.call(ShowPolicy()).workspace:
                 here.workspace = found.workspace
-            here.mode = found.mode if found.mode != start.mode else ""
+            here.mode = found.mode or here.mode  # who does not trust a folder wants no more there
         here.is_placed = True
 
     def _remember(self, view: View) -> None:
@@ -346,8 +348,7 @@ class Asking(BaseHost):
         self._context_size = view.context_size
         conversation_id = view.conversation_id
         if conversation_id:
-            self.choose(mode="")  # it is the conversation's now
-            self._here.mode = ""
+            self._here.mode = ""  # it is the conversation's now
         self._here.from_file = self._here.from_file and not conversation_id
         if not conversation_id or conversation_id == self._here.conversation_id:
             return

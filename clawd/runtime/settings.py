@@ -60,24 +60,26 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
             ForbiddenError: it lies under none of the workspace roots, or in clawd's home.
         """
         workspace = folder = self.workspace.resolve()
+        of = {"workspace": asked}  # a client may go on in another one, and only then
         if asked:
             path = Path(asked)
             if not path.is_absolute() or "\0" in asked:
-                raise InvalidRequestError(f"workspace {asked!r} is not an absolute path")
+                raise InvalidRequestError(f"workspace {asked!r} is not an absolute path", data=of)
             try:
                 folder = path.resolve()
                 is_folder = folder.is_dir()
             except (OSError, RuntimeError) as error:
                 text = f"workspace {asked} cannot be entered: {error}"
-                raise InvalidRequestError(text) from error
+                raise InvalidRequestError(text, data=of) from error
             if not is_folder:
-                raise InvalidRequestError(f"workspace {asked} is not a folder")
+                raise InvalidRequestError(f"workspace {asked} is not a folder", data=of)
             roots = (self.workspace, *self.workspace_roots)
             if not any(folder.is_relative_to(root.resolve()) for root in roots):
                 allowed = ", ".join(map(str, roots))
                 raise ForbiddenError(
                     f"workspace {folder} lies under none of: {allowed}",
                     hint="Add its parent to [security] workspace_roots in the config.",
+                    data=of,
                 )
         if self.home is None or not folder.is_relative_to(home := self.home.resolve()):
             return folder
@@ -86,4 +88,5 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
         raise ForbiddenError(
             f"workspace {folder} is clawd's own home, or lies in it",
             hint="What is there decides what tools may do. Choose another folder.",
+            data=of,
         )

@@ -338,6 +338,23 @@ def test_continue_shows_the_end_of_a_conversation(daemon: FakeDaemon, look: Look
     screen.wait_for("a talk")
 
 
+def test_a_conversation_that_is_continued_keeps_its_own_mode(
+    daemon: FakeDaemon, look: Look
+) -> None:
+    other = msgspec.structs.replace(LINE, id="conv-2", mode="readonly")
+    daemon.handlers |= {
+        "send_message": echo,
+        "open_conversation": other,
+        "show_conversation": ConversationDetail(conversation=other, messages=()),
+    }
+    screen = look("agent", "--mode", "full")
+    say(screen, "one", "<one>")
+    say(screen, "/clear")
+    say(screen, "/continue", "You go on in conv-2")
+    say(screen, "two", "<two>")
+    assert [each.mode for each in daemon.calls_of(SendMessage)] == ["full", ""]
+
+
 def test_save_and_copy_keep_what_was_said(daemon: FakeDaemon, look: Look, tmp_path: Path) -> None:
     daemon.handlers |= {
         "send_message": echo,

@@ -279,7 +279,11 @@ def test_a_conversation_is_saved_in_the_folder_of_the_shell(
 def test_a_folder_that_is_not_allowed_is_told(shells: Shells, daemon: FakeDaemon) -> None:
     def answer(call: Call) -> object:
         if call.params.workspace:
-            raise ForbiddenError("workspace /x lies under none of: /w", hint="Add its parent.")
+            raise ForbiddenError(
+                "workspace /x lies under none of: /w",
+                hint="Add its parent.",
+                data={"workspace": "/x"},
+            )
         call.emit(STARTED)
         return finished("from elsewhere")
 
@@ -290,6 +294,46 @@ def test_a_folder_that_is_not_allowed_is_told(shells: Shells, daemon: FakeDaemon
     assert "lies under none of" in text
     assert "in the configured workspace instead" in text
     assert "from elsewhere" in text
+
+
+def test_an_error_that_is_not_of_the_folder_leaves_tools_in_it(
+    shells: Shells, daemon: FakeDaemon, project: Path
+) -> None:
+    def answer(call: Call) -> object:
+        if call.params.mode:
+            raise ForbiddenError("mode full goes further than you may")
+        call.emit(STARTED)
+        return finished("from here")
+
+    daemon.handlers["send_message"] = answer
+    person = shells("bash")
+    person.run("> /mode full")
+    person.run("> hello")
+    assert "goes further than you may" in person.screen.text
+    person.run("> /mode supervised")
+    daemon.handlers["send_message"] = answering("from here")
+    person.run("> hello")
+    assert [(each.workspace, each.mode) for each in sent(daemon)] == [
+        (str(project), "full"),
+        (str(project), "supervised"),
+    ]
+
+
+def test_a_mode_is_for_the_folder_where_it_was_said(
+    shells: Shells, daemon: FakeDaemon, project: Path
+) -> None:
+    daemon.handlers["send_message"] = answering("ok")
+    (project / "other").mkdir()
+    person = shells("bash")
+    person.run("> /mode full")
+    person.folder = "~/project/other"
+    person.run("cd other")
+    person.run("> one")
+    person.folder = "~/project"
+    person.run("cd ..")
+    person.run("> two")
+    asked = [(Path(each.workspace).name, each.mode) for each in sent(daemon)]
+    assert asked == [("other", ""), ("project", "full")]
 
 
 def test_a_restarted_daemon_is_told_and_asked(
