@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from clawctl.client import Client
 from clawctl.daemon_finder import reach, require_overrides
+from clawd.errors import NotFoundError
 from clawd.paths import expanded
 from clawd.wire.method import Method
 
@@ -197,13 +198,26 @@ def confirm(question: str, *, yes: bool) -> None:
     click.confirm(safe, abort=True, err=True)
 
 
+def current_folder() -> Path:
+    """Return the folder that this runs in.
+
+    Raises:
+        NotFoundError: it is gone.
+    """
+    try:
+        return Path.cwd()
+    except OSError as error:
+        told = "the folder that this runs in is gone"
+        raise NotFoundError(told, hint="cd to another one, or name one with -C.") from error
+
+
 def workspace_of(directory: str | None, *, here: bool) -> str:
     """Return the folder that -C or --here name, absolute; "" for the configured one."""
     if directory and here:
         raise click.UsageError("-C and --here exclude each other")
     if not directory and not here:
         return ""
-    folder = expanded(directory) if directory else Path.cwd()
+    folder = expanded(directory) if directory else current_folder()
     try:
         is_there = folder.is_dir()
     except PermissionError:

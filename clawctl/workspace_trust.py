@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from clawctl.agent_options import Choice
-from clawctl.app import App
+from clawctl.app import App, current_folder
 from clawctl.approve import Terminal
 from clawctl.client import Client
 from clawctl.render import note
@@ -36,15 +36,25 @@ def placed(
     mode readonly. A home, what lies above it, and the folders of another user's clawd are no
     workspace: there it is the configured one.
     """
-    home, folder = layout().home, folder or Path.cwd()
+    found, remark = _placed(app, choice, client, terminal, folder)
+    if remark and not choice.quiet:
+        note(remark)
+    return found
+
+
+def _placed(
+    app: App, choice: Choice, client: Client, terminal: Terminal | None, folder: Path | None
+) -> tuple[Choice, str]:
+    """Return the choice with its folder, and what the person is to know of that."""
     if not choice.here or not is_own(client):
-        return choice
+        return choice, ""
+    home, folder = layout().home, folder or current_folder()
     boundary = client.call(ShowPolicy())
     named, configured = visible_line(str(folder)), Path(boundary.workspace)
     is_within = any(folder.is_relative_to(Path(r).expanduser()) for r in boundary.workspace_roots)
     remark, used = "", visible_line(boundary.workspace)
     if folder in {configured, Path.home()}:  # where a terminal opens is no project
-        return choice
+        return choice, ""
     if folder.is_relative_to(configured):
         choice = msgspec.structs.replace(choice, workspace=str(folder))
     elif _is_no_workspace(folder, home):
@@ -56,9 +66,7 @@ def placed(
         remark = f"● mode readonly: nobody said yet that {named} is trusted; --here trusts it once"
     else:
         remark = f"● {named} is not trusted; this works in {used}"
-    if remark and not choice.quiet:
-        note(remark)
-    return choice
+    return choice, remark
 
 
 def workspace_here(app: App, directory: str | None) -> str:
@@ -66,7 +74,10 @@ def workspace_here(app: App, directory: str | None) -> str:
     if directory:
         return str(expanded(directory).absolute())
     with app.client() as client:
-        return placed(app, Choice(here=True), client, None).workspace
+        found, remark = _placed(app, Choice(here=True), client, None, None)
+    if remark and not found.mode:  # in which mode a message would go on is another matter
+        note(remark)
+    return found.workspace
 
 
 def is_own(client: Client) -> bool:
@@ -82,11 +93,20 @@ def _is_trusted(app: App, folder: Path, terminal: Terminal | None, instead: str)
     home = layout().home
     if not instead and any(folder.is_relative_to(each) for each in trusted(home)):
         return True
-    if terminal is None or not _agrees(terminal, folder, instead):
+    if not _is_text(folder) or terminal is None or not _agrees(terminal, folder, instead):
         return False
     if instead:
         _widen(app, folder)
     trust(home, folder)
+    return True
+
+
+def _is_text(folder: Path) -> bool:
+    """Return whether a folder's name can be written down; one of other bytes is never trusted."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        return False
     return True
 
 

@@ -1,10 +1,8 @@
 """`clawctl cache`: what commands in the sandbox keep between them, a folder for each project."""
 
-from pathlib import Path
-
 import click
 
-from clawctl.app import App, ListingGroup, json_command, workspace_of
+from clawctl.app import App, ListingGroup, current_folder, json_command, workspace_of
 from clawctl.render import emit_json, note, say, show_table, size
 from clawd.wire.daemon import CacheList, CachesCleared, ClearCaches, ListCaches
 from clawd.wire.safe_text import visible_line
@@ -46,7 +44,7 @@ def clear(app: App, directory: str | None, *, project: bool, as_json: bool) -> N
     if project and directory:
         raise click.UsageError("--project and -C exclude each other")
     folder = workspace_of(directory, here=False) if directory else ""
-    folder = str(Path.cwd()) if project else folder
+    folder = str(current_folder()) if project else folder
     done = app.call(ClearCaches(workspace=folder))
     if as_json:
         emit_json(done)

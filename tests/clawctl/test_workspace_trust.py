@@ -1,6 +1,7 @@
 """Which folder `agent` works in, and in which mode: as a person meets it."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,7 @@ def test_what_a_message_from_here_changed_is_explained_and_listed_here(home: Hom
     explained = home.ctl("policy", "explain", "file_write", inside, "--json", cwd=here)
     assert json.loads(explained.stdout)["verdict"] == "ask"
     listed = home.ctl("undo", "--list", "--json", cwd=here)
+    assert listed.stderr == ""
     assert [each["path"] for each in json.loads(listed.stdout)] == ["a.md"]
     elsewhere = home.ctl("undo", "--list", "--json", cwd=home.workspace)
     assert json.loads(elsewhere.stdout) == []
@@ -149,6 +151,28 @@ def test_what_was_trusted_is_bounded_and_survives_rubbish(tmp_path: Path) -> Non
     for rubbish in (b"", b"{", b"{}", b"[1]", b"\xff"):
         (tmp_path / TRUSTED).write_bytes(rubbish)
         assert trusted(tmp_path) == ()
+
+
+def test_a_folder_whose_name_is_no_text_is_never_trusted(home: Home) -> None:
+    here = project(home, os.fsdecode(b"m\xfcller"))
+    done = home.ctl("agent", "-m", "write it", cwd=here)
+    assert "mode readonly" in done.stderr, done.stderr
+    with agent(home, here) as screen:
+        screen.wait_for(at_prompt)
+        assert "mode readonly" in screen.text
+        assert "[y/N]" not in screen.text
+    assert trusted(home.path) == ()
+
+
+def test_a_folder_that_is_gone_is_told_in_a_sentence(home: Home) -> None:
+    here = project(home)
+    sentence = "the folder that this runs in is gone"
+    for words in (("agent", "-m", "hello"), ("agent", "--here", "-m", "hello"), ("undo",)):
+        here.mkdir(exist_ok=True)
+        gone = ("sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh")
+        done = home.ctl(*words, cwd=here, before=gone)
+        assert sentence in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_the_hybrid_shell_asks_the_same_question_once_for_both(home: Home) -> None:
