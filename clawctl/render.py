@@ -148,10 +148,20 @@ def table(
 
 
 def show_table(
-    headers: Sequence[str], rows: Sequence[Sequence[object]], *, nothing: str = "(none)"
+    headers: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    nothing: str = "(none)",
+    narrow: tuple[Sequence[str], Sequence[Sequence[object]]] | None = None,
 ) -> None:
-    """Print what `table` returns."""
-    print("\n".join(table(headers, rows, nothing=nothing)))
+    """Print what `table` returns; `narrow` has less, for a terminal that is too narrow for all."""
+    lines = table(headers, rows, nothing=nothing)
+    if narrow is not None and sys.stdout.isatty():
+        from clawctl.safe_stream import columns
+
+        if max(map(display_width, lines[1:]), default=0) > columns(sys.stdout):
+            lines = table(*narrow, nothing=nothing)
+    print("\n".join(lines))
 
 
 def fields(named: Sequence[tuple[str, object]]) -> list[str]:

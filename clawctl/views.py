@@ -19,6 +19,7 @@ from clawd.wire.safe_text import terminal_safe
 from clawd.wire.tools import ChangeList
 
 RECEIPTS_PAGE = 500
+ID_END = 10  # characters that tell one receipt from all others
 
 
 def warm_text(model: LoadedModel) -> str:
@@ -41,7 +42,7 @@ def show_conversations(items: list[ConversationLine]) -> None:
     """Print a list of conversations."""
     show_table(
         ("ID", "UPDATED", "MESSAGES", "TITLE"),
-        [(line.id, line.updated_at, line.messages, line.title) for line in items],
+        [(line.id, line.updated_at[:19], line.messages, line.title) for line in items],
         nothing="No conversations yet.",
     )
 
@@ -115,6 +116,10 @@ def show_receipts(items: list[ReceiptLine]) -> None:
         ("NO", "ID", "WHEN", "TOOL", "STATUS", "RISK", "APPROVAL", "REASON"),
         [(r.seq, r.id, r.timestamp, r.tool, r.status, r.risk, r.approval, r.reason) for r in items],
         nothing="No receipts yet.",
+        narrow=(
+            ("NO", "ID ENDS", "WHEN", "TOOL", "STATUS", "REASON"),
+            [(r.seq, r.id[-ID_END:], r.timestamp[5:16], r.tool, r.status, r.reason) for r in items],
+        ),
     )
 
 

@@ -198,22 +198,28 @@ def recommend(app: App, *, good_for: str | None, no_probe: bool, as_json: bool) 
         return
     rate = f", read at {machine.ram_gb_per_s:.0f} GB/s" if machine.ram_gb_per_s else ""
     note(f"free memory: {machine.ram_gb:.1f} GB{rate}; GPU: {machine.gpu}")
-    headers = ("NAME", "SIZE", "MEMORY", "ON", "TOKENS/S", "GOOD FOR", "LICENCE")
+    headers = ("NAME", "SIZE", "MEMORY", "ON", "TOK/S", "LICENCE", "GOOD FOR")
     rows = [
         (
             fit.name,
             size(round(fit.size_gb * 1e9)),
             f"{fit.memory_gb:.1f} GB",
             fit.place,
-            f"~{fit.tokens_per_s:.3g}" if fit.tokens_per_s else "-",
-            ", ".join(fit.good_for),
+            _about(fit.tokens_per_s),
             fit.licence,
+            ", ".join(fit.good_for),
         )
         for fit in fits
     ]
     show_table(headers, rows, nothing="None of the catalogue fits into what is free.")
     if rows:
         note(f"Get one: clawctl model pull {fits[0].name}")
+
+
+def _about(tokens_per_s: float) -> str:
+    """Return an estimate of a speed; "-" where there is none."""
+    digits = 0 if tokens_per_s >= 10 else 1
+    return f"~{tokens_per_s:.{digits}f}" if tokens_per_s else "-"
 
 
 def _list_catalogue(*, as_json: bool) -> None:
@@ -478,23 +484,13 @@ def ps(app: App, *, as_json: bool) -> None:
     if as_json:
         emit_json(models.items)
         return
-    show_table(
-        (
-            "NAME",
-            "PID",
-            "STATE",
-            "RUNNING",
-            "CONTEXT",
-            "SIZE",
-            "TOKENS",
-            "GUESSED",
-            "WARM",
-            "FENCE",
-            "LAST USED",
-        ),
-        [_row(model) for model in models.items],
-        nothing="No model is loaded.",
+    headers = (
+        *("NAME", "STATE", "RUNNING", "CONTEXT", "SIZE", "TOKENS", "LAST USED"),
+        *("PID", "GUESSED", "WARM", "FENCE"),
     )
+    rows = [_row(model) for model in models.items]
+    narrow = headers[:7], [row[:7] for row in rows]
+    show_table(headers, rows, nothing="No model is loaded.", narrow=narrow)
     for model in models.items:
         for remark in model.template_notes:
             note(visible_line(f"the chat template of {model.name}: {remark}"))
@@ -579,16 +575,16 @@ def _say_added(added: modelfile.Added) -> None:
 def _row(model: wire.LoadedModel) -> tuple[object, ...]:
     return (
         model.name,
-        model.pid or "-",
         model.state,
         model.running,
         model.context_size or "-",
         size(model.size_bytes) if model.size_bytes else "-",
         model.completion_tokens,
+        model.last_used_at[:19],
+        model.pid or "-",
         _share(model.accepted_tokens, model.completion_tokens),
         warm_text(model),
         model.fence or "-",
-        model.last_used_at,
     )
 
 

@@ -1,6 +1,7 @@
 """`clawctl receipt`: the record of every tool call."""
 
 import contextlib
+import errno
 import functools
 import os
 import sys
@@ -28,7 +29,7 @@ from clawctl.receipt_bundle import About, remembered_head
 from clawctl.render import Palette, emit, emit_json, note, say, show_fields, size
 from clawctl.views import newest_receipts, show_receipts
 from clawd.errors import ClawError
-from clawd.paths import layout
+from clawd.paths import expanded, layout
 from clawd.wire import receipts as wire
 from clawd.wire.method import Done
 from clawd.wire.safe_text import terminal_safe, visible
@@ -108,6 +109,8 @@ def list_(
     app: App, limit: int, *, wanted: wire.ListReceipts, as_json: bool, **filters: str | None
 ) -> None:
     """List receipts, newest first."""
+    if filters["workspace"]:  # receipts name folders as they are, without links
+        filters["workspace"] = str(expanded(filters["workspace"]).resolve())
     asked = msgspec.structs.replace(wanted, **{each: filters[each] or "" for each in filters})
     with app.client() as client:
         items = newest_receipts(client, limit, asked)
@@ -206,12 +209,28 @@ def _known(given_key: str | None, given_anchor: str | None) -> _Known:
         return _Known()
     from clawd.receipts.verify import parse_anchor, parse_public_key
 
-    if given_key is not None and Path(given_key).is_file():
-        given_key = Path(given_key).read_text("utf-8", "replace")
+    if given_key is not None:
+        given_key = _text_of_key(given_key)
     return _Known(
         public_key=parse_public_key(given_key) if given_key is not None else None,
         anchor=parse_anchor(given_anchor) if given_anchor is not None else None,
     )
+
+
+def _text_of_key(given: str) -> str:
+    """Return a key that is given as it is, or what stands in the file of this name.
+
+    Raises:
+        ClawError: the file cannot be read.
+    """
+    try:
+        return Path(given).read_text("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return given
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return given
+        raise ClawError(f"{given}: {error.strerror}", hint="Name a file with a key.") from error
 
 
 def _passes(verdict: CheckedLog, known: _Known) -> bool:

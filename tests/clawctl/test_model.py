@@ -188,9 +188,9 @@ class TestWithADaemon:
         told = capsys.readouterr()
         assert told.err == "the chat template of embedded: it drops‹U+000A›tool calls\n"
         assert [" ".join(line.split()) for line in told.out.splitlines()] == [
-            "NAME PID STATE RUNNING CONTEXT SIZE TOKENS GUESSED WARM FENCE LAST USED",
-            "embedded 77 ready 1 2048 2.1 MB 400 25 % 9/1004 landlock+seccomp 2026-01-02T03:04:05Z",
-            "bad - stopped 0 - - 0 - - -",
+            "NAME STATE RUNNING CONTEXT SIZE TOKENS LAST USED PID GUESSED WARM FENCE",
+            "embedded ready 1 2048 2.1 MB 400 2026-01-02T03:04:05 77 25 % 9/1004 landlock+seccomp",
+            "bad stopped 0 - - 0 - - - -",
         ]
         document = json_of(capsys, "model", "ps", "--json")
         assert isinstance(document, list)

@@ -1,6 +1,7 @@
 """`receipt show` and `receipt list`: what a person sees of a receipt, made safe for a terminal."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 
 from clawctl.app import utc_time
 from clawctl.main import main
-from clawd.wire.receipts import ListReceipts, ReceiptDetail, ReceiptPage
+from clawd.wire.receipts import ListReceipts, ReceiptDetail, ReceiptLine, ReceiptPage
 from tests.clawctl.conftest import Capture
 from tests.receipts.samples import receipts
 from tests.support.fake_daemon import FakeDaemon
@@ -104,12 +105,41 @@ def test_json_is_the_answer_whole(daemon: FakeDaemon, capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out) == msgspec.to_builtins(told)
 
 
-def test_a_list_asks_for_what_was_wanted(daemon: FakeDaemon, capsys: Capture) -> None:
+def test_a_key_is_a_text_or_a_file(daemon: FakeDaemon, capsys: Capture, tmp_path: Path) -> None:
+    for key, told in {"x" * 5_000: "key", str(tmp_path): "Is a directory"}.items():
+        assert main(["receipt", "verify", "--public-key", key]) == 1
+        assert told in capsys.readouterr().err
+
+
+def test_a_list_fits_into_a_terminal(
+    daemon: FakeDaemon, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = msgspec.structs.asdict(CHAIN[1]) | {"reason": "a word and " * 9}
+    line = msgspec.convert(fields, ReceiptLine, strict=False)
+    daemon.handlers["list_receipts"] = ReceiptPage(items=(line,))
+    monkeypatch.setattr("clawctl.safe_stream.columns", lambda _stream: 80)
+    for is_terminal in (False, True):
+        monkeypatch.setattr("sys.stdout.isatty", lambda found=is_terminal: found)
+        assert main(["receipt", "list"]) == 0
+        _, *rows = capsys.readouterr().out.splitlines()
+        assert (max(map(len, rows)) <= 80) == is_terminal
+        assert (line.id in rows[0]) == (not is_terminal)
+        assert line.id[-10:] in rows[0]
+
+
+def test_a_list_asks_for_what_was_wanted(
+    daemon: FakeDaemon, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     daemon.handlers["list_receipts"] = ReceiptPage(items=())
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
+    for named in (".", "link"):
+        assert main(["receipt", "list", "--workspace", named]) == 0
+        assert daemon.calls_of(ListReceipts)[-1].workspace == str(tmp_path.resolve())
     wanted = ["--tool", "file_*", "--status", "denied", "--conversation", "conv-1"]
     times = ["--since", "2026-11-21", "--until", "2026-11-21T08:30Z"]
     assert main(["receipt", "list", *wanted, *times]) == 0
-    assert daemon.calls_of(ListReceipts) == [
+    assert daemon.calls_of(ListReceipts)[2:] == [
         ListReceipts(
             limit=50,
             tool="file_*",
