@@ -470,7 +470,7 @@ def evaluation_line(event: events.PromptEvaluated) -> str:
     fresh = event.tokens - event.cached
     line = f"● prompt eval: {fresh} tok"
     if event.elapsed_ms > 0:  # else its server measured nothing
-        line += f" · {event.elapsed_ms:.0f} ms · {1_000 * fresh / event.elapsed_ms:.1f} t/s"
+        line += f" · {event.elapsed_ms:.0f} ms · {1_000 * fresh / event.elapsed_ms:.1f} tok/s"
     if event.cached:
         line += f" · {event.cached} cached"
     if event.reevaluated > 1:
@@ -508,7 +508,7 @@ def usage_line(usage: events.TurnUsage) -> str:
     if not used:
         return ""
     share = f"{percent(used, usage.context_size)}% / " if usage.context_size else ""
-    speed = f"  last: {usage.tokens_per_s:04.1f}tk/s" if usage.tokens_per_s else ""
+    speed = f"  last: {usage.tokens_per_s:.1f} tok/s" if usage.tokens_per_s else ""
     return f"● {share}{used} tokens{speed}"
 
 

@@ -210,7 +210,7 @@ def test_p7_receipts_output_and_what_the_prompt_cost_are_for_who_asks_for_detail
     ledger = TokenLedger(parts=(TokenPart(name="system", tokens=9),), free=3, context_size=12)
     turn.finish(None, msgspec.structs.replace(finished(""), ledger=ledger))
     assert turn.terminal.text == [
-        "  ● prompt eval: 10 tok · 100 ms · 100.0 t/s · ctx 0%",
+        "  ● prompt eval: 10 tok · 100 ms · 100.0 tok/s · ctx 0%",
         "  ✓ shell make test · 1 min 2 s · receipt-1",
         *[f"    │ line {n}" for n in range(6)],
         "    … 3 more lines",
@@ -562,7 +562,7 @@ def test_the_footer_leaves_out_what_a_server_does_not_tell(usage: TurnUsage, lin
         (TurnUsage(prompt_tokens=90, completion_tokens=10), "● 100 tokens"),
         (
             TurnUsage(context_used=512, context_size=2048, tokens_per_s=9.5),
-            "● 25% / 512 tokens  last: 09.5tk/s",
+            "● 25% / 512 tokens  last: 9.5 tok/s",
         ),
     ],
 )

@@ -44,7 +44,7 @@ def test_answers_and_leaves_by_command(daemon: FakeDaemon, spawn: Spawn) -> None
     child.expect("clawd 9.9.9 · embedded · supervised")
     child.expect(PROMPT)
     child.sendline("hello")
-    child.expect("● prompt eval: 10 tok · 100 ms · 100.0 t/s · ctx 0%")
+    child.expect("● prompt eval: 10 tok · 100 ms · 100.0 tok/s · ctx 0%")
     child.expect("<hello>")
     child.expect("● context: system 400 · history 112 · free 1536")
     child.expect("512 tok · 9.5 tok/s · 25 %")

@@ -66,7 +66,7 @@ function Chart({ label, values, written }: { label: string; values: number[]; wr
 export function Charts(): JSX.Element {
   const all = samples.value;
   const counter = (name: "generated" | "prompted") => rates(all.map((each) => ({ at: each.at, value: each[name] })));
-  const speed = (value: number) => `${number.format(Math.round(10 * value) / 10)} t/s`;
+  const speed = (value: number) => `${number.format(Math.round(10 * value) / 10)} tok/s`;
   return (
     <div class="charts">
       <Chart label={t.generated} values={counter("generated")} written={speed} />

@@ -650,7 +650,7 @@ function Choices(): JSX.Element {
 function speedOf(usage: Usage): string[] {
   if (!usage.completion_tokens) return [];
   const tokens = `${number.format(usage.completion_tokens)} tok`;
-  return usage.tokens_per_s ? [tokens, `${usage.tokens_per_s.toFixed(1)} t/s`] : [tokens];
+  return usage.tokens_per_s ? [tokens, `${usage.tokens_per_s.toFixed(1)} tok/s`] : [tokens];
 }
 
 function Metrics({ of }: { of: Conversation }): JSX.Element | null {

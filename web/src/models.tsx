@@ -237,7 +237,7 @@ export function Models(): JSX.Element {
             <b class="mono">{visible(fit.name)}</b>{" "}
             <span class="faint">
               {fit.size_gb.toFixed(1)} GB · {fit.memory_gb.toFixed(1)} GB {fit.place}
-              {fit.tokens_per_s ? ` · ~${number.format(fit.tokens_per_s)} t/s` : ""} · {fit.good_for.join(", ")} · {visible(fit.licence)}
+              {fit.tokens_per_s ? ` · ~${number.format(fit.tokens_per_s)} tok/s` : ""} · {fit.good_for.join(", ")} · {visible(fit.licence)}
             </span>
             <button type="button" class="quiet" disabled={isPulling} aria-label={`${t.pull} ${fit.name}`} onClick={() => void begin(fit.name)}>
               {t.pull}
