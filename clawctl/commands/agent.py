@@ -228,8 +228,10 @@ def command(app: App, /, stdin: str | None, message: str | None, **options: obje
     if output == "stream-json":
         reads_stdin = reads_stdin or message == "-"
         text = _whole_text(message, reads_stdin=True) if reads_stdin else _given(message)
+        _tell_of_command(text)
         return _stream_one(app, choice, text, has_answers=not reads_stdin)
     text = _whole_text(message, reads_stdin=reads_stdin)
+    _tell_of_command(text)
     return _send_one(app, choice, text, as_json=output == "json")
 
 
@@ -372,6 +374,20 @@ def _whole_text(message: str | None, *, reads_stdin: bool) -> str:
     else:
         text = message
     return _given(text)
+
+
+def _tell_of_command(text: str) -> None:
+    """Say that a command of the REPL is a text for the model here: nobody stopped anything."""
+    word = text.split(maxsplit=1)[0]
+    if not word.startswith("/"):
+        return
+    from clawctl.repl.slash import COMMANDS
+
+    if word in COMMANDS:
+        told = (
+            "it goes to the model as text. Commands are obeyed in a conversation, or with --lines"
+        )
+        note(f"● {word}: {told}; see clawctl --help for those of a shell.")
 
 
 def _given(text: str | None) -> str:

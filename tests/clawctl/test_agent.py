@@ -89,11 +89,19 @@ def test_the_answer_goes_to_stdout_and_all_about_it_to_stderr(
     assert done.stdout == "I look.\nTwo files.\n"
     assert '→ file_list {"path":"."}' in done.stderr
     assert "✓ file_list allowed  7 ms  receipt-1" in done.stderr
-    assert "● prompt eval: 80 tok · 400 ms · 200.0 t/s · 20 cached · ctx 5%" in done.stderr
-    assert "● 25% / 512 tokens  last: 12.3tk/s" in done.stderr
+    assert "● prompt eval: 80 tok · 400 ms · 200.0 tok/s · 20 cached · ctx 5%" in done.stderr
+    assert "● 25% / 512 tokens  last: 12.3 tok/s" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     (request,) = daemon.calls_of(SendMessage)
     assert request == SendMessage(text="which files?", interactive=False)
+
+
+def test_a_command_of_the_repl_is_told_to_be_a_text_here(daemon: FakeDaemon, clawctl: Run) -> None:
+    daemon.handlers["send_message"] = with_a_tool
+    done = clawctl("agent", "-m", "/estop now")
+    assert "● /estop: it goes to the model as text." in done.stderr
+    assert daemon.calls_of(SendMessage)[0].text == "/estop now"
+    assert "as text" not in clawctl("agent", "-m", "/etc/hosts is odd").stderr
 
 
 def test_quiet_leaves_the_answer_only(daemon: FakeDaemon, clawctl: Run) -> None:
@@ -170,7 +178,7 @@ def test_a_lost_prefix_shows(daemon: FakeDaemon, clawctl: Run) -> None:
 
     daemon.handlers["send_message"] = lost
     done = clawctl("agent", "-m", "x")
-    assert "80 tok · 400 ms · 200.0 t/s · 20 cached · 70 known ones again · ctx 5%" in done.stderr
+    assert "80 tok · 400 ms · 200.0 tok/s · 20 cached · 70 known ones again · ctx 5%" in done.stderr
 
 
 def test_hints_go_with_the_message(daemon: FakeDaemon, clawctl: Run) -> None:
