@@ -379,9 +379,13 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
             case Once(at=moment):
                 return moment if moment > at else None
 
-    def wakes_at(self, due: int) -> int:
-        """Return when a time is looked at: after its delay, and not in quiet hours."""
-        at = due + self.delay_s
+    def wakes_at(self, due: int, now: float) -> int:
+        """Return when a time is looked at: after its delay, not before now nor in quiet hours.
+
+        What was due just before quiet hours, and is still to be looked at in them, waits for
+        their end.
+        """
+        at = max(due + self.delay_s, int(now))
         end = self.quiet_until(at)
         return at if end is None else end
 
@@ -425,9 +429,7 @@ def look(times: Times, next_at: int | None, now: float) -> Due | None:
     upcoming = times.after(moment)
     if upcoming is not None and (next_at is None or upcoming < next_at):
         return Due(next_at=upcoming)  # put back by years, a clock must not have jobs wait as long
-    if next_at is None or times.wakes_at(next_at) > moment:
-        return None
-    if times.quiet_until(moment) is not None:
+    if next_at is None or times.wakes_at(next_at, now) > moment:
         return None
     found = list[int]()
     at: int | None = next_at

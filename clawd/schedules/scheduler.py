@@ -42,6 +42,7 @@ from clawd.tools.base import in_thread
 from clawd.wire.safe_text import terminal_safe
 
 RECHECK_S = 15.0
+MIN_WAIT_S = 0.1  # whatever a job says of its times, looking for it takes no core for itself
 CLOSE_LIMIT_S = 10.0
 MAX_LOOKED_AT = 1000
 
@@ -200,8 +201,8 @@ class JobScheduler:
                 await self._move_on(schedule, due)
                 next_at = due.next_at
             if next_at is not None:
-                wakes.append(times.wakes_at(next_at))
-                wait_s = min(wait_s, max(wakes[-1] - self._now(), 0.0))
+                wakes.append(times.wakes_at(next_at, self._now()))
+                wait_s = min(wait_s, max(wakes[-1] - self._now(), MIN_WAIT_S))
         self.note_wake(min(wakes, default=None))
         return wait_s
 

@@ -87,7 +87,7 @@ def test_a_delay_is_always_as_long_and_of_other_jobs_another() -> None:
     assert all(0 <= each <= 600 for each in delays)
     assert delay_of("schedule-1", 0) == 0
     late = times("every 1h", delay_s=300)
-    assert late.wakes_at(NOON + HOUR) == NOON + HOUR + 300
+    assert late.wakes_at(NOON + HOUR, NOON) == NOON + HOUR + 300
     assert look(late, NOON + HOUR, NOON + HOUR + 299) is None
     assert look(late, NOON + HOUR, NOON + HOUR + 300) is not None
 
@@ -96,7 +96,7 @@ def test_in_quiet_hours_nothing_begins_and_at_their_end_what_was_missed_counts()
     quiet = times("every 1h", quiet="22:00-07:00")
     ten = NOON + 10 * HOUR
     assert look(quiet, ten, ten) is None
-    assert quiet.wakes_at(ten) == NOON + 19 * HOUR
+    assert quiet.wakes_at(ten, NOON) == NOON + 19 * HOUR
     found = look(quiet, ten, NOON + 19 * HOUR)
     assert found is not None
     assert found.runs == (NOON + 19 * HOUR,)
@@ -104,6 +104,13 @@ def test_in_quiet_hours_nothing_begins_and_at_their_end_what_was_missed_counts()
     skip = look(msgspec.structs.replace(quiet, missed="skip"), ten, NOON + 19 * HOUR)
     assert skip is not None
     assert skip.runs == (NOON + 19 * HOUR,)  # that one is on time
+
+
+def test_what_was_missed_just_before_quiet_hours_is_looked_at_when_they_end() -> None:
+    quiet = times("every 1h", quiet="22:00-07:00")
+    nine, eleven = NOON + 9 * HOUR, NOON + 11 * HOUR
+    assert look(quiet, nine, eleven) is None
+    assert quiet.wakes_at(nine, eleven) == NOON + 19 * HOUR
 
 
 def test_a_clock_that_was_ahead_by_years_does_not_hold_a_job_up() -> None:

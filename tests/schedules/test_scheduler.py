@@ -28,7 +28,14 @@ from clawd.memory.schedules import (
 )
 from clawd.memory.store import Memory
 from clawd.schedules.plan import MAX_CATCH_UP
-from clawd.schedules.scheduler import JobScheduler, RunEnd, daemon_name, is_alive, times_of
+from clawd.schedules.scheduler import (
+    RECHECK_S,
+    JobScheduler,
+    RunEnd,
+    daemon_name,
+    is_alive,
+    times_of,
+)
 from clawd.wire.schedules import Overlap
 from tests.support.rows import each_row, thorough
 
@@ -88,13 +95,14 @@ class Bench:
         self.section = SchedulesSection(max_running=64)
         self.daemons = [self.daemon(each) for each in memories]
 
-    def daemon(self, memory: Memory) -> JobScheduler:
+    def daemon(self, memory: Memory, wakes_at: Path | None = None) -> JobScheduler:
         return JobScheduler(
             memory.schedules,
             self.hands,
             settings=lambda: self.section,
             stop=self.stop,
             now=self.clock,
+            wakes_at=wakes_at,
         )
 
     async def add(self, name: str = "job", when: str = "every 1h", **facts: object) -> Schedule:
@@ -381,14 +389,7 @@ async def test_when_the_next_job_begins_is_written_down_for_who_starts_the_daemo
     bench: Bench, tmp_path: Path
 ) -> None:
     place = tmp_path / "wakes_at"
-    daemon = JobScheduler(
-        bench.store,
-        bench.hands,
-        settings=lambda: bench.section,
-        stop=bench.stop,
-        now=bench.clock,
-        wakes_at=place,
-    )
+    daemon = bench.daemon(bench.memories[0], place)
     await daemon.look()
     assert not place.exists()
     job = await bench.add()
@@ -402,6 +403,23 @@ async def test_when_the_next_job_begins_is_written_down_for_who_starts_the_daemo
         await bench.store.remove(each.id)
     await daemon.look()
     assert not place.exists()
+
+
+async def test_what_was_missed_just_before_quiet_hours_waits_for_their_end(
+    bench: Bench, tmp_path: Path
+) -> None:
+    place = tmp_path / "wakes_at"
+    daemon = bench.daemon(bench.memories[0], place)
+    bench.daemons.append(daemon)
+    await bench.add(when="21:55", quiet="22:00-07:00")
+    bench.clock.now += 23 * 3_600  # the machine slept from 21:55 on
+    assert await daemon.look() == RECHECK_S
+    assert place.read_text() == f"{BEGIN + DAY_S + 7 * 3_600}\n"
+    assert bench.hands.done == []
+    bench.clock.now += 8 * 3_600
+    await daemon.look()
+    await bench.idle()
+    assert bench.hands.done == [("job", f"t{BEGIN + 21 * 3_600 + 55 * 60}")]
 
 
 async def test_a_key_that_came_before_does_not_come_again(bench: Bench) -> None:

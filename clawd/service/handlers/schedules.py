@@ -239,7 +239,7 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
     last = await daemon.memory.schedules.history(schedule.id, 1)
     wakes_at = ""
     if schedule.next_at is not None and not schedule.is_paused:
-        wakes_at = _moment(times_of(schedule).wakes_at(schedule.next_at))
+        wakes_at = _moment(times_of(schedule).wakes_at(schedule.next_at, time.time()))
     problems = problems_of(daemon.mcp.directory.states()) if job.server else {}
     return schedules.ScheduleLine(
         **job.terms() | {"webhook": shown_address(job.webhook)},
