@@ -543,12 +543,15 @@ def delay_of(job_id: str, jitter_s: int) -> int:
 
 
 def _moment(text: str, zone: ZoneInfo) -> int:
-    try:
+    found: datetime | None = None
+    with contextlib.suppress(ValueError):
         found = datetime.fromisoformat(text.strip())
-    except ValueError:
+    # Near the ends of what dates there are, the next day or another zone's clock is none any more.
+    if found is None or not 1970 <= found.year <= MAX_YEAR:
         raise InvalidRequestError(
-            f"at {text[:40]!r} is no moment", hint="Such is: at 2026-12-24 18:00"
-        ) from None
+            f"at {text[:40]!r} is no moment between 1970 and {MAX_YEAR}",
+            hint="Such is: at 2026-12-24 18:00",
+        )
     if found.tzinfo is not None:
         return int(found.astimezone(UTC).timestamp())
     return instant(found.replace(microsecond=0), zone)

@@ -10,6 +10,7 @@ from clawd.errors import InvalidRequestError
 from clawd.schedules.plan import (
     MAX_CATCH_UP,
     MAX_COUNTED,
+    MAX_YEAR,
     Due,
     Every,
     Missed,
@@ -143,11 +144,19 @@ def test_texts_name_times() -> None:
 @each_row(
     "text",
     ["every", "every 0s", "every 9s", "every 401d", "every 5 parsecs", "at noon", "in -5m",
-     "at 2020-01-01 00:00", "2020-01-01", "every 1h 2x"],
+     "at 2020-01-01 00:00", "2020-01-01", "every 1h 2x", "at 9999-12-31 23:59",
+     "at 9999-12-31 23:59-05:00", "at 0001-01-01 00:00+05:00", f"at {MAX_YEAR + 1}-01-01 00:00"],
 )  # fmt: skip
 def test_what_names_no_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError):
         read_rule(text, UTC_ZONE, NOON)
+
+
+def test_the_last_moment_that_is_taken_has_quiet_hours_and_a_delay() -> None:
+    last = times(f"at {MAX_YEAR}-12-31 23:59:59", quiet="22:00-07:00", delay_s=86_400)
+    due = last.after(NOON)
+    assert due is not None
+    assert last.wakes_at(due, NOON) == due + 86_400 + 7 * HOUR + 1
 
 
 @each_row("text", ["22-07", "25:00-07:00", "07:00-07:00", "x"])
