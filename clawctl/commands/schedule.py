@@ -223,7 +223,7 @@ def _show(line: schedules.ScheduleLine, *, as_json: bool) -> None:
         ("when", f"{line.when} ({line.zone})" if line.when else _other_trigger(line)),
         ("files", f"{line.folder}/{line.pattern}" if line.folder else ""),
         ("server", f"{line.server}: {line.on}" if line.server else ""),
-        ("problem", f"the MCP server {line.server} {line.problem}" if line.problem else ""),
+        ("problem", line.problem),
         ("hook", "POST /hook" if line.has_hook else ""),
         ("secret", line.hook_secret and f"{line.hook_secret} (kept nowhere: note it now)"),
         ("next", "paused" if line.is_paused else _local(line.wakes_at)),

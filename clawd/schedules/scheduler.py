@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from clawd.config.sections import SchedulesSection
-from clawd.errors import ClawError, ForbiddenError, NotFoundError
+from clawd.errors import ClawError, ForbiddenError, NotFoundError, StorageError
 from clawd.memory.schedules import (
     MAX_INPUT,
     Cause,
@@ -112,6 +112,7 @@ class JobScheduler:
         self._running: dict[int, asyncio.Task[None]] = {}
         self._drops = DropFolders(self.wake)
         self._heard: HeardEvents | None = None
+        self._unread = set[str]()  # jobs that could not be looked at: each is told once
         self._wakes_at = wakes_at
 
     @property
@@ -182,29 +183,43 @@ class JobScheduler:
             return RECHECK_S
         for run in await self._store.release(self._claim()):
             await self._begin(run)
-        wait_s, schedules, wakes = RECHECK_S, await self._store.all(), list[int]()
-        begin = [each for each in schedules if not each.is_paused]
+        begin = [each for each in await self._store.all() if not each.is_paused]
         self._drops.adopt({each.id: Path(each.job.folder) for each in begin if each.job.folder})
         if self._heard is not None:
             self._heard.adopt({each.id: each.job for each in begin})
-        for schedule in begin:
+        found = [await self._look_at(each) for each in begin]
+        at = min((each for each in found if each is not None), default=None)
+        self.note_wake(at)
+        return RECHECK_S if at is None else min(RECHECK_S, max(at - self._now(), MIN_WAIT_S))
+
+    async def _look_at(self, schedule: Schedule) -> int | None:
+        """Begin a job if it is due; return when it is to be looked at again, None for never.
+
+        One that cannot be read, as its time zone is gone, holds up no other.
+        """
+        try:
             if schedule.job.folder:
                 await self._look_into(schedule)
             if schedule.job.server and self._heard is not None:
                 await self._listen_for(schedule, self._heard)
-            if not schedule.job.when:
-                continue
-            times = times_of(schedule)
-            due = plan.look(times, schedule.next_at, self._now())
-            next_at = schedule.next_at
-            if due is not None:
-                await self._move_on(schedule, due)
-                next_at = due.next_at
-            if next_at is not None:
-                wakes.append(times.wakes_at(next_at, self._now()))
-                wait_s = min(wait_s, max(wakes[-1] - self._now(), MIN_WAIT_S))
-        self.note_wake(min(wakes, default=None))
-        return wait_s
+            return await self._look_at_times(schedule) if schedule.job.when else None
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the outermost handler of a look at a job
+            if schedule.id not in self._unread:
+                text = "%s cannot be looked at: %s; remove it and add it anew"
+                _log.error(text, schedule.id, error, exc_info=not isinstance(error, ClawError))
+            self._unread.add(schedule.id)
+            return None
+
+    async def _look_at_times(self, schedule: Schedule) -> int | None:
+        """Begin what is due; return when it is looked at again, None for never."""
+        times = times_of(schedule)
+        due = plan.look(times, schedule.next_at, self._now())
+        if due is not None:
+            await self._move_on(schedule, due)
+        next_at = schedule.next_at if due is None else due.next_at
+        return None if next_at is None else times.wakes_at(next_at, self._now())
 
     def note_wake(self, at: int | None) -> None:
         """Write down when the next job begins, None for never."""

@@ -103,7 +103,7 @@ class ScheduleLine(ScheduleTerms, frozen=True, kw_only=True):
 
     `has_hook` is whether requests over HTTP begin it; `hook_secret` stands in the report of its
     making alone. Of `webhook` nothing stands here but the host: the rest may be a secret. `problem`
-    is why `server` begins nothing now.
+    is why it cannot be read, or why `server` begins nothing now.
     """
 
     id: str

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import shlex
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -374,6 +375,24 @@ def test_paused_resumed_removed_and_switched_off(home: Home) -> None:
     assert "no schedule" in home.ctl("schedule", "run", "nightly").stderr
 
 
+def test_one_that_cannot_be_read_any_more_is_listed_with_the_reason(own_home: Home) -> None:
+    home = own_home
+    home.configure({"text": "x"}, top="")
+    home.start()
+    for name in ("good", "old"):
+        home.json("schedule", "add", name, "-m", "go", "--when", "daily", "--zone", "UTC")
+    home.kill()
+    with contextlib.closing(sqlite3.connect(home.path / "memory.sqlite")) as memory, memory:
+        query = "UPDATE schedules SET job = replace(job, ?, ?) WHERE name = 'old'"
+        memory.execute(query, ('"zone":"UTC"', '"zone":"Europe/Atlantis"'))
+    home.start()
+    good, old = home.json("schedule", "list")["items"]
+    assert (good["problem"], old["wakes_at"]) == ("", "")
+    assert "no time zone 'Europe/Atlantis'; remove it and add it anew" in old["problem"]
+    assert home.json("schedule", "pause", "old")["is_paused"]
+    assert home.ctl("schedule", "remove", "old").returncode == 0
+
+
 def test_a_name_is_displayed_without_what_a_terminal_obeys(home: Home) -> None:
     home.configure({"text": "x"})
     refused = home.ctl("schedule", "add", "a\x1b[2Jb", "-m", "go")
@@ -591,7 +610,7 @@ def test_a_server_that_floods_or_goes_begins_no_more_than_it_may_and_is_told(
     connected(home, 2)
     assert home.ctl("mcp", "disconnect", "notes").returncode == 0
     (shown,) = home.json("schedule", "list")["items"]
-    assert shown["problem"] == "is not connected: off"
+    assert shown["problem"] == "the MCP server notes is not connected: off"
     assert "is not connected" in home.ctl("schedule", "list").stdout
     assert len(history(home, "today")) <= 3
     assert home.ctl("mcp", "connect", "notes").returncode == 0

@@ -422,6 +422,24 @@ async def test_what_was_missed_just_before_quiet_hours_waits_for_their_end(
     assert bench.hands.done == [("job", f"t{BEGIN + 21 * 3_600 + 55 * 60}")]
 
 
+async def test_a_job_that_cannot_be_read_is_told_once_and_holds_up_no_other(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = await bench.add()
+    gone = msgspec.structs.replace(good.job, zone="Europe/Atlantis")
+    bad = msgspec.structs.replace(good, name="a bad one", job=gone)
+    bad = await bench.store.add(bad)
+    bench.clock.now += 3_600
+    for _ in range(3):
+        assert await bench.daemons[0].look() == RECHECK_S
+    await bench.idle()
+    assert await bench.states(good) == {"finished": 1}
+    assert await bench.states(bad) == {}
+    (told,) = [each.getMessage() for each in caplog.records if bad.id in each.getMessage()]
+    assert "Europe/Atlantis" in told
+    assert "add it anew" in told
+
+
 async def test_a_key_that_came_before_does_not_come_again(bench: Bench) -> None:
     job = await bench.add(when="")
     first = await bench.daemons[0].fire(job, "hook", key="h1", text="x")

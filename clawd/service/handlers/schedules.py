@@ -237,10 +237,16 @@ def _from(schedule: Schedule, now: int) -> Schedule:
 async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
     job = schedule.job
     last = await daemon.memory.schedules.history(schedule.id, 1)
-    wakes_at = ""
-    if schedule.next_at is not None and not schedule.is_paused:
-        wakes_at = _moment(times_of(schedule).wakes_at(schedule.next_at, time.time()))
-    problems = problems_of(daemon.mcp.directory.states()) if job.server else {}
+    wakes_at = problem = ""
+    try:
+        if schedule.next_at is not None and not schedule.is_paused:
+            wakes_at = _moment(times_of(schedule).wakes_at(schedule.next_at, time.time()))
+    except InvalidRequestError as error:
+        problem = f"{error.message}; remove it and add it anew"
+    if job.server and not problem:
+        of_servers = problems_of(daemon.mcp.directory.states())
+        why = of_servers.get(job.server, "is not configured")
+        problem = f"the MCP server {job.server} {why}" if why else ""
     return schedules.ScheduleLine(
         **job.terms() | {"webhook": shown_address(job.webhook)},
         id=schedule.id,
@@ -254,7 +260,7 @@ async def _line(daemon: Daemon, schedule: Schedule) -> schedules.ScheduleLine:
         is_paused=schedule.is_paused,
         wakes_at=wakes_at,
         has_hook=bool(job.hook),
-        problem=problems.get(job.server, "is not configured") if job.server else "",
+        problem=problem,
         last=_run(last[0]) if last else None,
     )
 
