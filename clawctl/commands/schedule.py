@@ -214,20 +214,27 @@ def _other_trigger(line: schedules.ScheduleLine) -> str:
     return "by files" if line.folder else "by hand"
 
 
+def _when(line: schedules.ScheduleLine) -> str:
+    """Return its times with the zone of their clocks, which may be the last word of them."""
+    words = line.when.split()
+    names_zone = len(words) > 1 and words[-1][0].isalpha()
+    return line.when if names_zone else f"{line.when} ({line.zone})"
+
+
 def _show(line: schedules.ScheduleLine, *, as_json: bool) -> None:
     if as_json:
         emit_json(line)
         return
     fields = (
         ("schedule", line.name),
-        ("when", f"{line.when} ({line.zone})" if line.when else _other_trigger(line)),
+        ("when", _when(line) if line.when else _other_trigger(line)),
         ("files", f"{line.folder}/{line.pattern}" if line.folder else ""),
         ("server", f"{line.server}: {line.on}" if line.server else ""),
         ("problem", line.problem),
         ("hook", "POST /hook" if line.has_hook else ""),
         ("secret", line.hook_secret and f"{line.hook_secret} (kept nowhere: note it now)"),
         ("next", "paused" if line.is_paused else _local(line.wakes_at)),
-        ("quiet hours", line.quiet),
+        ("quiet hours", f"{line.quiet} ({line.zone})" if line.quiet else ""),
         ("missed", line.missed),
         ("overlap", line.overlap),
         ("mode", line.mode),

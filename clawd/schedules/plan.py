@@ -356,7 +356,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rule: what names the times.
-        zone: where a calendar's clocks are.
+        zone: where the clocks are; a calendar that names a zone comes by those of that one.
         quiet: hours of the day, in minutes from midnight, in which nothing begins; None for none.
             They are over the end of the day where the second is the smaller one.
         delay_s: how long after its time it begins; always as long, so that jobs spread.
@@ -373,7 +373,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
         """Return the first time after one; None for none."""
         match self.rule:
             case Calendar():
-                return next_after(self.rule, self.zone, at)
+                return next_after(self.rule, ZoneInfo(self.rule.zone or self.zone.key), at)
             case Every(seconds=seconds, since=since):
                 return since + max((at - since) // seconds + 1, 1) * seconds
             case Once(at=moment):

@@ -102,8 +102,9 @@ class ScheduleLine(ScheduleTerms, frozen=True, kw_only=True):
     """One schedule; `last` is its newest time, and `wakes_at` when it begins next, or "".
 
     `has_hook` is whether requests over HTTP begin it; `hook_secret` stands in the report of its
-    making alone. Of `webhook` nothing stands here but the host: the rest may be a secret. `problem`
-    is why it cannot be read, or why `server` begins nothing now.
+    making alone. `zone` is that of quiet hours, and of `when` where that names none. Of `webhook`
+    nothing stands here but the host: the rest may be a secret. `problem` is why it cannot be read,
+    or why `server` begins nothing now.
     """
 
     id: str

@@ -375,6 +375,17 @@ def test_paused_resumed_removed_and_switched_off(home: Home) -> None:
     assert "no schedule" in home.ctl("schedule", "run", "nightly").stderr
 
 
+def test_the_zone_that_an_expression_names_is_the_one_it_comes_by(home: Home) -> None:
+    home.configure({"text": "x"})
+    terms = ("-m", "go", "--zone", "UTC", "--quiet", "22:00-04:30")
+    told = home.ctl("schedule", "add", "riga", *terms, "--when", "*-01-15 07:00 Europe/Riga").stdout
+    assert "07:00 Europe/Riga\n" in told
+    assert "22:00-04:30 (UTC)" in told
+    assert "07:00 (UTC)" in home.ctl("schedule", "add", "utc", *terms, "--when", "07:00").stdout
+    made = {each["name"]: each for each in home.json("schedule", "list")["items"]}
+    assert made["riga"]["wakes_at"].endswith("T05:00:00Z")
+
+
 def test_one_that_cannot_be_read_any_more_is_listed_with_the_reason(own_home: Home) -> None:
     home = own_home
     home.configure({"text": "x"}, top="")

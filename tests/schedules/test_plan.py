@@ -119,6 +119,17 @@ def test_a_clock_that_was_ahead_by_years_does_not_hold_a_job_up() -> None:
     assert found == Due(next_at=NOON + HOUR)
 
 
+def test_the_zone_of_an_expression_holds_for_its_times_and_not_for_quiet_hours() -> None:
+    # 07:00 in Riga is 05:00 by the clocks of the job, 04:00 in summer.
+    riga = times("Mon 07:00 Europe/Riga", quiet="04:30-06:00")
+    monday = int(datetime(2026, 11, 30, 5, tzinfo=UTC).timestamp())
+    assert riga.after(NOON) == monday
+    assert riga.wakes_at(monday, NOON) == monday + HOUR
+    summer = int(datetime(2027, 6, 7, 4, tzinfo=UTC).timestamp())
+    assert riga.after(summer - 1) == summer
+    assert riga.wakes_at(summer, NOON) == summer
+
+
 def test_a_moment_comes_once() -> None:
     once = times("in 20m")
     assert once.rule == Once(at=NOON + 20 * MINUTE)
