@@ -40,6 +40,8 @@ MAX_UNDELIVERED = 100  # of each job; older ones are given up
 MAX_KEPT = 500  # times of each job; the oldest go
 MAX_MISSED = 100  # times that are rows of their own; older ones are one row
 _LIVE = "('claimed', 'running')"
+# Of what is held: while its job is paused it stays there, but for what a person began by hand.
+_MAY_BEGIN = "(cause = 'hand' OR NOT (SELECT is_paused FROM schedules WHERE id = schedule_id))"
 _RUN = (
     "number, schedule_id, key, cause, state, due_at, times, claimed_by, began_at, ended_at, "
     "conversation_id, detail, input"
@@ -306,7 +308,7 @@ class Schedules:
         def act(connection: sqlite3.Connection) -> list[JobRun]:
             query = (
                 f"SELECT {_RUN}, s.job FROM schedule_runs r JOIN schedules s "
-                "ON s.id = r.schedule_id WHERE r.state = 'held' ORDER BY r.number"
+                f"ON s.id = r.schedule_id WHERE r.state = 'held' AND {_MAY_BEGIN} ORDER BY r.number"
             ).replace("number,", "r.number,", 1)
             taken = list[JobRun]()
             for *row, job in connection.execute(query).fetchall():
@@ -446,7 +448,8 @@ def _admit(
     if known is not None and known[1] != "missed":
         return None
     held = connection.execute(
-        "SELECT count(*) FROM schedule_runs WHERE schedule_id = ? AND state = 'held'",
+        "SELECT count(*) FROM schedule_runs WHERE schedule_id = ? AND state = 'held' "
+        f"AND {_MAY_BEGIN}",
         (schedule.id,),
     ).fetchone()[0]
     state = admitted(
@@ -459,7 +462,7 @@ def _admit(
     if state == "merged" and new.input:
         connection.execute(
             "UPDATE schedule_runs SET input = substr(trim(input || char(10) || ?, char(10)), 1, ?) "
-            "WHERE schedule_id = ? AND state = 'held'",
+            f"WHERE schedule_id = ? AND state = 'held' AND {_MAY_BEGIN}",
             (new.input, MAX_INPUT, schedule.id),
         )
     if state == "claimed":

@@ -385,6 +385,37 @@ async def test_a_paused_job_does_not_come_and_a_failed_one_comes_again(bench: Be
     assert await bench.states(job) == {"failed": 2}
 
 
+@each_row("overlap, waits", [("hold", 1), ("coalesce", 1), ("drop", 0)])
+async def test_what_waits_begins_when_a_paused_job_is_resumed_and_by_hand_it_begins_meanwhile(
+    bench: Bench, overlap: Overlap, waits: int
+) -> None:
+    bench.hands.done.clear()
+    daemon, job = bench.daemons[0], await bench.add(overlap, "", overlap=overlap)
+    bench.hands.busy = asyncio.Event()
+    await daemon.fire(job, "hook", text="one")
+    await daemon.fire(job, "hook", text="two")
+    await bench.store.change(job.id, paused=True, next_at=None)
+    await daemon.fire(job, "hand")
+    bench.hands.busy.set()
+    for begun in (1 + waits, 2 + waits):
+        for _ in range(3):
+            await bench.idle()
+            await daemon.look()
+        assert len(bench.hands.done) == begun
+        assert [
+            run.input for run in await bench.store.history(job.id, 9) if run.state == "held"
+        ] == (["two"] * waits)
+        again = await daemon.fire(job, "hand")
+        assert again is not None
+        assert again.state == "claimed"
+    await bench.store.change(job.id, paused=False, next_at=None)
+    await bench.idle()
+    await daemon.look()
+    await bench.idle()
+    assert len(bench.hands.done) == 3 + 2 * waits
+    await bench.store.remove(job.id)
+
+
 async def test_when_the_next_job_begins_is_written_down_for_who_starts_the_daemon(
     bench: Bench, tmp_path: Path
 ) -> None:
