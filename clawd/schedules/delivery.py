@@ -116,6 +116,8 @@ class Deliverer:
         self._means = means
         self._task: asyncio.Task[None] | None = None
         self._tries: dict[int, asyncio.Task[None]] = {}
+        # Tried, and what came of that not known to be on record: the next daemon goes on with them.
+        self._unnoted = set[int]()
 
     def start(self, watch: Callable[[asyncio.Task[None], str], None]) -> None:
         """Begin to deliver; `watch` is called with the task and its name."""
@@ -199,7 +201,8 @@ class Deliverer:
         """Try what is due; return in how many seconds something is due again."""
         waiting, now, wait_s = await self._store.undelivered(), time.time(), RECHECK_S
         # One that is under way may be delivered, or given up, by now.
-        waiting = [each for each in waiting if each.number not in self._tries]
+        left_out = self._tries.keys() | self._unnoted
+        waiting = [each for each in waiting if each.number not in left_out]
         waits = Counter(each.schedule_id for each in waiting)
         for each in sorted(waiting, key=lambda one: one.number):
             is_too_many = waits[each.schedule_id] > MAX_UNDELIVERED
@@ -223,15 +226,17 @@ class Deliverer:
                 result = msgspec.json.decode(delivery.result, type=JobResult)
                 tried = Tried(why_not, is_final=True)
                 if not why_not:
+                    self._unnoted.add(number)
                     tried = await self._tried(schedule, result, delivery)
                 await self._note(schedule, result, delivery, tried)
+                self._unnoted.discard(number)
         except errors.NotFoundError:
             pass  # its job was removed, and what it had on its way
         except errors.ClawError as error:
-            # What is not on record would be tried without an end: the next daemon goes on.
             _log.error("what became of a delivery is not on record: %s", error.message)
-            return
-        del self._tries[number]
+            return  # to the next look: a disk that is full now is so at once again
+        finally:
+            del self._tries[number]
         self._store.to_deliver.set()
 
     async def _tried(self, schedule: Schedule, result: JobResult, delivery: Delivery) -> "Tried":

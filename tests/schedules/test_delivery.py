@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from typing_extensions import override
 
 from clawd.config.sections import SchedulesSection
-from clawd.errors import ForbiddenError
+from clawd.errors import ForbiddenError, StorageError
 from clawd.memory.schedules import (
     MAX_HELD,
     MAX_KEPT,
@@ -21,11 +22,12 @@ from clawd.memory.schedules import (
     RunClaim,
     Schedule,
     ScheduledJob,
+    Schedules,
 )
 from clawd.memory.store import Memory
 from clawd.runtime.conversation import ConversationBook
 from clawd.runtime.hub import DaemonEvent, Hub
-from clawd.schedules.delivery import Deliverer, DeliveryMeans
+from clawd.schedules.delivery import MAX_SIDE_BY_SIDE, Deliverer, DeliveryMeans
 from clawd.schedules.scheduler import RunEnd, TurnWorker
 from clawd.security.network import NetworkRules
 from tests.schedules.test_scheduler import Hands, Switch
@@ -47,11 +49,31 @@ class Turns:
         return ADA
 
 
+class SmallDisk(Schedules):
+    """Those of a memory whose disk may be too full to write to, or to read from."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory._database)
+        self.takes_writes = self.gives_reads = True
+
+    @override
+    async def tried(self, delivery: Delivery) -> None:
+        if not self.takes_writes:
+            raise StorageError("the disk is full")
+        await super().tried(delivery)
+
+    @override
+    async def delivery(self, number: int) -> Delivery | None:
+        if not self.gives_reads:
+            raise StorageError("the disk cannot be read")
+        return await super().delivery(number)
+
+
 class Post:
     """A deliverer whose mails go through a program."""
 
     def __init__(self, memory: Memory, folder: Path) -> None:
-        self.store, self.folder = memory.schedules, folder
+        self.store, self.folder = SmallDisk(memory), folder
         self.hands, self.turns, self.stop = Hands(), Turns(), Switch()
         self.told: list[DaemonEvent] = []
         hub = Hub()
@@ -181,3 +203,40 @@ async def test_no_more_wait_than_are_kept_and_no_time_goes_whose_result_waits(po
     assert len(await post.store.deliveries(schedule.id)) == MAX_UNDELIVERED
     await post.store.remove(schedule.id)
     assert await post.store.undelivered() == []
+
+
+async def test_results_that_could_not_be_noted_are_not_sent_again_and_hold_up_no_others(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    (post.folder / "ok").touch()
+    schedule = await post.add(mail="ada@example.org")
+    post.store.takes_writes = False
+    for _ in range(MAX_SIDE_BY_SIDE):
+        await post.run(schedule, "not noted")
+    async with asyncio.timeout(LIMIT_S):
+        while caplog.text.count("not on record") < MAX_SIDE_BY_SIDE:
+            await asyncio.sleep(0.01)
+    post.store.takes_writes = True
+    await post.run(schedule, "noted")
+    await post.until(schedule, lambda found: found[-1].state == "delivered")
+    mails = (post.folder / "mails").read_text()
+    assert (mails.count("not noted"), mails.count("Message-ID")) == (
+        MAX_SIDE_BY_SIDE,
+        MAX_SIDE_BY_SIDE + 1,
+    )
+
+
+async def test_a_result_that_could_not_be_read_was_not_sent_and_is_tried_again(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    (post.folder / "ok").touch()
+    schedule = await post.add(mail="ada@example.org")
+    post.store.gives_reads = False
+    await post.run(schedule)
+    async with asyncio.timeout(LIMIT_S):
+        while "cannot be read" not in caplog.text:
+            await asyncio.sleep(0.01)
+    post.store.gives_reads = True
+    post.store.to_deliver.set()
+    await post.until(schedule, ended)
+    assert (post.folder / "mails").read_text().count("Message-ID") == 1
