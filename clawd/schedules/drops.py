@@ -1,8 +1,8 @@
 """Folders in which a finished file begins a job: what was written and closed, or moved in.
 
-Inotify says when and which; what counts is the moment of the last change of a file (ctime), which
-only grows: the newest one that was reported to a job is its mark, and over a restart every file of
-the folder that is newer is reported. A name is untrusted text.
+Inotify says when and which. Over a restart, and where it lost count, the folder is listed, and the
+moment of the last change of a file (ctime) counts, which only grows: the newest one that was
+reported to a job is its mark, and every file that is newer is reported. A name is untrusted text.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from clawd.wire.safe_text import visible_line
 
 MAX_REPORTED = 100  # names of one run; the others are counted
 MAX_NAME = 200
+MAX_TOLD = 10_000  # files of a job
 _EVENT = struct.Struct("iIII")
 _OVERFLOW = 0x4000
 _GONE = 0x8000  # the folder was removed, or what it lies on unmounted
@@ -30,10 +31,14 @@ _log = logging.getLogger(__name__)
 
 
 class Drop(NamedTuple):
-    """Files that came into a folder: what is reported of them to a job, and the newest ctime."""
+    """Files that came into a folder: what is reported of them to a job, its new mark, their names.
+
+    The mark is that of no drop before.
+    """
 
     text: str
     mark_ns: int
+    names: set[str]
 
 
 class _Watch(NamedTuple):
@@ -52,6 +57,8 @@ class DropFolders:
         self._wake = wake
         self._watches: dict[str, _Watch] = {}
         self._came: dict[str, set[str] | None] = {}  # None: whatever is in the folder
+        # By job the ctimes of what was reported: a file may be closed again and be no other one.
+        self._told: dict[str, dict[str, int]] = {}
         self._lacking: set[str] = set()
 
     def adopt(self, folders: Mapping[str, Path]) -> None:
@@ -72,20 +79,37 @@ class DropFolders:
                 self._came[job] = None
                 asyncio.get_running_loop().add_reader(descriptor, self._read, job)
 
-    def take(self, job: str, pattern: str, since_ns: int) -> Drop | None:
-        """Return what came for a job since a moment; None for nothing. It is not reported again."""
+    def take(self, job: str, pattern: str, *, since_ns: int, mark_ns: int) -> Drop | None:
+        """Return what came for a job since it was made; None for nothing. It is reported once.
+
+        A file may be closed long after its last change, so the mark says nothing of those that
+        inotify named.
+        """
         came = self._came.pop(job, set())
         watch = self._watches.get(job)
         if watch is None or (came is not None and not came):
             return None
         names = _listed(watch.folder) if came is None else came
-        found = sorted(_finished(watch.folder, names, pattern, since_ns))
+        since_ns = max(since_ns, mark_ns) if came is None else since_ns
+        told = self._told.setdefault(job, {})
+        if len(told) > MAX_TOLD:
+            told.clear()  # at worst one is reported again
+        finished = _finished(watch.folder, names, pattern, since_ns)
+        found = sorted(each for each in finished if told.get(each[1]) != each[0])
         if not found:
             return None
+        told |= {name: ctime_ns for ctime_ns, name in found}
         lines = [visible_line(name, MAX_NAME) for _, name in found[:MAX_REPORTED]]
         more = [f"and {len(found) - MAX_REPORTED} more"] if len(found) > MAX_REPORTED else []
         text = "\n".join([f"Files that came into {watch.folder.name}:", *lines, *more])
-        return Drop(text, found[-1][0])
+        return Drop(text, max(found[-1][0], mark_ns + 1), {name for _, name in found})
+
+    def give_back(self, job: str, drop: Drop) -> None:
+        """Take back what could not begin the job; it is tried again at the next look."""
+        for name in drop.names:
+            self._told.get(job, {}).pop(name, None)
+        if (came := self._came.setdefault(job, set())) is not None:
+            came |= drop.names
 
     def close(self) -> None:
         """Watch nothing any more. Idempotent."""
@@ -95,6 +119,7 @@ class DropFolders:
     def _forget(self, job: str) -> None:
         watch = self._watches.pop(job)
         self._came.pop(job, None)
+        self._told.pop(job, None)
         asyncio.get_running_loop().remove_reader(watch.descriptor)
         os.close(watch.descriptor)
 

@@ -252,10 +252,15 @@ class JobScheduler:
 
     async def _look_into(self, schedule: Schedule) -> None:
         """Begin a job whose folder has new files."""
-        since_ns = max(await self._store.file_mark(schedule.id), schedule.job.since_ns)
-        drop = self._drops.take(schedule.id, schedule.job.pattern, since_ns)
+        mark_ns = await self._store.file_mark(schedule.id)
+        job = schedule.job
+        drop = self._drops.take(schedule.id, job.pattern, since_ns=job.since_ns, mark_ns=mark_ns)
         if drop is not None:
-            await self.fire(schedule, "file", key=f"f{drop.mark_ns}", text=drop.text)
+            try:
+                await self.fire(schedule, "file", key=f"f{drop.mark_ns}", text=drop.text)
+            except ClawError:
+                self._drops.give_back(schedule.id, drop)
+                raise
 
     async def _listen_for(self, schedule: Schedule, heard: HeardEvents) -> None:
         """Begin a job whose server told something."""

@@ -19,7 +19,7 @@ class Bench:
         self.woken = asyncio.Event()
         self.drops = DropFolders(self.woken.set)
         self.drops.adopt({"job": folder})
-        self.mark = 0
+        self.mark = self.since = 0
 
     async def came(self) -> None:
         async with asyncio.timeout(LIMIT_S):
@@ -27,10 +27,11 @@ class Bench:
         self.woken.clear()
 
     def take(self, pattern: str = "*") -> list[str]:
-        drop = self.drops.take("job", pattern, self.mark)
+        drop = self.drops.take("job", pattern, since_ns=self.since, mark_ns=self.mark)
         if drop is None:
             return []
         assert isinstance(drop, Drop)
+        assert drop.mark_ns > self.mark  # else it would count as one that came before
         self.mark = drop.mark_ns
         return drop.text.splitlines()[1:]
 
@@ -76,6 +77,55 @@ async def test_what_came_while_nobody_watched_is_told_and_what_was_told_is_not(
     (bench.folder / "b").write_text("x")
     bench.drops.adopt({"job": bench.folder})
     assert bench.take() == ["b"]
+
+
+async def test_a_file_that_is_closed_after_a_newer_one_was_told_is_told_too(bench: Bench) -> None:
+    bench.take()
+    with (bench.folder / "older").open("w") as file:
+        file.write("whole")
+        file.flush()
+        (bench.folder / "newer").write_text("x")
+        await bench.came()
+        assert bench.take() == ["newer"]
+    await bench.came()
+    assert bench.take() == ["older"]
+    (bench.folder / "last").write_text("x")
+    await bench.came()
+    assert bench.take() == ["last"]
+
+
+async def test_a_file_that_is_opened_again_and_not_changed_is_not_told_again(bench: Bench) -> None:
+    (bench.folder / "a").write_text("x")
+    assert bench.take() == ["a"]  # it was listed, and what inotify says of it comes after that
+    await bench.came()
+    assert bench.take() == []
+    for _ in range(2):
+        with (bench.folder / "a").open("a"):
+            pass
+        await bench.came()
+        assert bench.take() == []
+
+
+async def test_what_was_there_before_the_job_was_made_is_not_told(bench: Bench) -> None:
+    (bench.folder / "a").write_text("x")
+    bench.since = (bench.folder / "a").stat().st_ctime_ns
+    assert bench.take() == []
+    with (bench.folder / "a").open("a"):
+        pass
+    await bench.came()
+    assert bench.take() == []
+
+
+async def test_what_could_not_begin_the_job_is_taken_again(bench: Bench) -> None:
+    bench.take()
+    (bench.folder / "a").write_text("x")
+    await bench.came()
+    drop = bench.drops.take("job", "*", since_ns=0, mark_ns=1)
+    assert drop is not None
+    bench.drops.give_back("job", drop)
+    (bench.folder / "b").write_text("x")
+    await bench.came()
+    assert sorted(bench.take()) == ["a", "b"]
 
 
 async def test_names_are_made_visible_and_bounded(bench: Bench) -> None:

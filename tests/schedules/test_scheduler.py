@@ -13,17 +13,20 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 import pytest
+from typing_extensions import override
 
 from clawd.config.sections import SchedulesSection
-from clawd.errors import InvalidRequestError, NotFoundError
+from clawd.errors import InvalidRequestError, NotFoundError, StorageError
 from clawd.memory.schedules import (
     MAX_HELD,
     MAX_INPUT,
+    Cause,
     JobRun,
     RunClaim,
     RunState,
     Schedule,
     ScheduledJob,
+    Schedules,
     admitted,
 )
 from clawd.memory.store import Memory
@@ -85,6 +88,20 @@ class Hands:
         return False
 
 
+class FullDisk(Schedules):
+    """Those of a memory whose disk takes no time that has come, until `takes` is set."""
+
+    takes = False
+
+    @override
+    async def fire(
+        self, schedule: Schedule, cause: Cause, claim: RunClaim, *, key: str = "", text: str = ""
+    ) -> JobRun | None:
+        if not self.takes:
+            raise StorageError("the disk is full")
+        return await super().fire(schedule, cause, claim, key=key, text=text)
+
+
 class Bench:
     """Two daemons on one database, with one clock."""
 
@@ -95,9 +112,11 @@ class Bench:
         self.section = SchedulesSection(max_running=64)
         self.daemons = [self.daemon(each) for each in memories]
 
-    def daemon(self, memory: Memory, wakes_at: Path | None = None) -> JobScheduler:
+    def daemon(
+        self, memory: Memory, wakes_at: Path | None = None, store: Schedules | None = None
+    ) -> JobScheduler:
         return JobScheduler(
-            memory.schedules,
+            store or memory.schedules,
             self.hands,
             settings=lambda: self.section,
             stop=self.stop,
@@ -122,6 +141,17 @@ class Bench:
         async with asyncio.timeout(LIMIT_S):
             while running := [task for each in self.daemons for task in each._running.values()]:
                 await asyncio.wait(running)
+
+    async def told(self, daemon: JobScheduler, schedule: Schedule, count: int) -> list[str]:
+        """Have a daemon look until a job was told so many times; return what, oldest first."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                await daemon.look()
+                await self.idle()
+                runs = await self.store.history(schedule.id, 9)
+                if len(runs) >= count:
+                    return [run.input for run in reversed(runs)]
+                await asyncio.sleep(0.01)
 
     async def states(self, schedule: Schedule) -> Counter[str]:
         runs = await self.store.history(schedule.id, 1_000)
@@ -518,3 +548,32 @@ async def test_texts_that_came_in_between_are_told_to_the_one_that_they_are_merg
     held = next(run for run in await bench.store.history(job.id, 9) if run.state == "held")
     assert held.input.startswith("two\nthree\nxxx")
     assert len(held.input) == MAX_INPUT
+
+
+async def test_a_file_that_is_closed_after_a_newer_one_begins_its_job_too(
+    bench: Bench, tmp_path: Path
+) -> None:
+    daemon, job = bench.daemons[0], await bench.add(when="", folder=str(tmp_path))
+    await daemon.look()
+    with (tmp_path / "older").open("w") as file:
+        file.write("whole")
+        file.flush()
+        (tmp_path / "newer").write_text("x")
+        assert [each.splitlines()[1:] for each in await bench.told(daemon, job, 1)] == [["newer"]]
+    told = await bench.told(daemon, job, 2)
+    assert [each.splitlines()[1:] for each in told] == [["newer"], ["older"]]
+
+
+async def test_a_file_that_came_while_the_disk_was_full_begins_its_job_later(
+    bench: Bench, tmp_path: Path
+) -> None:
+    store = FullDisk(bench.memories[0]._database)
+    daemon = bench.daemon(bench.memories[0], store=store)
+    job = await bench.add(when="", folder=str(tmp_path))
+    bench.daemons.append(daemon)
+    await daemon.look()
+    (tmp_path / "a").write_text("x")
+    with pytest.raises(StorageError):
+        await bench.told(daemon, job, 1)
+    store.takes = True
+    assert [each.splitlines()[1:] for each in await bench.told(daemon, job, 1)] == [["a"]]
