@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from clawd.config.schema import AgentProfile
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError, NotFoundError
-from clawd.kernel.concurrency import settled
+from clawd.kernel.concurrency import cancel_is_wanted, settled
 from clawd.runtime.calls import Calls, new_call_id
 from clawd.runtime.inbox import Inbox, Ticket
 from clawd.runtime.incoming import HelperTask
@@ -240,6 +240,8 @@ class Delegate(Tool):
             await self._helpers.ended(ticket)
             # What it read stands in what it answered, and in what it changed.
             inbox.book.taint(context.conversation_id, inbox.book.sources(ticket.conversation_id))
+        if cancel_is_wanted():  # that came while the helper and its jobs were ended
+            raise asyncio.CancelledError
         usage = finished.usage
         tokens = usage.prompt_tokens + usage.completion_tokens
         context.report(f"{label}: {usage.rounds} rounds, {tokens} tokens\n")

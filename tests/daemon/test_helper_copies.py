@@ -247,6 +247,33 @@ async def test_nothing_is_merged_after_a_stop(tmp_path: Path, how: str) -> None:
         assert ("helper_merge", "denied") in receipts(inside)
 
 
+class CancelledMeanwhile:
+    """Ends a helper's jobs; before it is done with that, the turn is cancelled."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+
+    async def stop_of(self, _conversation_id: str, _by: str) -> None:
+        """Return once the call of `delegate` is told, too."""
+        self._inside.daemon.inbox.cancel_owner(OWNER.uid)
+        async with asyncio.timeout(LIMIT_S):
+            while sum(each.cancelling() > 0 for each in asyncio.all_tasks()) < 2:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("mode", ["full", "supervised"])
+async def test_nothing_is_merged_or_asked_if_it_is_cancelled_while_jobs_end(
+    tmp_path: Path, mode: str
+) -> None:
+    async with house(tmp_path, {"change": [WRITE]}) as inside:
+        helpers = inside.daemon.toolset.helpers
+        helpers._jobs = CancelledMeanwhile(inside)  # type: ignore[assignment]
+        found = await said(inside, "once", mode=mode)
+        assert (inside.workspace / "notes.txt").read_text() == "mine\n"
+        assert found.asked == []
+        assert "helper_merge" not in [each.tool for each in made(inside)]
+
+
 async def test_rules_about_files_hold_for_what_is_merged(tmp_path: Path) -> None:
     write = call("file_write", path="docs/a.md", content="a\n")
     tasks = {
