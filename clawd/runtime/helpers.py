@@ -282,7 +282,7 @@ class Delegate(Tool):
         finally:
             del helpers.pending[helper]
         said = outcome.text
-        if outcome.status != "allowed":
+        if outcome.status != "allowed" and not copies.is_cut_off(copy):
             # Another helper's merge may have come before, or a person's change.
             sides = await self._sides(found, context)
             said = sides or f"nothing was merged: {said}"

@@ -8,7 +8,8 @@
 A copy lives as long as its helper. It has what is in the workspace, with the changes that no
 commit holds, and shares nothing with it: no git runs to make it, and no repository, hook or index
 of the user is touched by what is done in it. What lies in a copy is judged as what it stands for. A
-merge is made as a whole, or taken back: at once, or at the next start where a crash cut it off.
+merge is made as a whole, or taken back: at once, or at the next start where a crash cut it off. One
+that cannot be wholly taken back keeps `before` and `merging`, and each start tries again.
 """
 
 import contextlib
@@ -18,13 +19,19 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import msgspec
 
-from clawd.errors import CancelledByUserError, ClawError, InvalidRequestError, NotFoundError
+from clawd.errors import (
+    CancelledByUserError,
+    ClawError,
+    InvalidRequestError,
+    NotFoundError,
+    StorageError,
+)
 from clawd.kernel.files import remove_tree, replace_file, sync_folder
 from clawd.security.file_content import FileChange, FileState, clone
 from clawd.security.snapshot import (
@@ -243,9 +250,10 @@ class Copies:
             cancelled: set when nobody wants it any more; what has begun is brought to its end.
 
         Raises:
-            ClawError: nothing was changed; the message says why.
+            ClawError: nothing was changed, or `is_cut_off` holds; the message says why.
         """
         place = found.copy.tree.parent
+        problems: dict[str, str] = {}
         with self._merging, self.workspace(found.copy) as tree:
             if found.copy.id not in self.originals:
                 raise NotFoundError("the copy is gone")
@@ -261,8 +269,9 @@ class Copies:
                     problems = tree.restore(steps, lambda step: content_of(copied, step))
                 if problems:
                     raise _broken_off(problems)
-            except BaseException:
-                _taken_back(place, tree)
+            except BaseException as error:
+                if left := _left_after_undoing(place, tree, problems):
+                    raise _half_merged(left, place) from error
                 notes.forget(numbers)
                 raise
             (place / "merging").unlink()
@@ -272,16 +281,20 @@ class Copies:
     def remove(self, copy: Copy) -> None:
         """Remove a copy, and all that is in it. Blocks; what cannot go now goes at the next start.
 
-        A merge that has begun is waited for.
+        A merge that has begun is waited for. What one that is cut off replaced stays.
         """
         with self._merging:
             self.originals.pop(copy.id, None)
-        _removed(copy.tree.parent)
+        _removed(copy.tree if self.is_cut_off(copy) else copy.tree.parent)
+
+    def is_cut_off(self, copy: Copy) -> bool:
+        """Whether a merge of it was begun and is neither made nor wholly taken back."""
+        return (copy.tree.parent / "merging").exists()
 
     def recover(self) -> list[int]:
-        """Take back merges that a crash cut off, and remove the copies that it left. Blocks.
+        """Take back merges that were cut off, and remove the copies that a crash left. Blocks.
 
-        Returns the numbers by which undo knows of them.
+        Returns the numbers by which undo knows of those that are wholly taken back.
         """
         numbers: list[int] = []
         with contextlib.suppress(FileNotFoundError):
@@ -289,13 +302,16 @@ class Copies:
                 try:
                     journal = _journal_of(place)
                     if journal is not None:
+                        _removed(place / "tree")  # on a full disk this is the room that it takes
                         original = Path(os.fsdecode(journal.original))
                         with Tree(original, left_out=self.left_out()) as tree:
-                            _taken_back(place, tree)
+                            left = _left_after_undoing(place, tree, {})
+                        if left:
+                            raise _half_merged(left, place)
                         numbers += journal.numbers
                         _log.warning("a merge was cut off and is taken back: %s", original)
                 except (ClawError, OSError, msgspec.DecodeError) as error:
-                    _log.error("a merge that was cut off is not taken back: %s: %s", place, error)
+                    _log.error("a merge that was cut off stays so: %s: %s", place, error)
                     continue
                 _removed(place)
         return numbers
@@ -311,10 +327,7 @@ def content_of(copied: Tree, step: TreeStep) -> BinaryIO:
 
 def conflict_error(conflicts: Sequence[MergeConflict]) -> InvalidRequestError:
     """Return the error of a merge that cannot be made."""
-    shown = [f"{shown_name(each.change.path)}: {each.reason}" for each in conflicts[:_TOLD]]
-    more = len(conflicts) - len(shown)
-    shown += [f"and {more} more"] if more > 0 else []
-    return InvalidRequestError(f"nothing was merged; {'; '.join(shown)}")
+    return _broken_off({each.change.name: each.reason for each in conflicts})
 
 
 class _Filling:
@@ -508,29 +521,39 @@ def _journal_of(place: Path) -> _Journal | None:
         return None
 
 
-def _taken_back(place: Path, tree: Tree) -> None:
-    """Bring a workspace back to what it held before a merge; what others changed since stays."""
+def _left_after_undoing(place: Path, tree: Tree, undone: Mapping[str, str]) -> dict[str, str]:
+    """Bring a workspace back to what it held before a merge; what others changed since stays.
+
+    Returns what could not be brought back, and why; the merge is still written down then, since
+    what it replaced is nowhere else. `undone` are paths that the merge is known to have left alone.
+    """
     journal = _journal_of(place)
     if journal is None:
-        return
+        return {}
     steps: list[TreeStep] = []
+    left: dict[str, str] = {}
     tree.tidy(os.fsdecode(name) for name, _, _ in journal.steps)
     for name, before, target in journal.steps:
         path = os.fsdecode(name)
-        with contextlib.suppress(ClawError):
+        try:
             now = tree.state(path)
-            is_ours = now == target or (before is None and now is not None and now.kind == "folder")
-            if now != before and is_ours:
-                steps.append(TreeStep(path=path, now=now, target=before))
+        except ClawError as error:
+            if path not in undone:
+                left[path] = error.message
+            continue
+        is_ours = now == target or (before is None and now is not None and now.kind == "folder")
+        if now != before and is_ours:
+            steps.append(TreeStep(path=path, now=now, target=before))
 
     def content(step: TreeStep) -> BinaryIO:
         assert step.target is not None
         return (place / "before" / step.target.sha256).open("rb")
 
-    for path, why in tree.restore(steps, content).items():
-        _log.error("a merge is not wholly taken back: %s", why, extra={"path": shown_name(path)})
-    (place / "merging").unlink()
-    sync_folder(place)
+    left |= tree.restore(steps, content)
+    if not left:
+        (place / "merging").unlink()
+        sync_folder(place)
+    return left
 
 
 def _base(tree: Path, digests: dict[str, str]) -> Scan:
@@ -577,8 +600,21 @@ def _removed(place: Path) -> None:
 
 
 def _broken_off(problems: dict[str, str]) -> InvalidRequestError:
+    return InvalidRequestError(f"nothing was merged; {_told(problems)}")
+
+
+def _half_merged(left: dict[str, str], place: Path) -> StorageError:
+    return StorageError(
+        f"the merge was broken off and could not be wholly taken back; {_told(left)}. What these "
+        f"files held before is kept in {place / 'before'}, under its SHA-256",
+        hint="clawctl undo brings it back, and clawd tries that itself at its next start.",
+    )
+
+
+def _told(problems: dict[str, str]) -> str:
     shown = [f"{shown_name(path)}: {why}" for path, why in list(problems.items())[:_TOLD]]
-    return InvalidRequestError(f"nothing was merged; {'; '.join(shown)}")
+    more = len(problems) - len(shown)
+    return "; ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
 
 
 def _lies_in(path: str, folders: set[str]) -> bool:

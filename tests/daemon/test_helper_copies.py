@@ -7,10 +7,10 @@ what its scenario says.
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from clawd.receipts.record import Receipt
 from clawd.runtime.incoming import IncomingMessage
 from clawd.security.approvals import Answer
+from clawd.security.snapshot import Tree, TreeStep
 from clawd.wire.events import ApprovalRequested, Event, FileDiff, ToolFinished
 from clawd.wire.policy import AddRule
 from clawd.wire.tools import RunTool
@@ -259,6 +260,38 @@ class CancelledMeanwhile:
         async with asyncio.timeout(LIMIT_S):
             while sum(each.cancelling() > 0 for each in asyncio.all_tasks()) < 2:
                 await asyncio.sleep(0)
+
+
+async def test_a_merge_that_is_not_wholly_taken_back_is_told_as_that_and_undo_has_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full behind the first file, and so it is when that file is to go back."""
+    more = call("file_write", path="new.txt", content="new\n")
+    restore = Tree.restore
+
+    def full(
+        tree: Tree, steps: Sequence[TreeStep], content: Callable[[TreeStep], BinaryIO]
+    ) -> dict[str, str]:
+        late = "new.txt" if len(steps) > 1 else "notes.txt"
+        problems = restore(tree, [each for each in steps if each.path != late], content)
+        return problems | {late: "No space left on device"}
+
+    async with house(tmp_path, {"change": [WRITE, more]}) as inside:
+        monkeypatch.setattr(Tree, "restore", full)
+        found = await said(inside, mode="full")
+        monkeypatch.undo()
+        (place,) = copies_in(tmp_path)
+        assert {each.name for each in place.iterdir()} == {"before", "merging"}
+        assert "be wholly taken back; notes.txt: No space left on device" in found.text
+        assert str(place / "before") in found.text
+        assert "nothing was merged" not in found.text
+        notes = inside.workspace / "notes.txt"
+        assert notes.read_text() == "the helper's\n"
+        merge = next(each for each in made(inside) if each.tool == "helper_merge")
+        undo = RunTool(name="undo", conversation_id=merge.conversation_id)
+        assert (await inside.ask(undo, OWNER)).status == "allowed"
+        assert notes.read_text() == "mine\n"
+        assert len(inside.daemon.copies.recover()) == 2  # it is taken back by now
 
 
 @pytest.mark.parametrize("mode", ["full", "supervised"])

@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from clawd.errors import CancelledByUserError, ClawError, ForbiddenError, InvalidRequestError
+from clawd.errors import (
+    CancelledByUserError,
+    ClawError,
+    ForbiddenError,
+    InvalidRequestError,
+    StorageError,
+)
 from clawd.security import copies as module
 from clawd.security.copies import Copies, Copy, CopyChanges
 from clawd.security.paths import classify, path_rules
@@ -302,6 +308,39 @@ def test_a_merge_that_meets_a_problem_is_taken_back_as_a_whole(copies: Copies, w
     (work / "src").unlink()
     (work.parent / "away").rename(work / "src")
     assert held(work) == before
+
+
+def test_a_merge_that_is_not_wholly_taken_back_keeps_what_it_replaced_for_the_next_start(
+    copies: Copies, work: Path, home: Path
+) -> None:
+    """What it replaced cannot be read, then the file cannot be looked at, and then all can."""
+    copy, away, outside = copies.make(work, GOING_ON), work.parent / "away", work.parent / "out"
+    outside.mkdir()
+    (copy.tree / "notes.txt").write_text("helper\n")
+    (copy.tree / "src" / "a.py").write_text("b = 1\n")
+    found, place, before = copies.changes(copy), copy.tree.parent, held(work)
+
+    def swap() -> None:
+        (work / "src").rename(away)
+        (work / "src").symlink_to(outside)
+        (place / "before").rename(place / "aside")
+
+    notes = Notes(swap)
+    told = r"not be wholly taken back; notes\.txt: No such file.*is kept in .*/before"
+    with pytest.raises(StorageError, match=told):
+        copies.merge(found, notes, GOING_ON)
+    assert notes.forgotten == []
+    copies.remove(copy)
+    assert {each.name for each in place.iterdir()} == {"aside", "merging"}
+    (work / "src").unlink()
+    away.rename(work / "src")
+    assert copies.recover() == []
+    (place / "aside").rename(place / "before")
+    assert Copies(home, lambda: frozenset({str(work / "notes.txt")})).recover() == []
+    assert (work / "notes.txt").read_text() == "helper\n"
+    assert {each.name for each in place.iterdir()} == {"before", "merging"}
+    assert Copies(home, lambda: frozenset({str(home)})).recover() == [7]
+    assert (held(work), place.exists()) == (before, False)
 
 
 def test_flipping_a_folder_and_a_link_during_merges_leads_nowhere(
