@@ -42,6 +42,7 @@ from clawd.channels.http.body import (
     number_of,
     read_object,
     stops_of,
+    top_k_of,
     without_nulls,
 )
 from clawd.channels.http.errors import body_of, status_of
@@ -638,7 +639,7 @@ def _sampling(body: dict[str, Any]) -> Sampling:
     return Sampling(
         temperature=number_of(body, "temperature", most=2.0),
         top_p=number_of(body, "top_p", most=1.0),
-        top_k=count_of(body, "top_k"),
+        top_k=top_k_of(body),
         max_tokens=count_of(body, "max_tokens") or least,
         stop=stops_of(body, "stop_sequences"),
         template_kwargs=_thinking(body),

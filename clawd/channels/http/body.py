@@ -140,6 +140,16 @@ def count_of(body: dict[str, Any], name: str, *, at: str = "") -> int | None:
     return min(value, _MAX_COUNT) if value > 0 else None
 
 
+def top_k_of(body: dict[str, Any], *, at: str = "") -> int | None:
+    """Return of how many candidates a token is drawn: 0, or less, is of all; None where it is open.
+
+    Raises:
+        InvalidRequestError: it is no whole number.
+    """
+    is_given = body.get("top_k") is not None
+    return (count_of(body, "top_k", at=at) or 0) if is_given else None
+
+
 def seed_of(body: dict[str, Any], *, at: str = "") -> int | None:
     """Return the seed; None where there is none, or a negative one, for a new one each time.
 

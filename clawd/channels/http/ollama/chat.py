@@ -35,6 +35,7 @@ from clawd.channels.http.body import (
     read_object,
     seed_of,
     stops_of,
+    top_k_of,
     without_nulls,
 )
 from clawd.channels.http.catalogue import ModelChoice, find
@@ -432,7 +433,7 @@ def _sampling(options: dict[str, Any]) -> Sampling:
     }
     return Sampling(
         **numbers,
-        top_k=count_of(options, "top_k", at="options"),
+        top_k=top_k_of(options, at="options"),
         seed=seed_of(options, at="options"),
         # -1 and -2 are as much as fits, which nothing said is too.
         max_tokens=count_of(options, "num_predict", at="options"),

@@ -182,6 +182,8 @@ def test_sampling_is_taken_and_the_length_clamped() -> None:
     assert request_of(body(user("hi"), **given)).sampling == Sampling(
         temperature=0.5, top_p=0.9, top_k=40, max_tokens=100, stop=("END",)
     )
+    asked = [request_of(body(user("hi"), top_k=each)).sampling.top_k for each in (0, -1, None)]
+    assert asked == [0, 0, None]
     assert request_of(body(user("hi"), max_tokens=0)).sampling.max_tokens == 1
     assert request_of(body(user("hi"), max_tokens=-5)).sampling.max_tokens == 1
     assert request_of(body(user("hi"), max_tokens=10**9)).sampling.max_tokens == 10**9

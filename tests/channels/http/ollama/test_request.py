@@ -143,10 +143,14 @@ def test_options_are_sampling_and_others_are_passed_over() -> None:
         seed=7,
         stop=("END",),
     )
-    endless = {"num_predict": -1, "stop": ["a", "b"], "top_k": 0}
+    endless = {"num_predict": -1, "stop": ["a", "b"]}
     assert chat_request(chat(HI, options=endless)).sampling == Sampling(stop=("a", "b"))
     assert chat_request(chat(HI, temperature=2)).sampling == Sampling()
     assert chat_request(chat(HI, options={"seed": -1})).sampling.seed is None
+    # 0 draws from all candidates, as in llama.cpp; only what is not given is the model's.
+    given = [{"top_k": 0}, {"top_k": -1}, {"top_k": None}, {}]
+    asked = [chat_request(chat(HI, options=each)).sampling.top_k for each in given]
+    assert asked == [0, 0, None, None]
     # Ollama's own clients write whole numbers as they like, and as much heat.
     loose = {"num_predict": 9.0, "top_k": 3.0, "seed": 7.0, "temperature": 3}
     assert chat_request(chat(HI, options=loose)).sampling == Sampling(
