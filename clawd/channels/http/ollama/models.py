@@ -23,7 +23,7 @@ from aiohttp import web
 
 from clawd.channels.http.app import GATEWAY, KEEPING, Gateway, caller_of
 from clawd.channels.http.body import read_object
-from clawd.channels.http.catalogue import capabilities_of, find, listed
+from clawd.channels.http.catalogue import LATEST, capabilities_of, find, listed
 from clawd.channels.http.errors import message_of, nothing_starts
 from clawd.channels.http.ollama.chat import local_model_of, model_of
 from clawd.engine.gguf import GgufHead, files_of, read_head
@@ -99,7 +99,8 @@ async def _delete_model(request: web.Request) -> web.Response:
     gateway = request.app[GATEWAY]
     async with _alone(request):
         with contextlib.suppress(ClawError):  # it was not loaded, or is none
-            await gateway.invoke(UnloadModel(name=name), caller_of(request).principal)
+            stem = name.removesuffix(LATEST).replace(":", "-")  # the one that `rm` removes
+            await gateway.invoke(UnloadModel(name=stem), caller_of(request).principal)
         async with _running(request, "rm", name) as lines:
             async for _ in lines:
                 pass

@@ -112,6 +112,20 @@ async def test_a_request_without_a_prompt_loads_a_model_or_unloads_it(tmp_path: 
             assert names_of((await door.get("/api/ps"))[1]) == []
 
 
+async def test_a_model_that_is_deleted_by_its_tag_is_unloaded_too(tmp_path: Path) -> None:
+    async with with_models(tmp_path) as door:
+        shutil.copy(EMBEDDED, tmp_path / "home" / "models" / "small-1b.gguf")
+        for name in ("small:1b", "Small:latest"):
+            loaded = await raw(door.url, "/api/chat", {"model": name, "messages": []})
+            assert loaded.json()["done_reason"] == "load"
+        assert set(names_of((await door.get("/api/ps"))[1])) == {"small-1b", "Small"}
+        for name in ("small:1b", "Small:latest"):
+            gone = await raw(door.url, "/api/delete", {"name": name}, method="DELETE")
+            assert (gone.status, gone.body) == (200, b"")
+        assert names_of((await door.get("/api/ps"))[1]) == []
+        assert list((tmp_path / "home" / "models").glob("*.gguf")) == []
+
+
 async def test_h8_the_default_model_has_one_name_loaded_or_not(tmp_path: Path) -> None:
     async with with_models(tmp_path) as door:
         config = tmp_path / "home" / "config.toml"
