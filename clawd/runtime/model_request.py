@@ -274,6 +274,10 @@ class TurnMeter:
             generated = finished.usage.completion_tokens if finished else 0
             changes["context_used"] = evaluated.context_used + generated
             changes["context_size"] = evaluated.context_size
+        elif finished is not None and (of_hop := finished.usage).prompt_tokens:
+            # Another server's: it counts when it has answered, and tells no size.
+            changes["context_used"] = of_hop.prompt_tokens + of_hop.completion_tokens
+            changes["context_size"] = 0
         self.usage = msgspec.structs.replace(usage, **changes)
 
     def forget_answer(self) -> None:

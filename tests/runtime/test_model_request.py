@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
+import msgspec
+
 from clawd.config.schema import AgentSection
 from clawd.errors import ProviderError
 from clawd.providers.base import CallDelta, ChatRequest, Failed, Finished, Message
-from clawd.runtime.model_request import HopResult, new_tokens, run_hop
+from clawd.runtime.model_request import HopResult, TurnMeter, new_tokens, run_hop
 from clawd.wire.events import (
     Event,
     HopFinished,
@@ -36,6 +38,23 @@ async def hop(*deltas: object, known: int = 0) -> tuple[HopResult, list[Event]]:
     async with asyncio.timeout(LIMIT_S):
         result = await run_hop(model, REQUEST, events.append, limit_bytes=1000, known_tokens=known)
     return result, events
+
+
+async def test_what_is_in_the_context_is_that_of_the_last_request_though_only_its_end_counts() -> (
+    None
+):
+    meter = TurnMeter(0)
+    for prompt in (100, 150):
+        usage = msgspec.structs.replace(USAGE, prompt_tokens=prompt)
+        meter.note_hop((await hop(Finished(reason="stop", usage=usage)))[0])
+    found = meter.usage
+    assert (found.prompt_tokens, found.completion_tokens) == (250, 18)
+    assert (found.context_used, found.context_size) == (159, 0)
+    meter.note_hop((await hop(READ, END))[0])
+    assert (meter.usage.context_used, meter.usage.context_size) == (109, 500)
+    meter.note_hop((await hop(END))[0])  # another server goes on for it
+    meter.note_hop((await hop(Finished(reason="stop")))[0])  # and counts nothing at last
+    assert (meter.usage.context_used, meter.usage.context_size) == (109, 0)
 
 
 async def test_calls_without_end_are_cut_though_they_have_no_arguments() -> None:
