@@ -540,7 +540,9 @@ def _no_thread(body: dict[str, Any]) -> None:
 
 
 def shows_thoughts(body: dict[str, Any]) -> bool:
-    """Return whether the client wants to see what the model thinks.
+    """Return whether the client wants to see what the model thinks, which it must say.
+
+    Programs that do not ask take the first block of an answer for its text.
 
     Raises:
         InvalidRequestError: it says so in no way there is.
@@ -549,7 +551,7 @@ def shows_thoughts(body: dict[str, Any]) -> bool:
     kind = field(wish, "type", str, "", at="thinking")
     if kind not in {"", "enabled", "adaptive", "disabled"}:
         raise invalid("thinking.type", f"{kind!r} is none of enabled, adaptive, disabled")
-    return kind != "disabled" and wish.get("display") != "omitted"
+    return kind in {"enabled", "adaptive"} and wish.get("display") != "omitted"
 
 
 def _wish(body: dict[str, Any]) -> dict[str, Any]:

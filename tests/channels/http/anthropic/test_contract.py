@@ -44,7 +44,7 @@ def refusal(answer: Raw) -> tuple[int, str, str]:
 
 async def test_a_stream_has_named_events_and_every_field_that_clients_need(tmp_path: Path) -> None:
     async with served(tmp_path, generations=Told(*ANSWER)) as door:
-        answer = await raw(door.url, PATH, asked(stream=True))
+        answer = await raw(door.url, PATH, asked(stream=True, thinking={"type": "adaptive"}))
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-cache"
@@ -69,6 +69,17 @@ async def test_a_stream_has_named_events_and_every_field_that_clients_need(tmp_p
             "output_tokens": 7,
         },
     }
+
+
+async def test_who_does_not_ask_for_thoughts_finds_the_text_first(tmp_path: Path) -> None:
+    async with served(tmp_path, generations=Told(*ANSWER)) as door:
+        whole = await raw(door.url, PATH, asked(stream=False))
+        streamed = await raw(door.url, PATH, asked(stream=True))
+        wanted = await raw(door.url, PATH, asked(thinking={"type": "enabled"}))
+    for message in (whole.json(), message_of(reread_sse(streamed.body))):
+        assert message["content"] == [{"type": "text", "text": "Grüße 🙂"}]
+        assert message["usage"]["output_tokens"] == 7
+    assert [each["type"] for each in wanted.json()["content"]] == ["thinking", "text"]
 
 
 async def test_threads_are_refused_in_the_words_on_which_clients_go_on_without(

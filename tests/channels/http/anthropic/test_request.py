@@ -206,7 +206,8 @@ def test_an_answer_may_be_held_to_a_schema(place: str) -> None:
 @each_row(
     ("thinking", "expected"),
     [
-        (None, True),
+        (None, False),
+        ({}, False),
         ({"type": "enabled", "budget_tokens": 1024}, True),
         ({"type": "adaptive"}, True),
         ({"type": "adaptive", "display": "omitted"}, False),
