@@ -112,14 +112,16 @@ def newest_receipts(client: Client, limit: int, wanted: ListReceipts) -> list[Re
 
 def show_receipts(items: list[ReceiptLine]) -> None:
     """Print a list of receipts."""
+    at = [r.timestamp[5:16].replace("T", " ") for r in items]
+    short = [
+        (r.seq, r.id[-ID_END:], when, r.tool, r.status, r.reason)
+        for r, when in zip(items, at, strict=True)
+    ]
     show_table(
         ("NO", "ID", "WHEN", "TOOL", "STATUS", "RISK", "APPROVAL", "REASON"),
         [(r.seq, r.id, r.timestamp, r.tool, r.status, r.risk, r.approval, r.reason) for r in items],
         nothing="No receipts yet.",
-        narrow=(
-            ("NO", "ID ENDS", "WHEN", "TOOL", "STATUS", "REASON"),
-            [(r.seq, r.id[-ID_END:], r.timestamp[5:16], r.tool, r.status, r.reason) for r in items],
-        ),
+        narrow=(("NO", "ID ENDS", "WHEN", "TOOL", "STATUS", "REASON"), short),
     )
 
 
