@@ -102,6 +102,10 @@ class AskedFolder(msgspec.Struct, kw_only=True):
     is_placed: bool = False
     mode: Mode = ""
 
+    def forget_mode(self) -> None:
+        """Take back what was said, but for readonly: nothing goes further than was wanted."""
+        self.mode = "readonly" if self.mode == "readonly" else ""
+
 
 class Asking(BaseHost):
     """The asking half of the shell; its commands see it as a `host.Host`.
@@ -232,8 +236,8 @@ class Asking(BaseHost):
         here.conversation_id = conversation.id if conversation is not None else ""
         here.from_file = False
         here.last = None
-        if conversation is not None and here.mode != "readonly":
-            here.mode = ""  # it was said for a conversation to begin; this one has its own
+        if conversation is not None:
+            here.forget_mode()  # it was said for a conversation to begin; this one has its own
 
     @property
     def mode(self) -> Mode:
@@ -291,6 +295,7 @@ class Asking(BaseHost):
                 here.conversation_id, here.from_file = "", False
             elif here.workspace and not here.conversation_id and "workspace" in (error.data or {}):
                 here.workspace = ""
+                here.forget_mode()  # it was said for this folder
                 show_error(error)
                 note("● Tools work in the configured workspace instead, not in this folder.")
             else:

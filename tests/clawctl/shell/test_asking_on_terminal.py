@@ -289,11 +289,13 @@ def test_a_folder_that_is_not_allowed_is_told(shells: Shells, daemon: FakeDaemon
 
     daemon.handlers["send_message"] = answer
     person = shells("bash")
+    person.run("> /mode full")
     person.run("> hello")
     text = person.screen.text
     assert "lies under none of" in text
     assert "in the configured workspace instead" in text
     assert "from elsewhere" in text
+    assert [each.mode for each in sent(daemon)] == ["full", ""], "full was meant for the folder"
 
 
 def test_an_error_that_is_not_of_the_folder_leaves_tools_in_it(
