@@ -71,8 +71,12 @@ def structured() -> Any:
 
 def thinking() -> Any:
     found = {}
+    wish: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    # By a model's name it knows whether that thinks; ours has another.
+    wish |= {"max_tokens": 4000, "allowed_openai_params": ["thinking"]}
     for dialect in DIALECTS:
-        message = ask(dialect, saying.MODEL, [{"role": "user", "content": "think"}])
+        more = wish if dialect == "anthropic" else {}  # there one must ask for them
+        message = ask(dialect, saying.MODEL, [{"role": "user", "content": "think"}], **more)
         message = message.choices[0].message
         found[dialect] = [message.reasoning_content, message.content]
     return found
