@@ -207,8 +207,8 @@ def current_folder() -> Path:
     try:
         return Path.cwd()
     except OSError as error:
-        told = "the folder that this runs in is gone"
-        raise NotFoundError(told, hint="cd to another one, or name one with -C.") from error
+        text = "the folder that this runs in is gone"
+        raise NotFoundError(text, hint="cd to another one, or name one with -C.") from error
 
 
 def workspace_of(directory: str | None, *, here: bool) -> str:

@@ -377,17 +377,17 @@ def _whole_text(message: str | None, *, reads_stdin: bool) -> str:
 
 
 def _tell_of_command(text: str) -> None:
-    """Say that a command of the REPL is a text for the model here: nobody stopped anything."""
+    """Say that a command of the REPL is a text for the model here: it stops nothing."""
     word = text.split(maxsplit=1)[0]
     if not word.startswith("/"):
         return
     from clawctl.repl.slash import COMMANDS
 
     if word in COMMANDS:
-        told = (
-            "it goes to the model as text. Commands are obeyed in a conversation, or with --lines"
+        note(
+            f"● {word}: it goes to the model as text. Commands are obeyed in a conversation, or "
+            "with --lines; see clawctl --help for those of a shell."
         )
-        note(f"● {word}: {told}; see clawctl --help for those of a shell.")
 
 
 def _given(text: str | None) -> str:

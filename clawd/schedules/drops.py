@@ -21,7 +21,7 @@ from clawd.wire.safe_text import visible_line
 
 MAX_REPORTED = 100  # names of one run; the others are counted
 MAX_NAME = 200
-MAX_TOLD = 10_000  # files of a job
+MAX_KNOWN = 10_000  # files of a job
 _EVENT = struct.Struct("iIII")
 _OVERFLOW = 0x4000
 _GONE = 0x8000  # the folder was removed, or what it lies on unmounted
@@ -58,7 +58,7 @@ class DropFolders:
         self._watches: dict[str, _Watch] = {}
         self._came: dict[str, set[str] | None] = {}  # None: whatever is in the folder
         # By job the ctimes of what was reported: a file may be closed again and be no other one.
-        self._told: dict[str, dict[str, int]] = {}
+        self._known: dict[str, dict[str, int]] = {}
         self._lacking: set[str] = set()
 
     def adopt(self, folders: Mapping[str, Path]) -> None:
@@ -91,14 +91,14 @@ class DropFolders:
             return None
         names = _listed(watch.folder) if came is None else came
         since_ns = max(since_ns, mark_ns) if came is None else since_ns
-        told = self._told.setdefault(job, {})
-        if len(told) > MAX_TOLD:
-            told.clear()  # at worst one is reported again
+        known = self._known.setdefault(job, {})
+        if len(known) > MAX_KNOWN:
+            known.clear()  # at worst one is reported again
         finished = _finished(watch.folder, names, pattern, since_ns)
-        found = sorted(each for each in finished if told.get(each[1]) != each[0])
+        found = sorted(each for each in finished if known.get(each[1]) != each[0])
         if not found:
             return None
-        told |= {name: ctime_ns for ctime_ns, name in found}
+        known |= {name: ctime_ns for ctime_ns, name in found}
         lines = [visible_line(name, MAX_NAME) for _, name in found[:MAX_REPORTED]]
         more = [f"and {len(found) - MAX_REPORTED} more"] if len(found) > MAX_REPORTED else []
         text = "\n".join([f"Files that came into {watch.folder.name}:", *lines, *more])
@@ -107,7 +107,7 @@ class DropFolders:
     def give_back(self, job: str, drop: Drop) -> None:
         """Take back what could not begin the job; it is tried again at the next look."""
         for name in drop.names:
-            self._told.get(job, {}).pop(name, None)
+            self._known.get(job, {}).pop(name, None)
         if (came := self._came.setdefault(job, set())) is not None:
             came |= drop.names
 
@@ -119,7 +119,7 @@ class DropFolders:
     def _forget(self, job: str) -> None:
         watch = self._watches.pop(job)
         self._came.pop(job, None)
-        self._told.pop(job, None)
+        self._known.pop(job, None)
         asyncio.get_running_loop().remove_reader(watch.descriptor)
         os.close(watch.descriptor)
 

@@ -112,7 +112,7 @@ class JobScheduler:
         self._running: dict[int, asyncio.Task[None]] = {}
         self._drops = DropFolders(self.wake)
         self._heard: HeardEvents | None = None
-        self._unread = set[str]()  # jobs that could not be looked at: each is told once
+        self._unread = set[str]()  # jobs that could not be looked at: each is reported once
         self._wakes_at = wakes_at
 
     @property

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from clawctl.commands.model import _about
 from clawctl.main import main
 from clawctl.model_catalogue import (
     CATALOGUE,
@@ -106,6 +107,11 @@ def test_a_small_model_is_not_said_to_take_nothing(capsys: Capture) -> None:
     sizes = [line.split()[1:3] for line in out.splitlines() if line.startswith("all-minilm-l6")]
     assert sizes == [["30.0", "MB"]] * 2
     assert " 0.0 GB" not in out
+
+
+def test_an_estimated_speed_has_as_many_digits_as_it_is_worth() -> None:
+    speeds = {0.0: "-", 2.26: "~2.3", 12.7: "~13", 1_280.4: "~1280", 31_200.0: "~31200"}
+    assert {speed: _about(speed) for speed in speeds} == speeds
 
 
 def test_lists_and_recommendations_are_told(capsys: Capture) -> None:
