@@ -134,6 +134,10 @@ def show_changes(found: ChangeList) -> None:
             for c in found.items
         ],
         nothing="Nothing can be taken back here.",
+        narrow=(
+            ("WHEN", "DID", "CALL", "PATH"),
+            [(c.at[5:16], c.action, c.receipt_id, c.path) for c in found.items],
+        ),
     )
 
 

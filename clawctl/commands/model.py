@@ -229,20 +229,20 @@ def _list_catalogue(*, as_json: bool) -> None:
     if as_json:
         emit_json([mirror(Available, entry) for entry in entries])
         return
-    headers = ("NAME", "SIZE", "MEMORY", "CONTEXT", "TOOL CALLS", "LICENCE", "GOOD FOR")
+    headers = ("NAME", "SIZE", "MEMORY", "CONTEXT", "GOOD FOR", "TOOL CALLS", "LICENCE")
     rows = [
         (
             entry.name,
             size(round(entry.size_gb * 1e9)),
             f"{entry.memory_gb:.1f} GB",
             entry.context,
+            ", ".join(entry.good_for),
             entry.family or "-",
             entry.licence,
-            ", ".join(entry.good_for),
         )
         for entry in entries
     ]
-    show_table(headers, rows)
+    show_table(headers, rows, narrow=(headers[:5], [row[:5] for row in rows]))
     note("Get one: clawctl model pull NAME. What fits here: clawctl model recommend")
 
 

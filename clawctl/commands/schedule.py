@@ -10,7 +10,7 @@ from clawctl.agent_options import answering_options
 from clawctl.app import App, ListingGroup, Name, json_command
 from clawctl.commands.skill import directory_option
 from clawctl.commands.sop import inputs_of, inputs_option
-from clawctl.render import emit, emit_json, show_fields, table
+from clawctl.render import emit, emit_json, show_fields, show_table, table
 from clawd.wire import schedules
 from clawd.wire.method import Done
 from clawd.wire.safe_text import visible_line
@@ -32,24 +32,22 @@ def command() -> None:
 def list_(app: App, *, as_json: bool) -> None:
     """List schedules, when each begins next and how its last time ended."""
     found = app.call(schedules.ListSchedules())
-    emit(
-        found,
-        table(
-            ("NAME", "WHEN", "NEXT", "LAST", "MODE", "FOLDER"),
-            [
-                (
-                    each.name,
-                    each.when or _other_trigger(each),
-                    "paused" if each.is_paused else each.problem or _local(each.wakes_at),
-                    f"{each.last.state} {_local(each.last.due_at)}" if each.last else "-",
-                    each.mode,
-                    each.workspace,
-                )
-                for each in found.items
-            ],
-            nothing="There are no schedules.",
-        ),
-        as_json=as_json,
+    if as_json:
+        emit_json(found)
+        return
+    headers = ("NAME", "NEXT", "LAST", "WHEN", "MODE", "FOLDER")
+    rows = [(*_row(each), each.mode, each.workspace) for each in found.items]
+    narrow = headers[:4], [_row(each, slice(5, 16)) for each in found.items]
+    show_table(headers, rows, nothing="There are no schedules.", narrow=narrow)
+
+
+def _row(line: schedules.ScheduleLine, part: slice = slice(None)) -> tuple[str, ...]:
+    """Return a schedule's first cells, with so much of its moments."""
+    return (
+        line.name,
+        "paused" if line.is_paused else line.problem or _local(line.wakes_at)[part],
+        f"{line.last.state} {_local(line.last.due_at)[part]}" if line.last else "-",
+        line.when or _other_trigger(line),
     )
 
 

@@ -25,7 +25,16 @@ from clawd.wire.daemon import MeaningLine
 from clawd.wire.memory import ClearMemory, MemoryHit, MemoryHits, SearchMemory
 from clawd.wire.method import Done
 from clawd.wire.models import CheckProvider, ProviderLine, ProviderList
-from clawd.wire.tools import JobList, RunTool, ToolLine, ToolList, ToolOutcome
+from clawd.wire.schedules import ScheduleLine, ScheduleList, ScheduleRun
+from clawd.wire.tools import (
+    ChangeLine,
+    ChangeList,
+    JobList,
+    RunTool,
+    ToolLine,
+    ToolList,
+    ToolOutcome,
+)
 from tests.clawctl.conftest import Capture, Look, Run, json_of
 from tests.support.fake_daemon import Call, FakeDaemon
 from tests.support.pictures import picture
@@ -440,3 +449,47 @@ class TestMemory:
         assert main(["memory", "clear", "conv-1", "--yes"]) == 0
         assert daemon.calls_of(ClearMemory) == [ClearMemory(conversation_id="conv-1")]
         assert capsys.readouterr().out == "1 conversation deleted\n"
+
+
+def test_lists_fit_into_a_terminal(
+    daemon: FakeDaemon, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, folder = "2026-11-29T05:00:00Z", "/srv/" + "projects/" * 9
+    daemon.handlers["list_changes"] = ChangeList(
+        items=(
+            ChangeLine(
+                receipt_id="rcpt-" + "1" * 26,
+                at=at,
+                tool="file_append",
+                path="docs/" * 12 + "notes.md",
+                action="changed",
+                size_before=123_456,
+                size_after=123_999,
+                conversation_id="c",
+                workspace=folder,
+            ),
+        )
+    )
+    daemon.handlers["list_schedules"] = ScheduleList(
+        items=(
+            ScheduleLine(
+                id="s",
+                name="report-of-the-week",
+                owner=0,
+                when="Mon..Fri 07:00 Europe/Berlin",
+                zone="",
+                prompt="report",
+                workspace=folder,
+                mode="readonly",
+                wakes_at=at,
+                last=ScheduleRun(number=1, due_at=at, cause="time", state="finished"),
+            ),
+        )
+    )
+    monkeypatch.setattr("clawctl.safe_stream.columns", lambda _stream: 80)
+    for command in (["undo", "--list"], ["schedule", "list"], ["model", "list", "--available"]):
+        for is_terminal in (False, True):
+            monkeypatch.setattr("sys.stdout.isatty", lambda found=is_terminal: found)
+            assert main(command) == 0
+            _, *rows = capsys.readouterr().out.splitlines()
+            assert (max(map(len, rows)) <= 80) == is_terminal, command
