@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from clawd.tools.builtin.user import NO_ANSWER
 from training.assistant.documents import Asked, Document, Documents
 from training.assistant.offers import OfferedList, offered_lists, product_tools
 from training.assistant.outcomes import Outcome, Outcomes
@@ -32,6 +33,7 @@ NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
 MAX_RESULT = 420
 MAX_REQUEST = 420
+NO_ANSWERS = ("", f"error: {NO_ANSWER}", f"error: there is nobody to ask: {NO_ANSWER}")
 _JUDGED = Path(__file__).parents[2] / "tests" / "bench"
 _GREETINGS = {
     "en": [
@@ -504,7 +506,10 @@ class Conversations:
         else:
             messages.append(_said(answer))
         then = topic.get("then", {})
-        if then and then["tool"] in offered.names and rng.random() < 0.45:
+        if asks and rng.random() < 0.35:
+            told = {"en": "You did not answer.", "de": "Du hast nicht geantwortet."}[language]
+            messages += [_result(rng.choice(NO_ANSWERS)), _said(f"{told} {answer}")]
+        elif then and then["tool"] in offered.names and rng.random() < 0.45:
             phrasing = expand(rng, rng.choice(then[language]))
             slots = self._values.all(_SLOT.findall(phrasing), language) | slots
             reply = self.sentence(phrasing, slots, language, courteous=False)

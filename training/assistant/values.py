@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from typing_extensions import override
+
 from training.data.arguments import Arguments
 from training.data.lists import (
     COMMANDS,
@@ -111,6 +113,62 @@ def real(held_out: bool) -> dict[str, list[Any]]:
     return {name: side(items, held_out=held_out) for name, items in lists.items()}
 
 
+@cache
+def vocabulary(held_out: bool) -> dict[str, list[str]]:
+    """Return one side of the everyday words of both languages, and of names."""
+    lists = tomllib.loads((WORDS / "assistant_vocabulary.toml").read_text("utf-8"))
+    return {name: side(items, held_out=held_out) for name, items in lists.items()}
+
+
+class _Everyday(Arguments):
+    """The factory of the toy, with words enough that none is known by heart."""
+
+    def __init__(self, rng: random.Random, *, held_out: bool) -> None:
+        super().__init__(rng, request_words(), held_out=held_out)
+        self._known = vocabulary(held_out)
+        self.verbs = self.verbs + self._known["verbs"]
+        self.adjectives = self.adjectives + self._known["adjectives"]
+        self.places = self.places + self._known["places"]
+
+    @override
+    def noun(self) -> str:
+        if self._rng.random() < 0.7:
+            return self._rng.choice(self._known["nouns"])
+        return super().noun()
+
+    @override
+    def word(self) -> str:
+        if self._rng.random() < 0.25:
+            return self._rng.choice(self._known[self._rng.choice(["nouns", "nouns", "products"])])
+        return super().word()
+
+    @override
+    def name(self) -> str:
+        chance = self._rng.random()
+        if chance < 0.5:
+            return super().name()
+        if chance < 0.75:
+            return self._rng.choice(self._known["stems" if chance < 0.64 else "stems_de"])
+        if chance < 0.88:
+            return self._rng.choice(self._known["nouns"])
+        noun = self._rng.choice(self._known["nouns_de"])
+        return noun if chance > 0.97 else noun.lower()
+
+    def german(self, key: str) -> str:
+        """Return a German word: one of the nouns, verbs, adjectives, days, or places."""
+        known = self._known.get(f"{key}_de", [])
+        few = german()[key]
+        return self._rng.choice(known if known and self._rng.random() < 0.8 else few)
+
+    def person(self) -> str:
+        """Return a name of somebody, the first, the family's, or both."""
+        rng, known = self._rng, self._known
+        if rng.random() < 0.3:
+            return rng.choice(PEOPLE)
+        first = rng.choice(known["names"])
+        return f"{first} {rng.choice(known['names'])}" if rng.random() < 0.2 else first
+
+
 class Values:
     """A factory of values for one stream of conversations."""
 
@@ -118,7 +176,7 @@ class Values:
         self._rng = rng
         self._real = real(held_out)
         self._currency = {"en": "{}", "de": "{}"}
-        self.make = Arguments(rng, request_words(), held_out=held_out)
+        self.make = _Everyday(rng, held_out=held_out)
 
     def all(self, slots: Iterable[str], language: str) -> dict[str, Value]:
         """Return values for slots; what must differ or belong together does."""
@@ -185,7 +243,7 @@ class Values:
     def _plain_file(self) -> str:
         """Return a short name as people give them."""
         rng, make = self._rng, self.make
-        name = rng.choice([make.noun, lambda: rng.choice(FILE_STEMS), make.word])()
+        name = rng.choice([make.noun, lambda: rng.choice(FILE_STEMS), make.word, make.name])()
         return f"{name}.{rng.choice(EXTENSIONS)}"
 
     def _blank_name(self) -> str:
@@ -249,7 +307,7 @@ class Values:
 
     def _ending_in(self, extension: str) -> Value:
         rng = self._rng
-        stem = rng.choice([rng.choice(FILE_STEMS), self.make.word(), self.make.noun()])
+        stem = rng.choice([rng.choice(FILE_STEMS), self.make.name(), self.make.noun()])
         folder = self.folder().rstrip("/") + "/" if rng.random() < 0.25 else ""
         return self._named(f"{folder}{stem}.{extension}")
 
@@ -341,7 +399,7 @@ class Values:
         """Return what people write down."""
         rng, make = self._rng, self.make
         noun, other, word = make.noun(), make.noun(), rng.choice(make.adjectives)
-        verb, person, day = rng.choice(make.verbs), rng.choice(PEOPLE), rng.choice(DAYS)
+        verb, person, day = rng.choice(make.verbs), make.person(), rng.choice(DAYS)
         return rng.choice(
             [
                 f"don't forget to {verb} the {noun}",
@@ -350,7 +408,7 @@ class Values:
                 f"the {noun} costs {rng.randint(1, 999)} euros",
                 f"the code for the {noun} is {rng.randint(0, 9999):04d}",
                 f"my favourite {noun} is the {word} one",
-                f"{person} and {rng.choice(PEOPLE)} {verb} the {noun}",
+                f"{person} and {make.person()} {verb} the {noun}",
                 f"{noun}, {other}, {make.noun()}, {make.noun()}",
                 f"- {noun}\n- {other}" if rng.random() < 0.2 else f"{noun} and {other}",
                 f"I parked the car near the {noun}",
@@ -372,25 +430,21 @@ class Values:
         )
 
     def german_sentence(self) -> str:
-        rng, lists = self._rng, german()
-
-        def pick(key: str) -> str:
-            return rng.choice(lists[key])
-
+        rng, pick = self._rng, self.make.german
         noun, other = pick("nouns"), pick("nouns")
         return rng.choice(
             [
                 f"{pick('articles')} {noun} ist {pick('adjectives')}",
                 f"{noun} und {other}",
                 f"{noun} {pick('verbs')}",
-                f"{noun} für {rng.choice(PEOPLE)} {pick('verbs')}",
-                f"{rng.choice(PEOPLE)} mag {noun}",
+                f"{noun} für {self.make.person()} {pick('verbs')}",
+                f"{self.make.person()} mag {noun}",
                 f"{noun}, {other} und {pick('nouns')}",
                 f"am {pick('days')} {noun} {pick('verbs')}",
                 f"{noun}: {self.make.word()} {rng.randint(1, 999)}",
-                f"die Nummer von {rng.choice(PEOPLE)} ist {rng.randint(100, 99999)}",
-                f"{rng.choice(PEOPLE)} kommt um {rng.randint(7, 22)} Uhr",
-                f"{rng.choice(PEOPLE)} wohnt in {pick('places')}",
+                f"die Nummer von {self.make.person()} ist {rng.randint(100, 99999)}",
+                f"{self.make.person()} kommt um {rng.randint(7, 22)} Uhr",
+                f"{self.make.person()} wohnt in {pick('places')}",
                 f"das Passwort lautet {self.make.word()}{rng.randint(1, 99)}",
             ]
         )
@@ -445,16 +499,16 @@ class Values:
         if self._rng.random() < 0.25:
             return str(self._one_of("steps", language))
         if language == "de" and self._rng.random() < 0.7:
-            return f"{self._rng.choice(german()['nouns'])} {self._rng.choice(german()['verbs'])}"
+            return f"{self.make.german('nouns')} {self.make.german('verbs')}"
         return self._rng.choice([self.make.goal, lambda: self.make.words(1, 3)])()
 
     def subject(self, language: str) -> str:
         """Return what somebody works on: a thing or a person."""
         rng, noun = self._rng, self.make.noun()
         if language == "de":
-            noun = rng.choice(german()["nouns"])
-            return str(rng.choice([noun, rng.choice(PEOPLE)]))
-        return str(rng.choice([f"the {noun}", f"my {noun}", f"our {noun}", rng.choice(PEOPLE)]))
+            noun = self.make.german("nouns")
+            return str(rng.choice([noun, self.make.person()]))
+        return str(rng.choice([f"the {noun}", f"my {noun}", f"our {noun}", self.make.person()]))
 
     def _a(self, language: str) -> Value:
         """What an edit replaces, or puts in its place."""
@@ -488,14 +542,14 @@ class Values:
         return self._quoted(text, 0.12)
 
     def _german_query(self) -> str:
-        rng, lists = self._rng, german()
-        noun = rng.choice(lists["nouns"])
+        rng, pick = self._rng, self.make.german
+        noun = pick("nouns")
         return rng.choice(
             [
                 noun,
-                f"{noun} {rng.choice(lists['nouns'])}",
-                f"{noun} in {rng.choice(lists['places'])}",
-                f"{rng.choice(PEOPLE)} {noun}",
+                f"{noun} {pick('nouns')}",
+                f"{noun} in {pick('places')}",
+                f"{self.make.person()} {noun}",
                 f"{noun} {self.make.word()}",
             ]
         )
@@ -504,7 +558,7 @@ class Values:
         """Keywords that the request gives."""
         rng = self._rng
         words = [
-            rng.choice(german()["nouns"])
+            self.make.german("nouns")
             if language == "de" and rng.random() < 0.6
             else self.make.noun()
             for _ in range(rng.choice([1, 2, 2]))
@@ -524,7 +578,7 @@ class Values:
         return self._quoted(text, 0.5)
 
     def _pn(self, _language: str) -> Value:
-        name = self._rng.choice([*PEOPLE, self.make.word().capitalize()])
+        name = self._rng.choice([self.make.person(), self.make.word().capitalize()])
         return Value(name, name)
 
     def _sk(self, _language: str) -> Value:
@@ -941,7 +995,7 @@ class Values:
             )
             return Value(told, asked, open_end=True)
         if language == "de":
-            noun, word = rng.choice(german()["nouns"]), rng.choice(german()["adjectives"])
+            noun, word = self.make.german("nouns"), self.make.german("adjectives")
             told, asked = rng.choice(
                 [
                     (f"ob {noun} {word} ist", f"Ist {noun} {word}?"),
@@ -951,7 +1005,7 @@ class Values:
                 ]
             )
             return Value(told, asked, open_end=True)
-        noun, word, person = make.noun(), rng.choice(make.adjectives), rng.choice(PEOPLE)
+        noun, word, person = make.noun(), rng.choice(make.adjectives), make.person()
         told, asked = rng.choice(
             [
                 (f"which {noun} I want", f"Which {noun} do you want?"),

@@ -13,7 +13,7 @@ from clawd.wire.safe_text import paragraph, single_line
 
 _MAX_QUESTION = 2000
 _MAX_OPTIONS = 10
-_NO_ANSWER = "nobody answered; go on with what you know, or say what you need"
+NO_ANSWER = "nobody answered; go on with what you know, or say what you need"
 MAX_URL_CHARACTERS = 2_000
 # Of clients that know questions and no pages: they showed the address, and open nothing.
 _WHY = {
@@ -58,10 +58,10 @@ class AskUserTool(Tool):
         if not question:
             return failed("the question is empty")
         if context.ask is None:
-            return failed(f"there is nobody to ask: {_NO_ANSWER}")
+            return failed(f"there is nobody to ask: {NO_ANSWER}")
         options = tuple(single_line(option) for option in arguments.get("options", ()))
         answer = await context.ask(question, options[:_MAX_OPTIONS])
-        return failed(_NO_ANSWER) if answer is None else succeeded(answer)
+        return failed(NO_ANSWER) if answer is None else succeeded(answer)
 
 
 class OpenUrlTool(Tool):
