@@ -27,6 +27,7 @@ DOCUMENT_SHARE = 0.12  # of the working ones ask for what stands in a file
 DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
 DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
 GERMAN_SHARE = 0.25
+QUESTION_SHARE = 0.4  # of what is answered without a tool
 SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enough
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
@@ -131,6 +132,20 @@ _REASONS = {
         "Ich bin neu hier. ", "Seit gestern scheitern die Tests. ", "Ich sitze im Zug, also kurz: ",
     ],
 }  # fmt: skip
+_ASIDES = {
+    "en": [
+        "quick question: ", "hey clawd, ", "just wondering: ", "so, ", "dumb question: ",
+        "one question: ", "tell me, ", "ok, ", "hi, ", "by the way, ", "for a quiz: ",
+        "I keep forgetting: ", "sorry, ", "my son asks: ", "random question, ",
+    ],
+    "de": [
+        "kurze Frage: ", "mal ne Frage: ", "sag mal, ", "eine Frage: ", "hey, ", "hallo, ",
+        "blöde Frage: ", "übrigens, ", "nur so aus Interesse: ", "fürs Quiz: ", "äh, ", "du, ",
+        "ich vergess das immer: ", "meine Tochter fragt: ", "ganz was anderes: ",
+    ],
+}  # fmt: skip
+# The base answers English questions by itself, and most are left out (prepare.py); German ones are new.
+_QUESTION_KINDS = {"en": "question", "de": "question_de"}
 _SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
@@ -303,14 +318,16 @@ class Conversations:
         kind, messages = self._turn(offered, language)
         is_short = sum(len(each["content"]) for each in messages) < 240
         if is_short and "tool_calls" not in messages[-1] and rng.random() < SECOND_SUBJECT_SHARE:
-            messages += self._turn(offered, language)[1]
+            messages += self._turn(offered, language, is_first=False)[1]
         return Conversation(
             kind=kind, language=language, offer=offered.key, tools=offered.tools, messages=messages
         )
 
-    def _turn(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
+    def _turn(
+        self, offered: OfferedList, language: str, *, is_first: bool = True
+    ) -> tuple[str, list[dict[str, Any]]]:
         if self._rng.random() < TALK_SHARE or not offered.tools:
-            return self._talk(offered, language)
+            return self._talk(offered, language, is_first=is_first)
         return self._work(offered, language)
 
     # requests that call tools
@@ -480,20 +497,28 @@ class Conversations:
 
     # without a tool
 
-    def _talk(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
+    def _talk(
+        self, offered: OfferedList, language: str, *, is_first: bool
+    ) -> tuple[str, list[dict[str, Any]]]:
         rng = self._rng
-        if rng.random() < (0.4 if language == "en" else 0.25):
+        if rng.random() < QUESTION_SHARE:
             question, answer = rng.choice(answers(language))
-            asked = self._varied(expand(rng, question))
-            return "question", [_user(asked), _said(answer)]
-        topics = talk()["topic"]
+            asked = self._varied(expand(rng, question), language)
+            return _QUESTION_KINDS[language], [_user(asked), _said(answer)]
+        # "Delete it" lacks what it needs at the beginning alone: later it means what was before.
+        topics = [
+            each
+            for each in talk()["topic"]
+            if each.get("unless", "") not in offered.names
+            and (is_first or not (each.get("asks", False) or each.get("refers", False)))
+        ]
         topic = rng.choices(topics, [each["share"] for each in topics])[0]
-        while topic.get("unless", "") in offered.names:
-            topic = rng.choices(topics, [each["share"] for each in topics])[0]
         asked = rng.choice(topic[language])
         phrasing = expand(rng, asked)
         slots = self._values.all(_SLOT.findall(phrasing), language)
-        request = self.sentence(phrasing, slots, language, courteous=False)
+        wants = topic.get("asks", False) or topic.get("declines", False)
+        courteous = wants and rng.random() < 0.6
+        request = self.sentence(phrasing, slots, language, courteous=courteous)
         answer = expand(rng, rng.choice(topic["answers"][language]))
         for name, value in slots.items():
             answer = answer.replace("{" + name + "}", str(value.sent))
@@ -513,14 +538,18 @@ class Conversations:
             messages.append(_called(offered.names[then["tool"]], arguments))
         return topic["name"], messages
 
-    def _varied(self, question: str) -> str:
+    def _varied(self, question: str, language: str) -> str:
+        """Return a question as people type it: without its mark, in lower case, after a word."""
         rng = self._rng
+        question = self._disturbed(question)
         chance = rng.random()
-        if chance < 0.2:
+        if chance < 0.3:
             question = question.rstrip("?.!")
-        if chance < 0.1 or 0.2 < chance < 0.3:
+        if chance < 0.15 or 0.3 < chance < 0.4:
             question = question[0].lower() + question[1:]
-        return question
+        if rng.random() < 0.15:
+            question = rng.choice(_ASIDES[language]) + question[0].lower() + question[1:]
+        return question.lower() if rng.random() < 0.15 else question
 
     # for turns
 
@@ -642,7 +671,8 @@ class _Turn:
         said = self._source.sentence(phrasing, slots, language, courteous=courteous)
         self.messages.append(_user(said))
         if "answers" in follow:
-            self.messages.append(_said(rng.choice(follow["answers"][language])))
+            answer = rng.choice(follow["answers"][language]).replace("{reason}", outcome.reason)
+            self.messages.append(_said(answer))
             return
         filled_in = _of_before(follow["arguments"], arguments, outcome)
         new = filled(filled_in, slots, outcome)
