@@ -28,6 +28,7 @@ DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
 DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
 GERMAN_SHARE = 0.25
 QUESTION_SHARE = 0.4  # of what is answered without a tool
+OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
 SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enough
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
@@ -144,8 +145,9 @@ _ASIDES = {
         "ich vergess das immer: ", "meine Tochter fragt: ", "ganz was anderes: ",
     ],
 }  # fmt: skip
-# The base answers English questions by itself, and most are left out (prepare.py); German ones are new.
+# English questions the base answers by itself; most are left out (prepare.py), no German ones.
 _QUESTION_KINDS = {"en": "question", "de": "question_de"}
+_WEB_OFFER = "search the web"
 _SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
@@ -239,13 +241,13 @@ def talk() -> dict[str, Any]:
 
 
 @cache
-def answers(language: str) -> list[tuple[str, str]]:
-    """Return general questions with a short answer.
+def answers(language: str) -> list[list[str]]:
+    """Return general questions with a short answer, some with a second question and its answer.
 
     Some answers are the base model's own, where they are right; the others were written by hand.
     """
     lines = (WORDS / f"assistant_answers_{language}.tsv").read_text("utf-8").splitlines()
-    return [(question, answer) for question, _, answer in (line.partition("\t") for line in lines)]
+    return [line.split("\t") for line in lines]
 
 
 def normalized(request: str) -> str:
@@ -502,9 +504,12 @@ class Conversations:
     ) -> tuple[str, list[dict[str, Any]]]:
         rng = self._rng
         if rng.random() < QUESTION_SHARE:
-            question, answer = rng.choice(answers(language))
-            asked = self._varied(expand(rng, question), language)
-            return _QUESTION_KINDS[language], [_user(asked), _said(answer)]
+            said: list[dict[str, Any]] = []
+            for index, text in enumerate(rng.choice(answers(language))):
+                is_asked = index % 2 == 0
+                text = self._varied(expand(rng, text), language, index) if is_asked else text
+                said.append(_user(text) if is_asked else _said(text))
+            return _QUESTION_KINDS[language], said
         # "Delete it" lacks what it needs at the beginning alone: later it means what was before.
         topics = [
             each
@@ -519,7 +524,12 @@ class Conversations:
         wants = topic.get("asks", False) or topic.get("declines", False)
         courteous = wants and rng.random() < 0.6
         request = self.sentence(phrasing, slots, language, courteous=courteous)
-        answer = expand(rng, rng.choice(topic["answers"][language]))
+        fitting = [
+            each
+            for each in topic["answers"][language]
+            if "web_search" in offered.names or _WEB_OFFER not in each
+        ]
+        answer = expand(rng, rng.choice(fitting))
         for name, value in slots.items():
             answer = answer.replace("{" + name + "}", str(value.sent))
         messages = [_user(request)]
@@ -529,7 +539,12 @@ class Conversations:
         else:
             messages.append(_said(answer))
         then = topic.get("then", {})
-        if then and then["tool"] in offered.names and rng.random() < 0.45:
+        if rng.random() < OTHER_REPLY_SHARE and ("asks" in topic or "declines" in topic):
+            other = talk()["taken_back" if "asks" in topic else "insisted"]
+            reply = self.sentence(rng.choice(other[language]), {}, language, courteous=False)
+            messages.append(_result(reply) if asks else _user(reply))
+            messages.append(_said(rng.choice(other["answers"][language])))
+        elif then and then["tool"] in offered.names and rng.random() < 0.45:
             phrasing = expand(rng, rng.choice(then[language]))
             slots = self._values.all(_SLOT.findall(phrasing), language) | slots
             reply = self.sentence(phrasing, slots, language, courteous=False)
@@ -538,7 +553,7 @@ class Conversations:
             messages.append(_called(offered.names[then["tool"]], arguments))
         return topic["name"], messages
 
-    def _varied(self, question: str, language: str) -> str:
+    def _varied(self, question: str, language: str, index: int) -> str:
         """Return a question as people type it: without its mark, in lower case, after a word."""
         rng = self._rng
         question = self._disturbed(question)
@@ -547,7 +562,7 @@ class Conversations:
             question = question.rstrip("?.!")
         if chance < 0.15 or 0.3 < chance < 0.4:
             question = question[0].lower() + question[1:]
-        if rng.random() < 0.15:
+        if not index and rng.random() < 0.15:
             question = rng.choice(_ASIDES[language]) + question[0].lower() + question[1:]
         return question.lower() if rng.random() < 0.15 else question
 
