@@ -454,10 +454,10 @@ class Outcomes:
                 said = "Der Befehl lief ohne Ausgabe."
             return Outcome("(no output)", said)
         lines = [self._make.text() for _ in range(self._rng.choice([1, 1, 2, 3]))]
-        printed = "\n".join(lines)
-        told = f" {printed}" if len(lines) == 1 else f"\n{printed}"
+        text = "\n".join(lines)
+        told = f" {text}" if len(lines) == 1 else f"\n{text}"
         said = _either(language, f"The command printed:{told}", f"Der Befehl ergab:{told}")
-        return Outcome(printed, said, printed)
+        return Outcome(text, said, text)
 
     def _printed(self, program: str, rest: list[str], language: str) -> Outcome | None:
         """Return what a well-known command prints, and what that means; None for others."""
