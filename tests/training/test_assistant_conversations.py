@@ -102,7 +102,7 @@ def test_nothing_is_reported_as_done_after_an_error_or_a_denial(drawn: list[Conv
 
 def test_a_sum_is_computed_before_its_result_is_written() -> None:
     found = 0
-    for conversation in islice(Conversations(8), 2000):
+    for conversation in islice(Conversations(8), 4000):
         calls = calls_of(conversation)
         if conversation.kind not in SUMS_WRITTEN or len(calls) < 2:
             continue
@@ -133,7 +133,7 @@ def test_a_line_is_read_before_it_is_changed() -> None:
 
 def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
     kinds, found = {"read_value", "read_cell", "read_item"}, Counter[str]()
-    for conversation in islice(Conversations(8), 4000):
+    for conversation in islice(Conversations(8), 8000):
         calls = calls_of(conversation)
         if conversation.kind not in kinds or conversation.language != "en" or len(calls) != 1:
             continue

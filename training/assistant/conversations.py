@@ -28,6 +28,8 @@ DOCUMENT_SHARE = 0.12  # of the working ones ask for what stands in a file
 DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
 DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
 GERMAN_SHARE = 0.25
+QUESTION_SHARE = 0.4  # of what is answered without a tool
+OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
 SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enough
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
@@ -133,6 +135,21 @@ _REASONS = {
         "Ich bin neu hier. ", "Seit gestern scheitern die Tests. ", "Ich sitze im Zug, also kurz: ",
     ],
 }  # fmt: skip
+_ASIDES = {
+    "en": [
+        "quick question: ", "hey clawd, ", "just wondering: ", "so, ", "dumb question: ",
+        "one question: ", "tell me, ", "ok, ", "hi, ", "by the way, ", "for a quiz: ",
+        "I keep forgetting: ", "sorry, ", "my son asks: ", "random question, ",
+    ],
+    "de": [
+        "kurze Frage: ", "mal ne Frage: ", "sag mal, ", "eine Frage: ", "hey, ", "hallo, ",
+        "blöde Frage: ", "übrigens, ", "nur so aus Interesse: ", "fürs Quiz: ", "äh, ", "du, ",
+        "ich vergess das immer: ", "meine Tochter fragt: ", "ganz was anderes: ",
+    ],
+}  # fmt: skip
+# English questions the base answers by itself; most are left out (prepare.py), no German ones.
+_QUESTION_KINDS = {"en": "question", "de": "question_de"}
+_WEB_OFFER = "search the web"
 _SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
@@ -226,13 +243,13 @@ def talk() -> dict[str, Any]:
 
 
 @cache
-def answers(language: str) -> list[tuple[str, str]]:
-    """Return general questions with a short answer.
+def answers(language: str) -> list[list[str]]:
+    """Return general questions with a short answer, some with a second question and its answer.
 
     Some answers are the base model's own, where they are right; the others were written by hand.
     """
     lines = (WORDS / f"assistant_answers_{language}.tsv").read_text("utf-8").splitlines()
-    return [(question, answer) for question, _, answer in (line.partition("\t") for line in lines)]
+    return [line.split("\t") for line in lines]
 
 
 def normalized(request: str) -> str:
@@ -305,14 +322,16 @@ class Conversations:
         kind, messages = self._turn(offered, language)
         is_short = sum(len(each["content"]) for each in messages) < 240
         if is_short and "tool_calls" not in messages[-1] and rng.random() < SECOND_SUBJECT_SHARE:
-            messages += self._turn(offered, language)[1]
+            messages += self._turn(offered, language, is_first=False)[1]
         return Conversation(
             kind=kind, language=language, offer=offered.key, tools=offered.tools, messages=messages
         )
 
-    def _turn(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
+    def _turn(
+        self, offered: OfferedList, language: str, *, is_first: bool = True
+    ) -> tuple[str, list[dict[str, Any]]]:
         if self._rng.random() < TALK_SHARE or not offered.tools:
-            return self._talk(offered, language)
+            return self._talk(offered, language, is_first=is_first)
         return self._work(offered, language)
 
     # requests that call tools
@@ -482,21 +501,37 @@ class Conversations:
 
     # without a tool
 
-    def _talk(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
+    def _talk(
+        self, offered: OfferedList, language: str, *, is_first: bool
+    ) -> tuple[str, list[dict[str, Any]]]:
         rng = self._rng
-        if rng.random() < (0.4 if language == "en" else 0.25):
-            question, answer = rng.choice(answers(language))
-            asked = self._varied(expand(rng, question))
-            return "question", [_user(asked), _said(answer)]
-        topics = talk()["topic"]
+        if rng.random() < QUESTION_SHARE:
+            said: list[dict[str, Any]] = []
+            for index, text in enumerate(rng.choice(answers(language))):
+                is_asked = index % 2 == 0
+                text = self._varied(expand(rng, text), language, index) if is_asked else text
+                said.append(_user(text) if is_asked else _said(text))
+            return _QUESTION_KINDS[language], said
+        # "Delete it" lacks what it needs at the beginning alone: later it means what was before.
+        topics = [
+            each
+            for each in talk()["topic"]
+            if each.get("unless", "") not in offered.names
+            and (is_first or not (each.get("asks", False) or each.get("refers", False)))
+        ]
         topic = rng.choices(topics, [each["share"] for each in topics])[0]
-        while topic.get("unless", "") in offered.names:
-            topic = rng.choices(topics, [each["share"] for each in topics])[0]
         asked = rng.choice(topic[language])
         phrasing = expand(rng, asked)
         slots = self._values.all(_SLOT.findall(phrasing), language)
-        request = self.sentence(phrasing, slots, language, courteous=False)
-        answer = expand(rng, rng.choice(topic["answers"][language]))
+        wants = topic.get("asks", False) or topic.get("declines", False)
+        courteous = wants and rng.random() < 0.6
+        request = self.sentence(phrasing, slots, language, courteous=courteous)
+        fitting = [
+            each
+            for each in topic["answers"][language]
+            if "web_search" in offered.names or _WEB_OFFER not in each
+        ]
+        answer = expand(rng, rng.choice(fitting))
         for name, value in slots.items():
             answer = answer.replace("{" + name + "}", str(value.sent))
         messages = [_user(request)]
@@ -509,6 +544,11 @@ class Conversations:
         if asks and rng.random() < 0.35:
             told = {"en": "You did not answer.", "de": "Du hast nicht geantwortet."}[language]
             messages += [_result(rng.choice(NO_ANSWERS)), _said(f"{told} {answer}")]
+        elif rng.random() < OTHER_REPLY_SHARE and ("asks" in topic or "declines" in topic):
+            other = talk()["taken_back" if "asks" in topic else "insisted"]
+            reply = self.sentence(rng.choice(other[language]), {}, language, courteous=False)
+            messages.append(_result(reply) if asks else _user(reply))
+            messages.append(_said(rng.choice(other["answers"][language])))
         elif then and then["tool"] in offered.names and rng.random() < 0.45:
             phrasing = expand(rng, rng.choice(then[language]))
             slots = self._values.all(_SLOT.findall(phrasing), language) | slots
@@ -518,14 +558,18 @@ class Conversations:
             messages.append(_called(offered.names[then["tool"]], arguments))
         return topic["name"], messages
 
-    def _varied(self, question: str) -> str:
+    def _varied(self, question: str, language: str, index: int) -> str:
+        """Return a question as people type it: without its mark, in lower case, after a word."""
         rng = self._rng
+        question = self._disturbed(question)
         chance = rng.random()
-        if chance < 0.2:
+        if chance < 0.3:
             question = question.rstrip("?.!")
-        if chance < 0.1 or 0.2 < chance < 0.3:
+        if chance < 0.15 or 0.3 < chance < 0.4:
             question = question[0].lower() + question[1:]
-        return question
+        if not index and rng.random() < 0.15:
+            question = rng.choice(_ASIDES[language]) + question[0].lower() + question[1:]
+        return question.lower() if rng.random() < 0.15 else question
 
     # for turns
 
@@ -647,7 +691,8 @@ class _Turn:
         said = self._source.sentence(phrasing, slots, language, courteous=courteous)
         self.messages.append(_user(said))
         if "answers" in follow:
-            self.messages.append(_said(rng.choice(follow["answers"][language])))
+            answer = rng.choice(follow["answers"][language]).replace("{reason}", outcome.reason)
+            self.messages.append(_said(answer))
             return
         filled_in = _of_before(follow["arguments"], arguments, outcome)
         new = filled(filled_in, slots, outcome)

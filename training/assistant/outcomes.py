@@ -27,19 +27,33 @@ _DENIALS = [
     "no approval in time",
     "a rule of the policy denies {tool}",
     "the emergency stop is set",
+    "emergency stop is set",
+    "its arguments were edited",
+    "no answer within 300 s",
+    "16 approvals are already waiting",
+    "readonly runs low risk only, this is medium",
+    "supervised refuses high risk",
+    "rule 3 refuses it: {tool} *",
+    "a hook refused it: {path} is generated",
+    "untrusted text from web_fetch is in this conversation",
+    "this machine offers no sandbox",
 ]
 _CHANGING = {"file_write", "file_append", "file_edit", "undo", "shell", "knowledge_save"}
 _CHANGING |= {"knowledge_append", "knowledge_delete", "plan", "http", "fs_ops", "render"}
 
 
 class Outcome(NamedTuple):
-    """A tool's result, the sentence that reports it, what a next call can take from it."""
+    """A tool's result, the sentence that reports it, what a next call can take from it.
+
+    `reason` says why nothing was done.
+    """
 
     result: str
     answer: str
     value: str = ""
     first: str = ""
     failed: bool = False
+    reason: str = ""
 
 
 def enumerated(items: list[str], language: str) -> str:
@@ -83,7 +97,7 @@ class Outcomes:
         answer = f"I did not do that. It was denied: {reason}."
         if language == "de":
             answer = f"Das habe ich nicht gemacht. Es wurde abgelehnt: {reason}."
-        return Outcome(f"denied: {reason}{more}", answer, failed=True)
+        return Outcome(f"denied: {reason}{more}", answer, failed=True, reason=reason)
 
     def _failed(self, tool: str, arguments: dict[str, Any], language: str) -> Outcome | None:
         reasons = self._reasons(tool, arguments)
@@ -94,7 +108,7 @@ class Outcomes:
         answer = f"That did not work: {said}."
         if language == "de":
             answer = f"Das hat nicht geklappt: {said}."
-        return Outcome(f"error: {reason}", answer, failed=True)
+        return Outcome(f"error: {reason}", answer, failed=True, reason=said)
 
     def _reasons(self, tool: str, arguments: dict[str, Any]) -> list[str]:
         rng, make = self._rng, self._make
@@ -440,10 +454,10 @@ class Outcomes:
                 said = "Der Befehl lief ohne Ausgabe."
             return Outcome("(no output)", said)
         lines = [self._make.text() for _ in range(self._rng.choice([1, 1, 2, 3]))]
-        printed = "\n".join(lines)
-        told = f" {printed}" if len(lines) == 1 else f"\n{printed}"
+        text = "\n".join(lines)
+        told = f" {text}" if len(lines) == 1 else f"\n{text}"
         said = _either(language, f"The command printed:{told}", f"Der Befehl ergab:{told}")
-        return Outcome(printed, said, printed)
+        return Outcome(text, said, text)
 
     def _printed(self, program: str, rest: list[str], language: str) -> Outcome | None:
         """Return what a well-known command prints, and what that means; None for others."""
