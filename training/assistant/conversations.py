@@ -132,7 +132,7 @@ _REASONS = {
         "Ich bin neu hier. ", "Seit gestern scheitern die Tests. ", "Ich sitze im Zug, also kurz: ",
     ],
 }  # fmt: skip
-_ANSWERED = " => "  # what follows it in a phrasing is what is answered
+_ANSWERED = " ==> "  # what follows it in a phrasing is what is answered
 _SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
@@ -303,7 +303,7 @@ class Conversations:
 
     def _draw(self) -> Conversation:
         rng = self._rng
-        self._outcomes.steps.clear()
+        self._outcomes.begin()
         offered = rng.choices(self._lists, self._list_shares)[0]
         language = "de" if rng.random() < GERMAN_SHARE else "en"
         kind, messages = self._turn(offered, language)
@@ -381,7 +381,7 @@ class Conversations:
         calls = str(kind.calls) + kind.reads + self._told
         wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
         slots = self._values.all(wanted, language)
-        while _is_absurd(kind, slots) and rng.random() < 0.95:
+        while _is_absurd(kind, slots) and rng.random() < 0.98:
             slots = self._values.all(wanted, language)
         return slots, self.sentence(phrasing, slots, language)
 
@@ -589,15 +589,21 @@ class _Turn:
             if tool in _SUMMED_UP or {tool} == set(kind.tools):
                 said.append(outcome.answer)
             needed = str(kind.calls[index + 1]["arguments"]) if index + 1 < len(kind.calls) else ""
-            lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
-                "{first}" in needed and not outcome.first
+            told_nothing = outcome.result.startswith("Nothing found") and needed
+            lacks = (
+                told_nothing
+                or (("{result}" in needed or "keys:result" in needed) and not outcome.value)
+                or ("{first}" in needed and not outcome.first)
             )
             if outcome.failed or lacks or outcome.answer == "":
                 break
         ended = [] if outcome.failed else said
         if told and not outcome.failed and len(kind.calls) == 1 + kind.calls.index(call):
             told = told.replace("{sum}", str(arguments.get("expression", "")))
-            ended, answer = [], filled(told, slots, outcome)
+            plain = outcome
+            if tool == "evaluate":
+                plain = outcome._replace(value=outcome.value.strip("'"))
+            ended, answer = [], filled(told, slots, plain)
             outcome = outcome._replace(answer=answer)
         self.messages.append(_said("\n".join(dict.fromkeys([*ended, outcome.answer]))))
         if rng.random() < NEXT_TURN_SHARE:

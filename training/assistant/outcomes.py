@@ -4,6 +4,7 @@ Every sentence can be copied from the result: its first line, its names, its val
 was denied is reported as such, with the reason and never as done.
 """
 
+import calendar
 import math
 import random
 import re
@@ -68,6 +69,12 @@ class Outcomes:
         self._make = values.make
         self._printer = Printer(rng, values)
         self.steps: dict[int, tuple[str, str]] = {}  # of the plan: mark and text, by number
+        self._notes: dict[str, str] = {}  # what was said of them so far, by name
+
+    def begin(self) -> None:
+        """Forget the plan and the notes; another conversation begins."""
+        self.steps.clear()
+        self._notes.clear()
 
     def of(self, tool: str, arguments: dict[str, Any], language: str) -> Outcome:
         """Return the outcome of one call; one in six is a denial or an error."""
@@ -524,12 +531,22 @@ class Outcomes:
         )
 
     def _evaluate(self, arguments: dict[str, Any], language: str) -> Outcome:
-        value = _evaluated(arguments["code"]) or str(self._rng.randint(2, 900))
+        value = self._by_chance(arguments["code"]) or _evaluated(arguments["code"])
         return Outcome(
             value,
             f"Das Ergebnis ist {value}." if language == "de" else f"The result is {value}.",
             value,
         )
+
+    def _by_chance(self, code: str) -> str:
+        """Return what code gives that draws lots or asks for the day; "" for other code."""
+        rng = self._rng
+        between = re.search(r"randint\((\d+), (\d+)\)", code)
+        if between:
+            return str(rng.randint(int(between[1]), int(between[2])))
+        if "choice(" in code:
+            return repr(rng.choice(["heads", "tails"]))
+        return str(rng.randint(2, 900)) if "today" in code else ""
 
     # the web
 
@@ -615,19 +632,21 @@ class Outcomes:
 
     def _knowledge_search(self, arguments: dict[str, Any], language: str) -> Outcome:
         keywords = arguments["keywords"]
-        if self._rng.random() < 0.2:
+        name = _note(keywords)
+        if name not in self._notes and self._rng.random() < 0.2:
             said = _either(
                 language,
                 f"Your notes have nothing about {keywords}.",
                 f"Zu {keywords} steht nichts in den Notizen.",
             )
             return Outcome(f'Nothing found for "{keywords}".', said)
-        line = self._values.text(language)
+        line = self._notes.setdefault(name, self._values.text(language))
         said = _either(language, f"Your notes say: {line}", f"In den Notizen steht: {line}")
-        return Outcome(f"{_note(keywords)}: {line}", said, line)
+        return Outcome(f"{name}: {line}", said, line)
 
     def _knowledge_save(self, arguments: dict[str, Any], language: str) -> Outcome:
         size = len(arguments["content"].encode())
+        self._notes[_note(arguments["keywords"])] = arguments["content"]
         said = _either(
             language,
             f"Saved under {arguments['keywords']}.",
@@ -637,6 +656,7 @@ class Outcomes:
 
     def _knowledge_append(self, arguments: dict[str, Any], language: str) -> Outcome:
         size, keywords = len(arguments["content"].encode()), arguments["keywords"]
+        self._notes.pop(_note(keywords), None)
         said = _either(
             language, f"Added to the note {keywords}.", f"Zur Notiz {keywords} hinzugefügt."
         )
@@ -646,7 +666,8 @@ class Outcomes:
         )
 
     def _knowledge_load(self, arguments: dict[str, Any], language: str) -> Outcome:
-        line, keywords = self._values.text(language), arguments["keywords"]
+        keywords = arguments["keywords"]
+        line = self._notes.setdefault(_note(keywords), self._values.text(language))
         said = _either(
             language, f"The note {keywords} says: {line}", f"In der Notiz {keywords} steht: {line}"
         )
@@ -656,6 +677,7 @@ class Outcomes:
 
     def _knowledge_delete(self, arguments: dict[str, Any], language: str) -> Outcome:
         keywords = arguments["keywords"]
+        self._notes.pop(_note(keywords), None)
         said = _either(
             language, f"Deleted the note {keywords}.", f"Die Notiz {keywords} ist gelöscht."
         )
@@ -663,7 +685,13 @@ class Outcomes:
 
     def _knowledge_list(self, _arguments: dict[str, Any], language: str) -> Outcome:
         names = sorted(
-            {f"{self._make.noun()}_{self._make.noun()}.md" for _ in range(self._rng.randint(1, 4))}
+            {
+                *self._notes,
+                *(
+                    f"{self._make.noun()}_{self._make.noun()}.md"
+                    for _ in range(self._rng.randint(1, 4))
+                ),
+            }
         )
         said = _either(
             language,
@@ -835,12 +863,10 @@ _SILENT = {
 
 
 def _evaluated(code: str) -> str:
-    """Return what a piece of Python of the generator gives; "" for what depends on the day."""
-    if "today" in code:
-        return ""
+    """Return what a piece of Python of the generator gives."""
     text = re.sub(r"^(import|from) [^;]*; ", "", code)
     printed = re.fullmatch(r"print\((.*)\)", text)
-    names = {"math": math, "date": date}
+    names = {"math": math, "date": date, "calendar": calendar}
     value = eval(printed[1] if printed else text, names)
     return str(value) if printed else repr(value)
 

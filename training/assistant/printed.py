@@ -74,6 +74,8 @@ class Printer:
             "cat": self._lines,
             "sort": self._lines,
         }
+        if words[0].startswith("TZ="):
+            words = words[1:]
         if "&&" in words or "||" in words or ";" in words:
             return None
         make = known.get(words[0]) or getattr(self, f"_one_{words[0]}".replace("-", "_"), None)
@@ -378,6 +380,8 @@ class Printer:
             result = day.strftime(form[1:])
         else:
             return None
+        clock = f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}"
+        result = result.replace("00:00", clock)
         german = dict(zip(WEEKDAYS, GERMAN_DAYS, strict=True)).get(result, result)
         return Printed(result, f"It is {result}.", f"Es ist {german}.", german)
 

@@ -113,6 +113,7 @@ _WELL_KNOWN_FOLDERS = {
 }  # fmt: skip
 _DIFFERENT = [
     ("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2"), ("PN", "PN2"), ("UN", "UN2"),
+    ("I", "I2"),
 ]  # fmt: skip
 _PERCENTS = [5, 7, 10, 12, 15, 19, 20, 21, 25, 30, 40, 50, 60, 75, 80, 90]
 _ORDINALS = {"en": "first second third fourth fifth", "de": "erste zweite dritte vierte fünfte"}
@@ -186,6 +187,9 @@ class Values:
             filled |= self._items(language)
         if {"DT", "DU"} & set(filled):
             filled |= self._days(language, to_come="DT" not in filled)
+        if "TP" in filled:
+            place, zone = rng.choice(self._real["zones_de" if language == "de" else "zones"])
+            filled |= {"TP": Value(zone, zone), "HC": Value(place, place)}
         if {"YA", "YB"} <= set(filled):
             later = filled["YA"].sent + rng.randint(2, 70)
             filled["YB"] = Value(str(later), later)
@@ -794,6 +798,24 @@ class Values:
         """What holds several of them, such as crates."""
         text = self._rng.choice(self._real["containers_de" if language == "de" else "containers"])
         return Value(text, text)
+
+    def _clock(self) -> Value:
+        """A time of day; a sum has its minutes since midnight."""
+        hour, minute = self._rng.randint(0, 23), self._rng.choice([0, 15, 30, 45, 10, 20, 5, 50])
+        return Value(f"{hour}:{minute:02d}", f"{hour} * 60 + {minute}")
+
+    def _ha(self, _language: str) -> Value:
+        return self._clock()
+
+    def _hb(self, _language: str) -> Value:
+        return self._clock()
+
+    def _tp(self, language: str) -> Value:
+        """The time zone of the place `HC`."""
+        return self._n(language)
+
+    def _hc(self, language: str) -> Value:
+        return self._n(language)
 
     def _ya(self, _language: str) -> Value:
         """A year that is past; `YB` is a later one."""
