@@ -817,6 +817,16 @@ class Values:
     def _hc(self, language: str) -> Value:
         return self._n(language)
 
+    def _bw(self, _language: str) -> Value:
+        """How much somebody weighs."""
+        number = self._rng.randint(42, 130)
+        return Value(str(number), number)
+
+    def _bh(self, language: str) -> Value:
+        """How tall somebody is, in meters."""
+        sent = f"1.{self._rng.randint(45, 99)}"
+        return Value(sent.replace(".", ",") if language == "de" else sent, sent)
+
     def _ya(self, _language: str) -> Value:
         """A year that is past; `YB` is a later one."""
         year = self._rng.randint(1930, 2012)
@@ -1092,6 +1102,24 @@ class Values:
                 f"hex({high})",
                 f"round({high} / {low}, {rng.randint(1, 4)})",
                 f"'{word()} {word()}'.split()",
+                f"[x for x in range({low}) if x % {rng.randint(2, 9)} == 0]",
+                f"{{x: x ** 2 for x in range({rng.randint(2, 7)})}}",
+                f"divmod({high}, {low})",
+                f"'-'.join(['{word()}', '{word()}'])",
+                f"'{word()}'.count('{rng.choice('aeiou')}')",
+                f"'{word()}'.replace('{rng.choice('aeiou')}', '{rng.choice('xyz')}')",
+                f"int('{rng.getrandbits(16):x}', 16)",
+                f"bin({low})",
+                f"ord('{rng.choice('abcXYZ')}')",
+                f"chr({rng.randint(65, 122)})",
+                f"sorted([{high}, {low}, {rng.randint(1, 99)}])",
+                f"list(range({low}, {low + rng.randint(2, 6)}))",
+                f"'{rng.choice('aeiou')}' in '{word()}'",
+                f"import math; round(math.pi * {low}, 3)",
+                f"import math; math.factorial({rng.randint(3, 15)})",
+                f"f'{{{high} / {low}:.2f}}'",
+                f"str({low}).zfill({rng.randint(3, 8)})",
+                f"pow({low}, {rng.randint(2, 9)}, {high})",
             ]
         )
         if rng.random() < 0.25:
