@@ -132,6 +132,7 @@ _REASONS = {
         "Ich bin neu hier. ", "Seit gestern scheitern die Tests. ", "Ich sitze im Zug, also kurz: ",
     ],
 }  # fmt: skip
+_AFTER_WORDS = ["", *" ,.?:;!)-\n"]  # what may follow a number in words: not `twenty%`
 _ANSWERED = " ==> "  # what follows it in a phrasing is what is answered
 _SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
@@ -436,6 +437,13 @@ class Conversations:
         """Return how a value stands in a request: quoted if it could swallow what follows."""
         here = "{" + name + "}"
         follows = phrasing.partition(here)[2]
+        in_words = value.shown[-1:].isalpha() and str(value.sent).replace(".", "").isdigit()
+        if (
+            in_words
+            and name != "IO"
+            and (follows[:1] not in _AFTER_WORDS or follows.startswith(" %"))
+        ):
+            return str(value.sent)
         if not value.open_end or not isinstance(value.sent, str) or "\n" in value.sent:
             return value.shown
         if not follows or name[0] in "EBV" or value.shown != value.sent:

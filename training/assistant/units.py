@@ -10,13 +10,13 @@ _NAMES = {
         °C °F C F celsius fahrenheit m/s mps km/h kph kmh mph kilometers km miles meters metres feet
         millimeters mm centimeters cm inches ft m kilograms kilos kg grams g pounds lbs ounces
         liters litres milliliters ml l gallons milliseconds seconds minutes hours days weeks months
-        years bytes KB kilobytes MB megabytes GB gigabytes TB terabytes percent dollars euros cents
+        years bytes KB kilobytes MB megabytes GB gigabytes TB bits percent dollars euros cents
     """,
     "de": """
         Celsius Fahrenheit °C °F C F m/s km/h Quadratmeter Quadratmetern Kilometer Kilometern km
         Meilen Meter Metern m Millimeter Millimetern mm Zentimeter Zentimetern cm Zoll Fuß ft
         Kilogramm Kilo kg Gramm g Pfund lbs Liter Litern l Milliliter Millilitern ml Sekunden
-        Millisekunden Minuten Stunden Tage Tagen Wochen Monate Monaten Jahre Jahren Byte Bytes KB
+        Millisekunden Minuten Stunden Tage Tagen Wochen Monate Monaten Jahre Jahren Bit Byte KB
         Kilobyte MB Megabyte GB Gigabyte TB Prozent Dollar Euro Cent
     """,
 }

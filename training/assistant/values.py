@@ -60,11 +60,14 @@ _TENS = {
 _ROUND_NUMBERS = {
     "en": {
         "a hundred": 100, "two hundred": 200, "five hundred": 500, "a thousand": 1000,
-        "two thousand": 2000, "a dozen": 12, "fifteen": 15, "sixteen": 16, "eighteen": 18,
+        "two thousand": 2000, "ten thousand": 10000, "a million": 1000000, "2 million": 2000000,
+        "nineteen": 19, "thirteen": 13, "one hundred and fifty": 150, "a dozen": 12,
+        "fifteen": 15, "sixteen": 16, "eighteen": 18,
     },
     "de": {
         "hundert": 100, "zweihundert": 200, "fünfhundert": 500, "tausend": 1000,
-        "zweitausend": 2000, "fünfzehn": 15, "sechzehn": 16, "achtzehn": 18, "hundertfünfzig": 150,
+        "zweitausend": 2000, "zehntausend": 10000, "eine Million": 1000000, "dreizehn": 13,
+        "neunzehn": 19, "fünfzehn": 15, "sechzehn": 16, "achtzehn": 18, "hundertfünfzig": 150,
     },
 }  # fmt: skip
 _HALVES = {
@@ -115,6 +118,16 @@ _DIFFERENT = [
     ("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2"), ("PN", "PN2"), ("UN", "UN2"),
     ("I", "I2"),
 ]  # fmt: skip
+_PERCENTS_IN_WORDS = {
+    "en": {
+        "five": 5, "ten": 10, "twelve": 12, "fifteen": 15, "twenty": 20, "twenty-five": 25,
+        "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy-five": 75, "eighty": 80,
+    },
+    "de": {
+        "fünf": 5, "zehn": 10, "zwölf": 12, "fünfzehn": 15, "zwanzig": 20, "neunzehn": 19,
+        "dreißig": 30, "vierzig": 40, "fünfzig": 50, "sechzig": 60, "achtzig": 80,
+    },
+}  # fmt: skip
 _PERCENTS = [5, 7, 10, 12, 15, 19, 20, 21, 25, 30, 40, 50, 60, 75, 80, 90]
 _ORDINALS = {"en": "first second third fourth fifth", "de": "erste zweite dritte vierte fünfte"}
 _SETTINGS = [
@@ -746,6 +759,12 @@ class Values:
         if chance < 0.3:
             text = rng.choice(list(_ROUND_NUMBERS[language]))
             return Value(text, _ROUND_NUMBERS[language][text])
+        if chance < 0.42:
+            hundreds, tens = rng.randint(2, 9), rng.randint(2, 9)
+            one = _NUMBER_WORDS[language].split()[hundreds - 1]
+            ten = _TENS[language].split()[tens - 2]
+            joined = f"{one}hundert{ten}" if language == "de" else f"{one} hundred and {ten}"
+            return Value(joined, hundreds * 100 + tens * 10)
         if chance < 0.75:
             tens, ones = rng.randint(2, 9), rng.choice([0, 0, rng.randint(1, 9)])
             text = _TENS[language].split()[tens - 2]
@@ -879,6 +898,9 @@ class Values:
     def _ft(self, language: str) -> Value:
         """A number that may have a fraction, without a unit."""
         rng = self._rng
+        if rng.random() < 0.08:
+            value = rng.choice([self._nc, self._fw])(language)
+            return Value(value.shown, str(value.sent))
         sent = rng.choice([str(rng.randint(1, 300)), f"{rng.randint(0, 90)}.{rng.randint(1, 9)}"])
         return Value(sent.replace(".", ",") if language == "de" else sent, sent)
 
@@ -902,6 +924,9 @@ class Values:
         """How many percent: mostly a common share, seldom with a fraction."""
         rng = self._rng
         sent = str(rng.choice([rng.choice(_PERCENTS), rng.randint(1, 99), rng.randint(1, 130)]))
+        if rng.random() < 0.08:
+            text = rng.choice(list(_PERCENTS_IN_WORDS[language]))
+            return Value(text, str(_PERCENTS_IN_WORDS[language][text]))
         if rng.random() < 0.12:
             sent = f"{rng.randint(0, 19)}.{rng.choice(['5', '25', '75'])}"
         return Value(sent.replace(".", ",") if language == "de" else sent, sent)
