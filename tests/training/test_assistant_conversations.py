@@ -21,6 +21,7 @@ from training.assistant.conversations import (
 )
 from training.assistant.documents import Documents, families
 from training.assistant.offers import offered_lists, product_tools
+from training.assistant.units import unit_asked_for
 from training.assistant.values import Values, real
 
 COUNT = 900
@@ -106,10 +107,48 @@ def test_a_sum_is_computed_before_its_result_is_written() -> None:
         calls = calls_of(conversation)
         if conversation.kind not in SUMS_WRITTEN or len(calls) < 2:
             continue
-        found += 1
         results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
+        if results[0].startswith(("error: ", "denied: ")):
+            continue
+        found += 1
         assert calls[1]["arguments"]["content"] == results[0]
     assert found > 5
+
+
+def test_a_result_is_told_in_the_unit_that_was_asked_for() -> None:
+    assert unit_asked_for("{NM} boxes of {UN}, how many {UN} are left", "en") == "{UN}"
+    assert unit_asked_for("how many are left", "en") == ""
+    assert unit_asked_for("convert {FT} liters to ml", "en") == "ml"
+    assert unit_asked_for("{NM} km in {FT} hours", "en") == ""
+    assert unit_asked_for("wie viele Meter sind {FT} km", "de") == "Meter"
+    assert unit_asked_for("{FT} km in Metern", "de") == "Meter"
+    prices = {name for name, kind in request_kinds().items() if kind.unit == "{MU}"}
+    found = 0
+    for conversation in islice(Conversations(8), 2500):
+        if conversation.kind not in prices or len(conversation.messages) < 4:
+            continue
+        request, _, result, told = (str(each["content"]) for each in conversation.messages[:4])
+        if result.startswith(("error: ", "denied: ")):
+            continue
+        found += 1
+        assert result in told
+        for mark in ("$", "€", "£", "euros", "Euro", "CHF", "bucks", "dollars", "USD"):
+            assert (mark in request) == (mark in told)
+    assert found > 5
+
+
+def test_the_plan_that_is_shown_has_the_steps_that_were_put_on_it() -> None:
+    found = 0
+    for conversation in islice(Conversations(8), 3000):
+        calls = calls_of(conversation)
+        results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
+        if conversation.kind not in {"plan_then_list", "done_then_list"} or len(results) < 2:
+            continue
+        if not any(each.startswith(("error: ", "denied: ")) for each in results[:2]):
+            found += 1
+            given = calls[0]["arguments"]
+            assert given.get("text", f" {given.get('id')}. ") in results[1]
+    assert found
 
 
 def test_a_line_is_read_before_it_is_changed() -> None:

@@ -17,7 +17,8 @@ from typing import Any
 from clawd.tools.builtin.user import NO_ANSWER
 from training.assistant.documents import Asked, Document, Documents
 from training.assistant.offers import OfferedList, offered_lists, product_tools
-from training.assistant.outcomes import Outcome, Outcomes
+from training.assistant.outcomes import Outcome, Outcomes, computed
+from training.assistant.units import unit_asked_for
 from training.assistant.values import Value, Values
 from training.data.lists import STOP_WORDS, WORDS
 from training.data.phrasings import expand
@@ -150,6 +151,8 @@ _ASIDES = {
 # English questions the base answers by itself; most are left out (prepare.py), no German ones.
 _QUESTION_KINDS = {"en": "question", "de": "question_de"}
 _WEB_OFFER = "search the web"
+_AFTER_WORDS = ["", *" ,.?:;!)-\n"]  # what may follow a number in words: not `twenty%`
+_ANSWERED = " ==> "  # what follows it in a phrasing is what is answered
 _SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
@@ -211,6 +214,7 @@ class Kind:
     derived: bool = False  # what the call carries does not stand in the request as it is
     reads: str = ""  # what stands in the file that the first call reads
     says: dict[str, str] = field(default_factory=dict)  # what is told of it in the end
+    unit: str = ""  # in which the result of a sum is, where the phrasing does not say it
 
     @property
     def tools(self) -> list[str]:
@@ -231,6 +235,7 @@ def request_kinds() -> dict[str, Kind]:
             derived=table.get("derived", False),
             reads=table.get("reads", ""),
             says=table.get("says", {}),
+            unit=table.get("unit", ""),
         )
         for name, table in tables.items()
     }
@@ -299,6 +304,7 @@ class Conversations:
         self._values = Values(self._rng, held_out=held_out)
         self._outcomes = Outcomes(self._rng, self._values)
         self._documents = Documents(self._rng, self._values, held_out=held_out)
+        self._told = ""
         self._avoided = kept_back() | {normalized(request) for request in avoid}
         self._kinds = list(request_kinds().values())
         self._shares = [kind.share**SHARE_POWER for kind in self._kinds]
@@ -317,6 +323,7 @@ class Conversations:
 
     def _draw(self) -> Conversation:
         rng = self._rng
+        self._outcomes.begin()
         offered = rng.choices(self._lists, self._list_shares)[0]
         language = "de" if rng.random() < GERMAN_SHARE else "en"
         kind, messages = self._turn(offered, language)
@@ -350,7 +357,7 @@ class Conversations:
             request = request.upper()
         request = self._named_tool(request, offered.names[kind.tools[0]], language)
         turn = _Turn(self, offered, language, request)
-        turn.work(kind, slots)
+        turn.work(kind, slots, self._told)
         return kind.name, turn.messages
 
     def _of_document(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
@@ -387,10 +394,17 @@ class Conversations:
 
     def _request(self, kind: Kind, language: str) -> tuple[dict[str, Value], str]:
         rng = self._rng
-        phrasing = expand(rng, rng.choice(kind.phrasings[language]))
-        calls = str(kind.calls) + kind.reads + str(kind.says)
+        phrasing, _, answered = expand(rng, rng.choice(kind.phrasings[language])).partition(
+            _ANSWERED
+        )
+        self._told = (
+            answered or kind.says.get(language, "") or _in_its_unit(kind, phrasing, language)
+        )
+        calls = str(kind.calls) + kind.reads + self._told
         wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
         slots = self._values.all(wanted, language)
+        while _is_absurd(kind, slots) and rng.random() < 0.98:
+            slots = self._values.all(wanted, language)
         return slots, self.sentence(phrasing, slots, language)
 
     def sentence(
@@ -444,6 +458,13 @@ class Conversations:
         """Return how a value stands in a request: quoted if it could swallow what follows."""
         here = "{" + name + "}"
         follows = phrasing.partition(here)[2]
+        in_words = value.shown[-1:].isalpha() and str(value.sent).replace(".", "").isdigit()
+        if (
+            in_words
+            and name != "IO"
+            and (follows[:1] not in _AFTER_WORDS or follows.startswith(" %"))
+        ):
+            return str(value.sent)
         if not value.open_end or not isinstance(value.sent, str) or "\n" in value.sent:
             return value.shown
         if not follows or name[0] in "EBV" or value.shown != value.sent:
@@ -599,8 +620,14 @@ class _Turn:
         self.messages = [_user(request)]
         self._written: dict[str, str] = {}
 
-    def work(self, kind: Kind, slots: dict[str, Value]) -> None:
-        """Make the calls of a kind, tell how it ended, and maybe go on."""
+    def work(self, kind: Kind, slots: dict[str, Value], told: str) -> None:
+        """Make the calls of a kind, tell how it ended, and maybe go on.
+
+        Args:
+            kind: what is wanted.
+            slots: what fills it.
+            told: what is said in the end if all went well; "" for the words of the outcome.
+        """
         rng = self._source.rng
         whole = rng.random() >= CALL_ONLY_SHARE
         outcome = Outcome("", "")
@@ -619,14 +646,21 @@ class _Turn:
             if tool in _SUMMED_UP or {tool} == set(kind.tools):
                 said.append(outcome.answer)
             needed = str(kind.calls[index + 1]["arguments"]) if index + 1 < len(kind.calls) else ""
-            lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
-                "{first}" in needed and not outcome.first
+            told_nothing = outcome.result.startswith("Nothing found") and needed
+            lacks = (
+                told_nothing
+                or (("{result}" in needed or "keys:result" in needed) and not outcome.value)
+                or ("{first}" in needed and not outcome.first)
             )
             if outcome.failed or lacks or outcome.answer == "":
                 break
         ended = [] if outcome.failed else said
-        if kind.says and not outcome.failed:
-            ended, answer = [], filled(kind.says[self._language], slots, outcome)
+        if told and not outcome.failed and len(kind.calls) == 1 + kind.calls.index(call):
+            told = told.replace("{sum}", str(arguments.get("expression", "")))
+            plain = outcome
+            if tool == "evaluate":
+                plain = outcome._replace(value=outcome.value.strip("'"))
+            ended, answer = [], filled(told, slots, plain)
             outcome = outcome._replace(answer=answer)
         self.messages.append(_said("\n".join(dict.fromkeys([*ended, outcome.answer]))))
         if rng.random() < NEXT_TURN_SHARE:
@@ -687,6 +721,9 @@ class _Turn:
         phrasing = expand(rng, rng.choice(follow[language]))
         names = set(_SLOT.findall(phrasing)) | set(_SLOT.findall(str(follow.get("arguments", ""))))
         slots = self._source.values.all(names, language)
+        steps = self._source.outcomes.steps
+        if "I" in slots and steps:
+            slots["I"] = self._source.values.step(rng.choice(list(steps)), language)
         courteous = "answers" not in follow
         said = self._source.sentence(phrasing, slots, language, courteous=courteous)
         self.messages.append(_user(said))
@@ -701,6 +738,27 @@ class _Turn:
             return
         ended = self._outcome(follow["tool"], new)
         self.messages += [_result(ended.result), _said(ended.answer)]
+
+
+def _in_its_unit(kind: Kind, phrasing: str, language: str) -> str:
+    """Return how the result of a sum is told with its unit; "" where there is none."""
+    if kind.tools != ["calculator"]:
+        return ""
+    unit = kind.unit or unit_asked_for(phrasing, language)
+    if unit == "percent" and language == "de":
+        unit = "Prozent"
+    if not unit:
+        return ""
+    return "{sum} = {MU}." if unit == "{MU}" else f"{{sum}} = {{result}} {unit}."
+
+
+def _is_absurd(kind: Kind, slots: dict[str, Value]) -> bool:
+    """Return whether a sum told in words is below zero, or has no result."""
+    call = kind.calls[0]
+    if call["tool"] != "calculator" or not kind.derived:
+        return False
+    result = computed(filled(call["arguments"]["expression"], slots, Outcome("", "")))
+    return not result or result.startswith("-")
 
 
 def _fits(

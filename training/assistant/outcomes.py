@@ -4,12 +4,17 @@ Every sentence can be copied from the result: its first line, its names, its val
 was denied is reported as such, with the reason and never as done.
 """
 
+import calendar
+import math
 import random
+import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import date
 from typing import Any, NamedTuple
 
-from training.assistant.printed import Printer
+from clawd.tools.builtin.calculator import ArithmeticFailure, evaluate
+from training.assistant.printed import GERMAN_DAYS, Printer
 from training.assistant.values import Values
 from training.data.lists import WEEKDAYS
 
@@ -38,6 +43,12 @@ _DENIALS = [
     "untrusted text from web_fetch is in this conversation",
     "this machine offers no sandbox",
 ]
+_STATUSES = {
+    "done": ("[x]", "is done", "ist erledigt"),
+    "working": ("[~]", "is in progress", "ist in Arbeit"),
+    "pending": ("[ ]", "is open again", "ist wieder offen"),
+    "error": ("[!]", "is marked as failed", "ist als gescheitert markiert"),
+}
 _CHANGING = {"file_write", "file_append", "file_edit", "undo", "shell", "knowledge_save"}
 _CHANGING |= {"knowledge_append", "knowledge_delete", "plan", "http", "fs_ops", "render"}
 
@@ -71,6 +82,13 @@ class Outcomes:
         self._values = values
         self._make = values.make
         self._printer = Printer(rng, values)
+        self.steps: dict[int, tuple[str, str]] = {}  # of the plan: mark and text, by number
+        self._notes: dict[str, str] = {}  # what was said of them so far, by name
+
+    def begin(self) -> None:
+        """Forget the plan and the notes; another conversation begins."""
+        self.steps.clear()
+        self._notes.clear()
 
     def of(self, tool: str, arguments: dict[str, Any], language: str) -> Outcome:
         """Return the outcome of one call; one in six is a denial or an error."""
@@ -154,8 +172,8 @@ class Outcomes:
                 return [f"{arguments['source']} does not exist; file_list shows what is there"]
             case "calculator":
                 expression = arguments["expression"]
-                is_zero = "/" in expression and not computed(expression)
-                return [f"cannot compute '{expression}': division by zero"] if is_zero else []
+                why = _why(expression)
+                return [f"cannot compute '{expression}': {why}"] if why else []
             case "evaluate":
                 return [
                     f"NameError: name '{make.word()}' is not defined",
@@ -168,7 +186,10 @@ class Outcomes:
             case "knowledge_load" | "knowledge_delete" | "knowledge_append":
                 return [f'there is no entry "{_note(arguments["keywords"])}"']
             case "plan" if arguments["action"] in {"update", "delete"}:
-                return [f"the plan has no step {arguments['id']}"]
+                gone = "the plan is empty"
+                if arguments["id"] != "all":
+                    gone = f"there is no item '{arguments['id']}'"
+                return [] if self.steps else [gone]
             case "ask_user":
                 return ["there is nobody to ask"]
             case _:
@@ -410,14 +431,15 @@ class Outcomes:
     def _time(self, _arguments: dict[str, Any], language: str) -> Outcome:
         rng = self._rng
         day, clock = self._date(), f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}"
-        weekday, seconds = rng.choice(WEEKDAYS), f"{rng.randint(0, 59):02d}"
+        weekday = WEEKDAYS[date.fromisoformat(day).weekday()]
+        seconds = f"{rng.randint(0, 59):02d}"
         result = (
             f"local: {weekday} {day} {clock}:{seconds}+00:00\nutc: {day}T{clock}:{seconds}Z\n"
             f"zone: {rng.choice(['UTC', 'CET', 'Europe/Berlin'])}"
         )
         said = f"It is {weekday} {day}, {clock}."
         if language == "de":
-            german = dict(zip(WEEKDAYS, _GERMAN_DAYS, strict=True))[weekday]
+            german = dict(zip(WEEKDAYS, GERMAN_DAYS, strict=True))[weekday]
             said = f"Es ist {german}, {day}, {clock} Uhr."
         return Outcome(result, said, f"{day} {clock}:{seconds}")
 
@@ -425,8 +447,11 @@ class Outcomes:
         rng = self._rng
         return f"{rng.randint(2020, 2035)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
 
-    def _calculator(self, arguments: dict[str, Any], _language: str) -> Outcome:
-        value = computed(arguments["expression"]) or str(self._rng.randint(0, 9999))
+    def _calculator(self, arguments: dict[str, Any], language: str) -> Outcome:
+        value = computed(arguments["expression"])
+        refused = None if value else self._failed("calculator", arguments, language)
+        if refused:
+            return refused
         return Outcome(value, f"{arguments['expression']} = {value}.", value)
 
     def _shell(self, arguments: dict[str, Any], language: str) -> Outcome:
@@ -519,15 +544,23 @@ class Outcomes:
             f"{job} hat ausgegeben: {line}" if language == "de" else said,
         )
 
-    def _evaluate(self, _arguments: dict[str, Any], language: str) -> Outcome:
-        value = self._rng.choice(
-            [str(self._rng.randint(0, 99999)), f"'{self._make.word()}'", self._make.word()]
-        )
+    def _evaluate(self, arguments: dict[str, Any], language: str) -> Outcome:
+        value = self._by_chance(arguments["code"]) or _evaluated(arguments["code"])
         return Outcome(
             value,
             f"Das Ergebnis ist {value}." if language == "de" else f"The result is {value}.",
             value,
         )
+
+    def _by_chance(self, code: str) -> str:
+        """Return what code gives that draws lots or asks for the day; "" for other code."""
+        rng = self._rng
+        between = re.search(r"randint\((\d+), (\d+)\)", code)
+        if between:
+            return str(rng.randint(int(between[1]), int(between[2])))
+        if "choice(" in code:
+            return repr(rng.choice(["heads", "tails"]))
+        return str(rng.randint(2, 900)) if "today" in code else ""
 
     # the web
 
@@ -613,19 +646,21 @@ class Outcomes:
 
     def _knowledge_search(self, arguments: dict[str, Any], language: str) -> Outcome:
         keywords = arguments["keywords"]
-        if self._rng.random() < 0.2:
+        name = _note(keywords)
+        if name not in self._notes and self._rng.random() < 0.2:
             said = _either(
                 language,
                 f"Your notes have nothing about {keywords}.",
                 f"Zu {keywords} steht nichts in den Notizen.",
             )
             return Outcome(f'Nothing found for "{keywords}".', said)
-        line = self._values.text(language)
+        line = self._notes.setdefault(name, self._values.text(language))
         said = _either(language, f"Your notes say: {line}", f"In den Notizen steht: {line}")
-        return Outcome(f"{_note(keywords)}: {line}", said, line)
+        return Outcome(f"{name}: {line}", said, line)
 
     def _knowledge_save(self, arguments: dict[str, Any], language: str) -> Outcome:
         size = len(arguments["content"].encode())
+        self._notes[_note(arguments["keywords"])] = arguments["content"]
         said = _either(
             language,
             f"Saved under {arguments['keywords']}.",
@@ -635,6 +670,7 @@ class Outcomes:
 
     def _knowledge_append(self, arguments: dict[str, Any], language: str) -> Outcome:
         size, keywords = len(arguments["content"].encode()), arguments["keywords"]
+        self._notes.pop(_note(keywords), None)
         said = _either(
             language, f"Added to the note {keywords}.", f"Zur Notiz {keywords} hinzugefügt."
         )
@@ -644,7 +680,8 @@ class Outcomes:
         )
 
     def _knowledge_load(self, arguments: dict[str, Any], language: str) -> Outcome:
-        line, keywords = self._values.text(language), arguments["keywords"]
+        keywords = arguments["keywords"]
+        line = self._notes.setdefault(_note(keywords), self._values.text(language))
         said = _either(
             language, f"The note {keywords} says: {line}", f"In der Notiz {keywords} steht: {line}"
         )
@@ -654,6 +691,7 @@ class Outcomes:
 
     def _knowledge_delete(self, arguments: dict[str, Any], language: str) -> Outcome:
         keywords = arguments["keywords"]
+        self._notes.pop(_note(keywords), None)
         said = _either(
             language, f"Deleted the note {keywords}.", f"Die Notiz {keywords} ist gelöscht."
         )
@@ -661,7 +699,13 @@ class Outcomes:
 
     def _knowledge_list(self, _arguments: dict[str, Any], language: str) -> Outcome:
         names = sorted(
-            {f"{self._make.noun()}_{self._make.noun()}.md" for _ in range(self._rng.randint(1, 4))}
+            {
+                *self._notes,
+                *(
+                    f"{self._make.noun()}_{self._make.noun()}.md"
+                    for _ in range(self._rng.randint(1, 4))
+                ),
+            }
         )
         said = _either(
             language,
@@ -683,60 +727,103 @@ class Outcomes:
         return Outcome("\n".join(f"{word} ({self._rng.randint(1, 9)})" for word in words), said)
 
     def _plan(self, arguments: dict[str, Any], language: str) -> Outcome:
-        rng = self._rng
-        action = arguments["action"]
+        rng, steps, action = self._rng, self.steps, arguments["action"]
         if action == "add":
             items = arguments.get("items") or [arguments["text"]]
+            if not steps and rng.random() < 0.3:
+                self._invented(range(1, rng.randint(2, 5)), language)
+            new = range(max(steps, default=0) + 1, max(steps, default=0) + 1 + len(items))
+            steps |= {number: ("[ ]", item) for number, item in zip(new, items, strict=True)}
             said = _either(
                 language,
                 f"Added to the plan: {enumerated(items, language)}.",
                 f"Zum Plan hinzugefügt: {enumerated(items, language)}.",
             )
-            return Outcome(
-                "\n".join(f"- [ ] {index + 1}. {item}" for index, item in enumerate(items)), said
-            )
+            return Outcome(self._shown_plan(new), said)
         if action == "list":
-            if rng.random() < 0.12:
+            if not steps and rng.random() < 0.12:
                 return Outcome(
                     "the plan is empty",
                     _either(language, "The plan is empty.", "Der Plan ist leer."),
                 )
-            items = [self._values.short(language) for _ in range(rng.randint(1, 4))]
+            if not steps:
+                self._invented(range(1, rng.randint(2, 5)), language)
+            items = [item for _, item in steps.values()]
             said = _either(
                 language,
                 f"The plan has {enumerated(items, language)}.",
                 f"Auf dem Plan: {enumerated(items, language)}.",
             )
-            return Outcome(
-                "\n".join(
-                    f"- [{rng.choice('  x~')}] {index + 1}. {item}"
-                    for index, item in enumerate(items)
-                ),
-                said,
-            )
-        number, item = arguments["id"], self._values.short(language)
-        if action == "delete":
+            return Outcome(self._shown_plan(steps), said)
+        if arguments["id"] == "all":
+            return self._all_steps(arguments, language)
+        return self._one_step(arguments, self._step(arguments["id"], language), language)
+
+    def _all_steps(self, arguments: dict[str, Any], language: str) -> Outcome:
+        steps = self.steps
+        if not steps:
+            self._invented(range(1, self._rng.randint(3, 5)), language)
+        mark = "[-]" if arguments["action"] == "delete" else "[x]"
+        steps |= {number: (mark, item) for number, (_, item) in steps.items()}
+        result = self._shown_plan(steps)
+        if arguments["action"] == "delete":
+            steps.clear()
+            said = _either(language, "The plan is empty now.", "Der Plan ist jetzt leer.")
+        else:
+            said = _either(language, "All steps are done.", "Alle Schritte sind erledigt.")
+        return Outcome(result, said)
+
+    def _one_step(self, arguments: dict[str, Any], number: int, language: str) -> Outcome:
+        steps, item = self.steps, self.steps[number][1]
+        if arguments["action"] == "delete":
+            del steps[number]
             said = _either(
                 language, f"Removed step {number}: {item}.", f"Schritt {number} entfernt: {item}."
             )
             return Outcome(f"- [-] {number}. {item}", said)
-        if arguments["status"] == "done":
-            return Outcome(
-                f"- [x] {number}. {item}",
-                _either(
-                    language,
-                    f"Step {number} is done: {item}.",
-                    f"Schritt {number} ist erledigt: {item}.",
-                ),
+        if "status" not in arguments:
+            steps[number] = (steps[number][0], arguments["text"])
+            now = arguments["text"]
+            said = _either(
+                language, f"Step {number} is now: {now}.", f"Schritt {number} heißt jetzt: {now}."
             )
-        return Outcome(
-            f"- [~] {number}. {item}",
-            _either(
-                language,
-                f"Step {number} is in progress: {item}.",
-                f"Schritt {number} ist in Arbeit: {item}.",
-            ),
+            return Outcome(self._shown_plan(steps), said)
+        mark, english, german = _STATUSES[arguments["status"]]
+        steps[number] = (mark, item)
+        said = _either(
+            language, f"Step {number} {english}: {item}.", f"Schritt {number} {german}: {item}."
         )
+        return Outcome(self._shown_plan(steps), said)
+
+    def _step(self, wanted: str, language: str) -> int:
+        """Return the number of the step that is meant, by number or by text."""
+        rng, steps = self._rng, self.steps
+        if wanted.isdigit():
+            number = int(wanted)
+            if number not in steps:
+                low = max(1, number - rng.randint(0, 3))
+                self._invented(
+                    [each for each in range(low, number + rng.randint(1, 3)) if each not in steps],
+                    language,
+                )
+            return number
+        for number, (_, item) in steps.items():
+            if item == wanted:
+                return number
+        if not steps:
+            self._invented(range(1, rng.randint(2, 5)), language)
+        number = rng.choice([*steps, max(steps) + 1])
+        steps[number] = ("[ ]", wanted)
+        return number
+
+    def _invented(self, numbers: Iterable[int], language: str) -> None:
+        """Put steps on the plan that nobody spoke of."""
+        for number in numbers:
+            self.steps[number] = (f"[{self._rng.choice('   x~')}]", self._values.short(language))
+
+    def _shown_plan(self, numbers: Iterable[int]) -> str:
+        steps = self.steps
+        return "\n".join(f"- {steps[each][0]} {each}. {steps[each][1]}" for each in sorted(numbers))
 
     # the rest
 
@@ -766,23 +853,12 @@ class Outcomes:
         )
 
 
-_GERMAN_DAYS = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
-
-
 def computed(expression: str) -> str:
-    """Return what the calculator gives for a sum of the generator; "" for what it refuses."""
-    plain = expression.replace("^", "**")
-    if not set(plain) <= set("0123456789.+-*/%() sqrt"):
-        return ""
+    """Return what the calculator gives for a sum; "" for what it refuses."""
     try:
-        value = eval(plain, {"__builtins__": {}, "sqrt": lambda number: number**0.5})
-    except (ArithmeticError, SyntaxError, TypeError):
+        return evaluate(expression)
+    except ArithmeticFailure:
         return ""
-    if isinstance(value, complex) or abs(value) > (1e15 if isinstance(value, float) else 1e40):
-        return ""
-    if isinstance(value, float):
-        return f"{value:.15g}"
-    return str(value)
 
 
 # What prints nothing: how many words follow it, and what it then did.
@@ -798,6 +874,24 @@ _SILENT = {
     "zip": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
     "chmod": (2, "Changed the mode of {1} to {0}.", "{1} hat jetzt die Rechte {0}."),
 }
+
+
+def _evaluated(code: str) -> str:
+    """Return what a piece of Python of the generator gives."""
+    text = re.sub(r"^(import|from) [^;]*; ", "", code)
+    printed = re.fullmatch(r"print\((.*)\)", text)
+    names = {"math": math, "date": date, "calendar": calendar}
+    value = eval(printed[1] if printed else text, names)
+    return str(value) if printed else repr(value)
+
+
+def _why(expression: str) -> str:
+    """Return why the calculator refuses a sum."""
+    try:
+        evaluate(expression)
+    except ArithmeticFailure as failure:
+        return str(failure)
+    return ""
 
 
 def _words(command: str) -> list[str]:

@@ -4,12 +4,16 @@ Each method gives the text of a command, an English and a German sentence that i
 """
 
 import random
+import re
 from collections.abc import Callable
+from datetime import date
 from typing import NamedTuple
 
 from training.assistant.values import Values
+from training.data.lists import WEEKDAYS
 
 MANY = 6
+GERMAN_DAYS = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _PROCESSES = [
     "firefox", "node", "postgres", "ffmpeg", "python3", "java", "chrome", "dockerd", "nginx",
@@ -70,6 +74,8 @@ class Printer:
             "cat": self._lines,
             "sort": self._lines,
         }
+        if words[0].startswith("TZ="):
+            words = words[1:]
         if "&&" in words or "||" in words or ";" in words:
             return None
         make = known.get(words[0]) or getattr(self, f"_one_{words[0]}".replace("-", "_"), None)
@@ -361,6 +367,23 @@ class Printer:
             f"{total - used}Gi of {total}Gi are free.",
             f"{total - used}Gi von {total}Gi sind frei.",
         )
+
+    def _one_date(self, rest: list[str], _language: str) -> Printed | None:
+        """Of `date -d WHEN FORM` and `date FORM`; the day is invented where it depends on today."""
+        rng, form = self._rng, rest[-1] if rest else ""
+        day = date(rng.randint(2026, 2038), rng.randint(1, 12), rng.randint(1, 28))
+        if len(rest) == 3 and re.fullmatch(r"\d{4}-\d\d-\d\d", rest[1]):
+            day = date.fromisoformat(rest[1])
+        if form == "+%s":
+            result = str(rng.randint(1_700_000_000, 2_000_000_000))
+        elif form.startswith("+"):
+            result = day.strftime(form[1:])
+        else:
+            return None
+        clock = f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}"
+        result = result.replace("00:00", clock)
+        german = dict(zip(WEEKDAYS, GERMAN_DAYS, strict=True)).get(result, result)
+        return Printed(result, f"It is {result}.", f"Es ist {german}.", german)
 
     def _one_uptime(self, _rest: list[str], _language: str) -> Printed:
         rng, days, load = self._rng, self._rng.randint(2, 300), self._rng.randint(1, 800) / 100

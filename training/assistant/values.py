@@ -6,10 +6,12 @@ ranges, numbers in words. Hardly any of it can be guessed, it must be copied.
 """
 
 import random
+import re
 import shlex
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import cache
 from typing import Any
 
@@ -53,9 +55,47 @@ _LINE_COUNTS = {
         "fünfzehn": 15, "zwanzig": 20, "dreißig": 30, "vierzig": 40, "fünfzig": 50, "hundert": 100,
     },
 }  # fmt: skip
+_TENS = {
+    "en": "twenty thirty forty fifty sixty seventy eighty ninety",
+    "de": "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+}
+_ROUND_NUMBERS = {
+    "en": {
+        "a hundred": 100, "two hundred": 200, "five hundred": 500, "a thousand": 1000,
+        "two thousand": 2000, "ten thousand": 10000, "a million": 1000000, "2 million": 2000000,
+        "nineteen": 19, "thirteen": 13, "one hundred and fifty": 150, "a dozen": 12,
+        "fifteen": 15, "sixteen": 16, "eighteen": 18,
+    },
+    "de": {
+        "hundert": 100, "zweihundert": 200, "fünfhundert": 500, "tausend": 1000,
+        "zweitausend": 2000, "zehntausend": 10000, "eine Million": 1000000, "dreizehn": 13,
+        "neunzehn": 19, "fünfzehn": 15, "sechzehn": 16, "achtzehn": 18, "hundertfünfzig": 150,
+    },
+}  # fmt: skip
+_HALVES = {
+    "en": {
+        "one and a half": "1.5", "two and a half": "2.5", "three and a half": "3.5",
+        "four and a half": "4.5", "1 1/2": "1.5", "2 1/2": "2.5", "1½": "1.5", "2½": "2.5",
+    },
+    "de": {
+        "anderthalb": "1.5", "eineinhalb": "1.5", "zweieinhalb": "2.5", "dreieinhalb": "3.5",
+        "viereinhalb": "4.5", "fünfeinhalb": "5.5", "1 1/2": "1.5", "2½": "2.5",
+    },
+}  # fmt: skip
 _CURRENCIES = {
-    "en": ["{}", "{}", "${}", "€{}", "{} euros", "{} dollars", "{}€", "£{}", "{} bucks"],
-    "de": ["{}", "{} Euro", "{} €", "{}€"],
+    "en": [
+        "{}", "{}", "${}", "${}", "€{}", "{} euros", "{} dollars", "{}€", "£{}", "{} bucks",
+        "{} EUR", "{} USD", "{} pounds", "{} francs", "CHF {}",
+    ],
+    "de": ["{}", "{} Euro", "{} Euro", "{} €", "{}€", "{} Franken", "{} EUR", "CHF {}"],
+}  # fmt: skip
+_SIGNS_IN_WORDS = {
+    "en": ["times", "divided by", "plus", "minus"],
+    "de": ["mal", "geteilt durch", "plus", "minus"],
+}  # of * / + -
+_MONTHS = {
+    "en": "January February March April May June July August September October November December",
+    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
 }
 _WELL_KNOWN = [
     ("readme", "README.md"), ("README", "README.md"), ("readme file", "README.md"),
@@ -75,6 +115,20 @@ _WELL_KNOWN_FOLDERS = {
         ("dem übergeordneten Ordner", ".."), ("dem Ordner darüber", ".."),
         ("dem Wurzelverzeichnis", "/"), ("dem tmp-Verzeichnis", "/tmp"),
     ],
+}  # fmt: skip
+_DIFFERENT = [
+    ("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2"), ("PN", "PN2"), ("UN", "UN2"),
+    ("I", "I2"),
+]  # fmt: skip
+_PERCENTS_IN_WORDS = {
+    "en": {
+        "five": 5, "ten": 10, "twelve": 12, "fifteen": 15, "twenty": 20, "twenty-five": 25,
+        "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy-five": 75, "eighty": 80,
+    },
+    "de": {
+        "fünf": 5, "zehn": 10, "zwölf": 12, "fünfzehn": 15, "zwanzig": 20, "neunzehn": 19,
+        "dreißig": 30, "vierzig": 40, "fünfzig": 50, "sechzig": 60, "achtzig": 80,
+    },
 }  # fmt: skip
 _PERCENTS = [5, 7, 10, 12, 15, 19, 20, 21, 25, 30, 40, 50, 60, 75, 80, 90]
 _ORDINALS = {"en": "first second third fourth fifth", "de": "erste zweite dritte vierte fünfte"}
@@ -202,7 +256,15 @@ class Values:
             filled |= self._table(language)
         if "OL" in filled:
             filled |= self._items(language)
-        for name, other in (("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2")):
+        if {"DT", "DU"} & set(filled):
+            filled |= self._days(language, to_come="DT" not in filled)
+        if "TP" in filled:
+            place, zone = rng.choice(self._real["zones_de" if language == "de" else "zones"])
+            filled |= {"TP": Value(zone, zone), "HC": Value(place, place)}
+        if {"YA", "YB"} <= set(filled):
+            later = filled["YA"].sent + rng.randint(2, 70)
+            filled["YB"] = Value(str(later), later)
+        for name, other in _DIFFERENT:
             while {name, other} <= set(filled) and filled[name].sent == filled[other].sent:
                 filled[other] = self.of(other, language)
         return filled
@@ -691,7 +753,33 @@ class Values:
                 ("over", "durch"),
             ):
                 asked = asked.replace(f" {english} ", f" {translated} ")
+        if asked == sent:
+            asked, sent = self._as_people_write(asked, language)
         return Value(asked, sent, open_end=True)
+
+    def _as_people_write(self, text: str, language: str) -> tuple[str, str]:
+        """Return a sum with other signs, with words or German marks, and the one that is sent."""
+        rng, chance = self._rng, self._rng.random()
+        shown, plain = text, not set("()^%s") & set(text) and "**" not in text
+        words = _SIGNS_IN_WORDS[language]
+        if " " in text and "**" not in text and chance < 0.12:
+            shown = shown.replace(" * ", rng.choice([" x ", " × "]))
+            shown = shown.replace(
+                " / ", rng.choice([" : ", " ÷ "] if language == "de" else [" ÷ "])
+            )
+        elif " " in text and plain and chance < 0.24:
+            for sign, word in zip("*/+-", words, strict=True):
+                shown = shown.replace(f" {sign} ", f" {word} ")
+        if language == "de" and rng.random() < 0.6:
+            shown = re.sub(r"(?<=\d)\.(?=\d)", ",", shown)
+        elif rng.random() < 0.06 and (language == "en" or "." not in text):
+            mark = "," if language == "en" else "."
+            shown = re.sub(
+                r"(?<![\d.,])\d{4,}(?![\d.,])",
+                lambda each: f"{int(each[0]):,}".replace(",", mark),
+                shown,
+            )
+        return shown, text
 
     def _n(self, _language: str) -> Value:
         number = self._rng.choice(
@@ -712,14 +800,50 @@ class Values:
             number = rng.randint(1000, 99999)
             text = f"{number:,}"
             return Value(text.replace(",", ".") if language == "de" else text, number)
+        if chance < 0.32:
+            return self._told_number(language)
         number = rng.choice(
             [rng.randint(2, 12), rng.randint(2, 99), rng.randint(2, 600), rng.randint(10, 2500)]
         )
         return Value(str(number), number)
 
+    def _told_number(self, language: str) -> Value:
+        """Return a number above twelve in words, or with a mark that other people use."""
+        rng, chance = self._rng, self._rng.random()
+        if chance < 0.3:
+            text = rng.choice(list(_ROUND_NUMBERS[language]))
+            return Value(text, _ROUND_NUMBERS[language][text])
+        if chance < 0.42:
+            hundreds, tens = rng.randint(2, 9), rng.randint(2, 9)
+            one = _NUMBER_WORDS[language].split()[hundreds - 1]
+            ten = _TENS[language].split()[tens - 2]
+            joined = f"{one}hundert{ten}" if language == "de" else f"{one} hundred and {ten}"
+            return Value(joined, hundreds * 100 + tens * 10)
+        if chance < 0.75:
+            tens, ones = rng.randint(2, 9), rng.choice([0, 0, rng.randint(1, 9)])
+            text = _TENS[language].split()[tens - 2]
+            one = _NUMBER_WORDS[language].split()[ones - 1] if ones else ""
+            if ones:
+                joined = f"{'ein' if one == 'eins' else one}und{text}"
+                text = joined if language == "de" else f"{text}-{one}"
+            return Value(text, tens * 10 + ones)
+        if chance < 0.9:
+            number = rng.randint(1000, 99999)
+            mark = rng.choice(["'", " "])
+            return Value(f"{number:,}".replace(",", mark), number)
+        number = rng.randint(2, 90)
+        return Value(f"{number}k", number * 1000)
+
     def _mo(self, language: str) -> Value:
         """A price, or another number with a fraction."""
         rng = self._rng
+        if rng.random() < 0.07:
+            whole, cents = rng.randint(1000, 24999), rng.choice(["", "", ".00", ".50", ".90"])
+            told = f"{whole:,}{cents}"
+            if language == "de":
+                told = told.translate(str.maketrans(",.", ".,"))
+            sent = f"{whole}{cents}".removesuffix(".00")
+            return Value(self._currency[language].format(told), sent)
         cents = rng.choice(["99", "50", "95", "49", "25", f"{rng.randint(1, 99):02d}"])
         sent = (
             f"{rng.choice([rng.randint(0, 9), rng.randint(1, 99), rng.randint(10, 999)])}.{cents}"
@@ -729,9 +853,108 @@ class Values:
         told = sent.replace(".", ",") if language == "de" and rng.random() < 0.85 else sent
         return Value(self._currency[language].format(told), sent)
 
+    def _mu(self, language: str) -> Value:
+        """The result, in the currency of the prices."""
+        return Value("", self._currency[language].format("{result}"))
+
+    def _fw(self, language: str) -> Value:
+        """A number with a half, in words."""
+        text = self._rng.choice(list(_HALVES[language]))
+        return Value(text, _HALVES[language][text])
+
+    def _un(self, language: str) -> Value:
+        """What is counted, such as bottles."""
+        text = self._rng.choice(self._real["things_de" if language == "de" else "things"])
+        return Value(text, text)
+
+    def _uc(self, language: str) -> Value:
+        """What holds several of them, such as crates."""
+        text = self._rng.choice(self._real["containers_de" if language == "de" else "containers"])
+        return Value(text, text)
+
+    def _clock(self) -> Value:
+        """A time of day; a sum has its minutes since midnight."""
+        hour, minute = self._rng.randint(0, 23), self._rng.choice([0, 15, 30, 45, 10, 20, 5, 50])
+        return Value(f"{hour}:{minute:02d}", f"{hour} * 60 + {minute}")
+
+    def _ha(self, _language: str) -> Value:
+        return self._clock()
+
+    def _hb(self, _language: str) -> Value:
+        return self._clock()
+
+    def _tp(self, language: str) -> Value:
+        """The time zone of the place `HC`."""
+        return self._n(language)
+
+    def _hc(self, language: str) -> Value:
+        return self._n(language)
+
+    def _bw(self, _language: str) -> Value:
+        """How much somebody weighs."""
+        number = self._rng.randint(42, 130)
+        return Value(str(number), number)
+
+    def _bh(self, language: str) -> Value:
+        """How tall somebody is, in meters."""
+        sent = f"1.{self._rng.randint(45, 99)}"
+        return Value(sent.replace(".", ",") if language == "de" else sent, sent)
+
+    def _ya(self, _language: str) -> Value:
+        """A year that is past; `YB` is a later one."""
+        year = self._rng.randint(1930, 2012)
+        return Value(str(year), year)
+
+    def _yb(self, language: str) -> Value:
+        return self._ya(language)
+
+    def _dt(self, language: str) -> Value:
+        return self._n(language)
+
+    def _du(self, language: str) -> Value:
+        return self._n(language)
+
+    def _dx(self, language: str) -> Value:
+        return self._n(language)
+
+    def _dy(self, language: str) -> Value:
+        return self._n(language)
+
+    def _days(self, language: str, *, to_come: bool) -> dict[str, Value]:
+        """Return two days, and each once more as Python has it."""
+        rng = self._rng
+        year = rng.randint(2027, 2038)
+        if not to_come and rng.random() < 0.5:
+            year = rng.randint(1950, 2026)
+        first = date(year, rng.randint(1, 12), rng.randint(1, 28))
+        second = first + timedelta(days=rng.choice([rng.randint(2, 99), rng.randint(20, 2000)]))
+        form = rng.randrange(4)
+        days: dict[str, Value] = {}
+        for name, code, day in (("DT", "DX", first), ("DU", "DY", second)):
+            month = _MONTHS[language].split()[day.month - 1]
+            forms = [
+                f"{day:%Y-%m-%d}",
+                f"{month} {day.day}, {day.year}",
+                f"{day.day} {month} {day.year}",
+                f"{day.year}-{day.month}-{day.day}",
+            ]
+            if language == "de":
+                forms = [
+                    f"{day.day}.{day.month}.{day.year}",
+                    f"{day:%d.%m.%Y}",
+                    f"{day.day}. {month} {day.year}",
+                    f"{day:%Y-%m-%d}",
+                ]
+            days[name] = Value(forms[form], f"{day:%Y-%m-%d}")
+            days[code] = Value("", f"date({day.year}, {day.month}, {day.day})")
+        return days
+
     def _ft(self, language: str) -> Value:
         """A number that may have a fraction, without a unit."""
         rng = self._rng
+        if rng.random() < 0.08:
+            value = rng.choice([self._nc, self._fw])(language)
+            return Value(value.shown, str(value.sent))
         sent = rng.choice([str(rng.randint(1, 300)), f"{rng.randint(0, 90)}.{rng.randint(1, 9)}"])
         return Value(sent.replace(".", ",") if language == "de" else sent, sent)
 
@@ -755,6 +978,9 @@ class Values:
         """How many percent: mostly a common share, seldom with a fraction."""
         rng = self._rng
         sent = str(rng.choice([rng.choice(_PERCENTS), rng.randint(1, 99), rng.randint(1, 130)]))
+        if rng.random() < 0.08:
+            text = rng.choice(list(_PERCENTS_IN_WORDS[language]))
+            return Value(text, str(_PERCENTS_IN_WORDS[language][text]))
         if rng.random() < 0.12:
             sent = f"{rng.randint(0, 19)}.{rng.choice(['5', '25', '75'])}"
         return Value(sent.replace(".", ",") if language == "de" else sent, sent)
@@ -863,9 +1089,20 @@ class Values:
         number = self._rng.randint(2, 9)
         return Value(str(number), number)
 
-    def _i(self, _language: str) -> Value:
-        number = str(self._rng.randint(1, 12))
-        return Value(number, number)
+    def _i(self, language: str) -> Value:
+        return self.step(self._rng.randint(1, 12), language)
+
+    def step(self, number: int, language: str) -> Value:
+        """Return the number of a step, in digits or in words."""
+        chance, words = self._rng.random(), _NUMBER_WORDS[language].split()
+        if chance < 0.12 and number <= len(words):
+            return Value(words[number - 1], str(number))
+        return Value(f"#{number}" if chance > 0.97 else str(number), str(number))
+
+    def _io(self, language: str) -> Value:
+        """Which step, as in `the second step`."""
+        number = self._rng.randint(1, 5)
+        return Value(_ORDINALS[language].split()[number - 1], str(number))
 
     def _j(self, _language: str) -> Value:
         name = f"job-{self._rng.randint(1, 40)}"
@@ -944,6 +1181,24 @@ class Values:
                 f"hex({high})",
                 f"round({high} / {low}, {rng.randint(1, 4)})",
                 f"'{word()} {word()}'.split()",
+                f"[x for x in range({low}) if x % {rng.randint(2, 9)} == 0]",
+                f"{{x: x ** 2 for x in range({rng.randint(2, 7)})}}",
+                f"divmod({high}, {low})",
+                f"'-'.join(['{word()}', '{word()}'])",
+                f"'{word()}'.count('{rng.choice('aeiou')}')",
+                f"'{word()}'.replace('{rng.choice('aeiou')}', '{rng.choice('xyz')}')",
+                f"int('{rng.getrandbits(16):x}', 16)",
+                f"bin({low})",
+                f"ord('{rng.choice('abcXYZ')}')",
+                f"chr({rng.randint(65, 122)})",
+                f"sorted([{high}, {low}, {rng.randint(1, 99)}])",
+                f"list(range({low}, {low + rng.randint(2, 6)}))",
+                f"'{rng.choice('aeiou')}' in '{word()}'",
+                f"import math; round(math.pi * {low}, 3)",
+                f"import math; math.factorial({rng.randint(3, 15)})",
+                f"f'{{{high} / {low}:.2f}}'",
+                f"str({low}).zfill({rng.randint(3, 8)})",
+                f"pow({low}, {rng.randint(2, 9)}, {high})",
             ]
         )
         if rng.random() < 0.25:
