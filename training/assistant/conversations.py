@@ -192,6 +192,11 @@ class Kind:
     derived: bool = False  # what the call carries does not stand in the request as it is
     reads: str = ""  # what stands in the file that the first call reads
     says: dict[str, str] = field(default_factory=dict)  # what is told of it in the end
+    calls_de: list[dict[str, Any]] = field(default_factory=list)  # if German ones differ
+
+    def calls_in(self, language: str) -> list[dict[str, Any]]:
+        """Return the calls as a request of this language wants them."""
+        return self.calls_de if language == "de" and self.calls_de else self.calls
 
     @property
     def tools(self) -> list[str]:
@@ -212,6 +217,7 @@ def request_kinds() -> dict[str, Kind]:
             derived=table.get("derived", False),
             reads=table.get("reads", ""),
             says=table.get("says", {}),
+            calls_de=table.get("calls_de", []),
         )
         for name, table in tables.items()
     }
@@ -367,7 +373,7 @@ class Conversations:
     def _request(self, kind: Kind, language: str) -> tuple[dict[str, Value], str]:
         rng = self._rng
         phrasing = expand(rng, rng.choice(kind.phrasings[language]))
-        calls = str(kind.calls) + kind.reads + str(kind.says)
+        calls = str(kind.calls_in(language)) + kind.reads + str(kind.says)
         wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
         slots = self._values.all(wanted, language)
         return slots, self.sentence(phrasing, slots, language)
@@ -488,7 +494,7 @@ class Conversations:
             return "question", [_user(asked), _said(answer)]
         topics = talk()["topic"]
         topic = rng.choices(topics, [each["share"] for each in topics])[0]
-        while topic.get("unless", "") in offered.names:
+        while not _suits(topic, offered):
             topic = rng.choices(topics, [each["share"] for each in topics])[0]
         asked = rng.choice(topic[language])
         phrasing = expand(rng, asked)
@@ -509,7 +515,8 @@ class Conversations:
             slots = self._values.all(_SLOT.findall(phrasing), language) | slots
             reply = self.sentence(phrasing, slots, language, courteous=False)
             messages.append(_result(reply) if asks else _user(reply))
-            arguments = filled(then["arguments"], slots, Outcome("", ""))
+            wanted = then.get(f"arguments_{language}", then["arguments"])
+            arguments = filled(wanted, slots, Outcome("", ""))
             messages.append(_called(offered.names[then["tool"]], arguments))
         return topic["name"], messages
 
@@ -558,10 +565,11 @@ class _Turn:
         arguments: dict[str, Any] = {}
         tool = ""
         said: list[str] = []
-        for index, call in enumerate(kind.calls):
+        calls = kind.calls_in(self._language)
+        for index, call in enumerate(calls):
             tool, arguments = call["tool"], filled(call["arguments"], slots, outcome)
             self.messages.append(_called(self._offered.names[tool], arguments))
-            if not whole and (index == len(kind.calls) - 1 or rng.random() < 0.2):
+            if not whole and (index == len(calls) - 1 or rng.random() < 0.2):
                 return
             outcome = self._outcome(tool, arguments)
             if kind.reads and not index and not outcome.failed:
@@ -569,7 +577,7 @@ class _Turn:
             self.messages.append(_result(outcome.result))
             if tool in _SUMMED_UP or {tool} == set(kind.tools):
                 said.append(outcome.answer)
-            needed = str(kind.calls[index + 1]["arguments"]) if index + 1 < len(kind.calls) else ""
+            needed = str(calls[index + 1]["arguments"]) if index + 1 < len(calls) else ""
             lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
                 "{first}" in needed and not outcome.first
             )
@@ -651,6 +659,12 @@ class _Turn:
             return
         ended = self._outcome(follow["tool"], new)
         self.messages += [_result(ended.result), _said(ended.answer)]
+
+
+def _suits(topic: dict[str, Any], offered: OfferedList) -> bool:
+    """Return whether a topic is talked about where these tools are offered."""
+    needed = topic.get("needs", "")
+    return topic.get("unless", "") not in offered.names and (not needed or needed in offered.names)
 
 
 def _fits(

@@ -5,6 +5,7 @@ blanks and umlauts in paths, names of real projects, German, several lines, code
 ranges, numbers in words. Hardly any of it can be guessed, it must be copied.
 """
 
+import base64
 import random
 import shlex
 import tomllib
@@ -76,6 +77,11 @@ _WELL_KNOWN_FOLDERS = {
 }  # fmt: skip
 _PERCENTS = [5, 7, 10, 12, 15, 19, 20, 21, 25, 30, 40, 50, 60, 75, 80, 90]
 _ORDINALS = {"en": "first second third fourth fifth", "de": "erste zweite dritte vierte fünfte"}
+_LANGUAGES = [
+    ("Python", "py"), ("python", "py"), ("JavaScript", "js"), ("TypeScript", "ts"), ("Rust", "rs"),
+    ("Go", "go"), ("Java", "java"), ("Ruby", "rb"), ("PHP", "php"), ("C", "c"), ("Kotlin", "kt"),
+    ("Swift", "swift"), ("Lua", "lua"), ("SQL", "sql"), ("CSS", "css"), ("HTML", "html"),
+]  # fmt: skip
 _SETTINGS = [
     "port", "timeout", "retries", "version", "max_size", "workers", "threads", "level", "limit",
     "batch_size", "interval", "depth", "width", "height", "margin", "max_users", "ttl", "seed",
@@ -144,7 +150,15 @@ class Values:
             filled |= self._table(language)
         if "OL" in filled:
             filled |= self._items(language)
-        for name, other in (("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2")):
+        for name, other in (
+            ("N", "NO"),
+            ("W", "W2"),
+            ("P", "P2"),
+            ("PD", "PD2"),
+            ("G", "G2"),
+            ("H", "H2"),
+            ("JL", "JL2"),
+        ):
             while {name, other} <= set(filled) and filled[name].sent == filled[other].sent:
                 filled[other] = self.of(other, language)
         return filled
@@ -1028,3 +1042,107 @@ class Values:
         ends = ["-backup", "-old", "_archive", "", f"-{self._rng.randint(2020, 2035)}"]
         name = stem + self._rng.choice(ends)
         return Value(name, name)
+
+    # what machines and the web have names for
+
+    def _listed(self, key: str) -> Value:
+        name = str(self._rng.choice(self._real[key]))
+        return Value(name, name)
+
+    def _jv(self, _language: str) -> Value:
+        """A program that tells its version and has a manual."""
+        return self._listed("programs")
+
+    def _ju(self, _language: str) -> Value:
+        """A Python package."""
+        return self._listed("packages")
+
+    def _ja(self, _language: str) -> Value:
+        """A package of the system."""
+        return self._listed("system_packages")
+
+    def _jx(self, _language: str) -> Value:
+        """A variable of the environment, in capitals."""
+        return self._listed("variables")
+
+    def _jn(self, _language: str) -> Value:
+        """A script of package.json."""
+        return self._listed("npm_scripts")
+
+    def _jy(self, _language: str) -> Value:
+        """Software that has releases."""
+        return self._listed("software")
+
+    def _ji(self, _language: str) -> Value:
+        """A site that many use."""
+        return self._listed("sites")
+
+    def _jm(self, _language: str) -> Value:
+        """What is traded."""
+        return self._listed("traded")
+
+    def _jl(self, language: str) -> Value:
+        """A place."""
+        name = str(self._one_of("places", language))
+        return Value(name, name)
+
+    def _jq(self, language: str) -> Value:
+        """A team."""
+        name = str(self._one_of("teams", language))
+        return Value(name, name)
+
+    def _jh(self, language: str) -> Value:
+        """An office that somebody holds."""
+        name = str(self._one_of("offices", language))
+        return Value(name, name)
+
+    def _jc(self, language: str) -> Value:
+        """Two currencies."""
+        pair = str(self._one_of("currencies", language))
+        return Value(pair, pair)
+
+    def _jo(self, _language: str) -> Value:
+        """A port."""
+        rng = self._rng
+        known = [80, 443, 3000, 3306, 5000, 5173, 5432, 6379, 8000, 8080, 8443, 8888, 9000]
+        port = str(rng.choice(known) if rng.random() < 0.5 else rng.randint(1024, 49151))
+        return Value(port, port)
+
+    def _jp(self, _language: str) -> Value:
+        """The number of a process."""
+        number = str(self._rng.randint(300, 99999))
+        return Value(number, number)
+
+    def _jt(self, _language: str) -> Value:
+        """A language, and how the names of its files end."""
+        return Value(*self._rng.choice(_LANGUAGES))
+
+    def _jr(self, _language: str) -> Value:
+        """The mode of a file."""
+        mode = self._rng.choice(["600", "644", "755", "700", "640", "664", "400", "444", "777"])
+        return Value(mode, mode)
+
+    def _jk(self, _language: str) -> Value:
+        """A tag of a version."""
+        rng = self._rng
+        tag = rng.choice(["v", "v", "v", ""]) + f"{rng.randint(0, 9)}.{rng.randint(0, 30)}"
+        tag += f".{rng.randint(0, 20)}" if rng.random() < 0.8 else ""
+        return Value(tag, tag)
+
+    def _jz(self, _language: str) -> Value:
+        """A day, as 2027-03-14."""
+        rng = self._rng
+        day = f"{rng.randint(1950, 2035)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
+        return Value(day, day)
+
+    def _jg(self, _language: str) -> Value:
+        """A word in base64."""
+        code = base64.b64encode(self.make.word().encode()).decode()
+        return Value(code, code)
+
+    def _jf(self, _language: str) -> Value:
+        """The address of a file that is no page."""
+        host, name = self.make.url().rstrip("/"), self.make.word()
+        ending = self._rng.choice(["zip", "tar.gz", "iso", "deb", "csv", "mp4", "AppImage", "gz"])
+        url = f"{host}/{name}.{ending}"
+        return Value(url, url)
