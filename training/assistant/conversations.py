@@ -155,6 +155,12 @@ _VERBS = re.compile(
     r"schreibe?|setze?|speichere|starte|suche?|such|zeige?|zieh)\b",
     re.IGNORECASE,
 )
+# What begins like a request to do something and is none: `do I have a file`, `load average`.
+_NO_VERBS = re.compile(
+    r"do (i|we|you|they|these)\b|do .*\b(pass|differ|say|match)\b|"
+    r"(commit|file|load|exchange|search) (history|log|mode|size|average|rate|engine)\b",
+    re.IGNORECASE,
+)
 _GERMAN_STOP_WORDS = """
 der die das ein eine einen mein meine unser dein ist sind und oder in im am um von zu für mit auf
 aus bei den dem des es ich du wir kommt mag lautet wohnt neue alte kleine
@@ -419,9 +425,10 @@ class Conversations:
         chance = rng.random()
         if chance < 0.08 and text[:2] not in {"I ", "$ "}:
             return rng.choice(_GREETINGS[language]) + text
-        if chance < 0.35 and _VERBS.match(text):
+        is_told = _VERBS.match(text) and not _NO_VERBS.match(text)
+        if chance < 0.35 and is_told:
             return rng.choice(_COURTESIES[language]) + text
-        if chance < 0.5 and language == "de" and _VERBS.match(text):
+        if chance < 0.5 and language == "de" and is_told:
             return re.sub(r"^\w+(?: (?:mir|mal|dir))? ", r"\g<0>bitte ", text)
         return text
 
@@ -581,7 +588,8 @@ class _Turn:
             lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
                 "{first}" in needed and not outcome.first
             )
-            if outcome.failed or lacks or outcome.answer == "":
+            is_error = outcome.result.startswith("error: ")  # or it exited with another code than 0
+            if is_error or outcome.failed or lacks or outcome.answer == "":
                 break
         ended = [] if outcome.failed else said
         if kind.says and not outcome.failed:

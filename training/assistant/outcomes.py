@@ -499,7 +499,7 @@ class Outcomes:
             case ["git", "merge"]:
                 result = f"Merge made by the 'ort' strategy.\n {rng.randint(2, 30)} files changed"
                 english, german = f"Merged {last}.", f"{last} ist gemergt."
-            case ["git", "checkout"]:
+            case ["git", "checkout"] if rest[1:2] != ["-"]:
                 is_new = "-b" in rest
                 result = f"Switched to {'a new ' if is_new else ''}branch '{last}'"
                 english = f"You are now on {'the new branch ' if is_new else ''}{last}."
@@ -519,6 +519,9 @@ class Outcomes:
                     f"{rng.randint(2, 9)} files changed"
                 )
                 english, german = f"Committed: {message}", f"Commit gemacht: {message}"
+                if "--amend" in rest:
+                    english = f"The last commit is now called: {message}"
+                    german = f"Der letzte Commit heißt jetzt: {message}"
             case ["pip", "install"]:
                 version = f"{rng.randint(0, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}"
                 result = f"Successfully installed {last}-{version}"
@@ -820,6 +823,8 @@ _SILENT = {
     "pkill": (1, "Ended {}.", "{} ist beendet."),
     "ln": (3, "Linked {2} to {1}.", "{2} zeigt jetzt auf {1}."),
     "zip": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
+    "rsync": (3, "{2} now has everything of {1}.", "{2} hat jetzt alles aus {1}."),
+    "convert": (2, "Converted {} to {}.", "{} ist nach {} umgewandelt."),
     "chmod": (2, "Changed the mode of {1} to {0}.", "{1} hat jetzt die Rechte {0}."),
 }
 

@@ -6,8 +6,9 @@ Each method gives the text of a command, an English and a German sentence that i
 import base64
 import binascii
 import random
+from calendar import SUNDAY, TextCalendar
 from collections.abc import Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 from training.assistant.values import Values
@@ -198,7 +199,37 @@ class Printer:
             case ["diff", "--staged"]:
                 return self._git_diff(what=("staged", "vorgemerkt"))
             case ["diff", name] if name[:1] != "-":
-                return self._git_diff(name)
+                return self._git_diff(name if "." in name else "")
+            case ["show" | "revert" | "cherry-pick" as verb, *_, code] if code[:1] != "-":
+                return self._git_one(verb, code, language)
+            case ["rebase", name]:
+                return Printed(
+                    "Successfully rebased and updated.",
+                    f"Rebased onto {name}.",
+                    f"Auf {name} gerebased.",
+                )
+            case ["checkout", "-"]:
+                branch = self._branch()
+                return Printed(
+                    f"Switched to branch '{branch}'",
+                    f"You are now on {branch}.",
+                    f"Du bist jetzt auf {branch}.",
+                )
+            case ["branch", "-m", name]:
+                return Printed(
+                    "(no output)",
+                    f"This branch is now called {name}.",
+                    f"Dieser Branch heißt jetzt {name}.",
+                )
+            case ["config", "user.email"]:
+                address = f"{self._make.word()}@{self._make.word()}.org"
+                return Printed(address, f"git uses {address}.", f"Git benutzt {address}.")
+            case ["config", "user.name", name]:
+                return Printed(
+                    "(no output)",
+                    f"Your git name is now {name}.",
+                    f"Dein Git-Name ist jetzt {name}.",
+                )
             case ["blame", name]:
                 return self._git_blame(name)
             case ["rev-list", "--count", "HEAD"]:
@@ -295,6 +326,20 @@ class Printer:
 
     def _git_log(self, more: list[str], language: str) -> Printed:
         rng = self._rng
+        which = ("The last {} commits", "Die letzten {} Commits")
+        for option, english, german in (
+            ("@{u}..", "Not pushed yet", "Noch nicht gepusht"),
+            ("--since=", "Commits of today", "Commits von heute"),
+            ("--author=", "Commits by {}", "Commits von {}"),
+        ):
+            for word in more:
+                if word.startswith(option):
+                    name = word.removeprefix(option)
+                    which = (english.format(name), german.format(name))
+        if which[0][0] != "T" and rng.random() < 0.2:
+            return Printed(
+                "(no output)", "There are no such commits.", "Solche Commits gibt es nicht."
+            )
         if more[:1] == ["-1"]:
             return self._git_last(more[-1] if "--" in more else "", language)
         asked = [int(word) for word in more if word.isdigit()]
@@ -311,6 +356,9 @@ class Printer:
                 f"{more[-1]} was changed by these commits:\n{listed}",
                 f"{more[-1]} wurde von diesen Commits geändert:\n{listed}",
             )
+        if which[0][0] != "T":
+            listed = "\n".join(rows)
+            return Printed(listed, f"{which[0]}:\n{listed}", f"{which[1]}:\n{listed}")
         if len(rows) == 1:
             return Printed(rows[0], f"The last commit: {rows[0]}", f"Der letzte Commit: {rows[0]}")
         listed = "\n".join(rows)
@@ -336,6 +384,29 @@ class Printer:
             result,
             f"The last commit is by {person}, on {day}: {message}",
             f"Der letzte Commit ist von {person}, am {day}: {message}",
+        )
+
+    def _git_one(self, verb: str, code: str, language: str) -> Printed:
+        """What git says of one commit that is shown, reverted or taken over."""
+        message = self._values.of("GM", language).sent
+        if verb == "show":
+            person, name, word = self._rng.choice(_AUTHORS), self._names(1, 1)[0], self._make.word()
+            return Printed(
+                f"commit {code}\nAuthor: {person}\n\n    {message}\n\n--- a/{name}\n+++ b/{name}\n"
+                f"+{word}",
+                f"{code} is by {person}, it changed {name}: {message}",
+                f"{code} ist von {person} und hat {name} geändert: {message}",
+            )
+        if verb == "revert":
+            return Printed(
+                f'[{self._branch()} {self._hash()}] Revert "{message}"\n 1 file changed',
+                f"Reverted {code}: {message}",
+                f"{code} ist zurückgenommen: {message}",
+            )
+        return Printed(
+            f"[{self._branch()} {self._hash()}] {message}\n 1 file changed",
+            f"{code} is on this branch now: {message}",
+            f"{code} ist jetzt auf diesem Branch: {message}",
         )
 
     def _git_blame(self, name: str) -> Printed:
@@ -453,6 +524,19 @@ class Printer:
                     "\n".join(["REPOSITORY  TAG  SIZE", *rows]),
                     f"The images are {both[0]}.",
                     f"Die Images sind {both[1]}.",
+                )
+            case ["build", "-t", name, "."]:
+                return Printed(
+                    f"naming to docker.io/library/{name}:latest done",
+                    f"The image {name} is built.",
+                    f"Das Image {name} ist gebaut.",
+                )
+            case ["pull", name]:
+                full = name if ":" in name else f"{name}:latest"
+                return Printed(
+                    f"Status: Downloaded newer image for {full}",
+                    f"Pulled {full}.",
+                    f"{full} ist geholt.",
                 )
             case ["logs", *_] | ["compose", "logs"]:
                 return self._lines([rest[-1]], language)
@@ -730,6 +814,8 @@ class Printer:
                 "(no output)", f"{rest[0]} is not set.", f"{rest[0]} ist nicht gesetzt.", code=1
             )
         value = self._rng.choice([self._make.word(), self._make.path()])
+        if rest[0] == "SHELL":
+            value = self._rng.choice(["/bin/bash", "/usr/bin/zsh", "/usr/bin/fish", "/bin/sh"])
         return Printed(value, f"{rest[0]} is {value}.", f"{rest[0]} ist {value}.")
 
     def _one_wc(self, rest: list[str], _language: str) -> Printed | None:
@@ -831,8 +917,15 @@ class Printer:
             case _:
                 return None
 
-    def _tests(self, _rest: list[str], _language: str) -> Printed:
+    def _tests(self, rest: list[str], _language: str) -> Printed:
         rng, passed = self._rng, self._rng.randint(2, 400)
+        if rest == ["--cov"]:
+            share = rng.randint(12, 100)
+            return Printed(
+                f"TOTAL  {passed * 30}  {share}%\n{passed} passed in {passed}.12s",
+                f"All {passed} tests passed; they cover {share}%.",
+                f"Alle {passed} Tests sind durchgelaufen; sie decken {share} % ab.",
+            )
         seconds = f"{rng.randint(10, 9000) / 100:.2f}s"
         if rng.random() < 0.55:
             return Printed(
@@ -1172,6 +1265,13 @@ class Printer:
         )
 
     def _one_python3(self, rest: list[str], _language: str) -> Printed | None:
+        if rest == ["manage.py", "migrate"]:
+            name = f"{self._make.word()}.0002_{self._make.word()}"
+            return Printed(
+                f"Running migrations:\n  Applying {name}... OK",
+                f"Applied the migration {name}.",
+                f"Die Migration {name} ist angewendet.",
+            )
         if rest[:2] != ["-m", "venv"]:
             return None
         return Printed(
@@ -1254,6 +1354,17 @@ class Printer:
                 day += timedelta(days=-count if "ago" in when else count)
                 verb = ("was", "war") if "ago" in when else ("will be", "ist")
                 return Printed(f"{day}", f"That {verb[0]} {day}.", f"Das {verb[1]} der {day}.")
+            case ["+%V"]:
+                week = f"{self._rng.randint(1, 52):02d}"
+                return Printed(week, f"It is week {week}.", f"Es ist Kalenderwoche {week}.")
+            case ["+%s"]:
+                seconds = self._rng.randint(1_700_000_000, 1_999_999_999)
+                return Printed(
+                    f"{seconds}", f"The unix time is {seconds}.", f"Die Unix-Zeit ist {seconds}."
+                )
+            case ["-d", when, "+%F %T"] if when[1:].isdigit():
+                stamp = datetime.fromtimestamp(int(when[1:]), UTC).strftime("%Y-%m-%d %H:%M:%S")
+                return Printed(stamp, f"{when[1:]} is {stamp}.", f"{when[1:]} ist {stamp}.")
             case ["-d", when, "+%A"]:
                 at = date.fromisoformat(when).weekday()
                 english, german = _DAYS["en"][at], _DAYS["de"][at]
@@ -1290,6 +1401,62 @@ class Printer:
                 )
             case _:
                 return None
+
+    def _one_traceroute(self, rest: list[str], _language: str) -> Printed:
+        first, time = self._address(), f"{self._rng.randint(10, 900) / 10}"
+        return Printed(
+            f"traceroute to {rest[-1]}\n 1  {first}  0.4 ms\n 2  {rest[-1]}  {time} ms",
+            f"{rest[-1]} is reached after 2 hops, by {first}, in {time} ms.",
+            f"{rest[-1]} ist nach 2 Hops erreicht, über {first}, in {time} ms.",
+        )
+
+    def _one_openssl(self, rest: list[str], _language: str) -> Printed | None:
+        if rest[:2] != ["rand", "-base64"]:
+            return None
+        text = base64.b64encode(self._rng.randbytes(16)).decode()
+        return Printed(text, f"Here is one: {text}", f"Hier ist eins: {text}")
+
+    def _one_uuidgen(self, _rest: list[str], _language: str) -> Printed:
+        code = f"{self._rng.getrandbits(128):032x}"
+        code = f"{code[:8]}-{code[8:12]}-{code[12:16]}-{code[16:20]}-{code[20:]}"
+        return Printed(code, f"A new UUID: {code}", f"Eine neue UUID: {code}")
+
+    def _one_cal(self, _rest: list[str], _language: str) -> Printed:
+        first = date(self._rng.randint(2025, 2030), self._rng.randint(1, 12), 1)
+        shown = TextCalendar(SUNDAY).formatmonth(first.year, first.month).rstrip()
+        month, at = shown.split("\n")[0].strip(), first.weekday()
+        return Printed(
+            shown,
+            f"The calendar shows {month}; the 1st is a {_DAYS['en'][at]}.",
+            f"Der Kalender zeigt {month}; der 1. ist ein {_DAYS['de'][at]}.",
+        )
+
+    def _one_last(self, _rest: list[str], _language: str) -> Printed:
+        name, day = self._rng.choice(_AUTHORS).lower(), self._day()
+        return Printed(
+            f"{name} pts/0 {self._address()} {day}   still logged in",
+            f"{name} logged in last, at {day}.",
+            f"{name} hat sich zuletzt angemeldet, am {day}.",
+        )
+
+    def _one_jq(self, rest: list[str], _language: str) -> Printed | None:
+        if len(rest) != 2 or rest[0] != ".":
+            return None
+        word, value = self._make.word(), self._rng.randint(1, 999)
+        return Printed(
+            f'{{\n  "{word}": {value}\n}}',
+            f"{rest[1]} has {word}: {value}",
+            f"{rest[1]} hat {word}: {value}",
+        )
+
+    def _one_ffmpeg(self, rest: list[str], _language: str) -> Printed | None:
+        if rest[:1] != ["-i"] or len(rest) != 3:
+            return None
+        return Printed(
+            f"size={self._rng.randint(100, 9000)}KiB time=00:03:12",
+            f"Converted {rest[1]} to {rest[2]}.",
+            f"{rest[1]} ist nach {rest[2]} umgewandelt.",
+        )
 
     def _one_sudo(self, rest: list[str], _language: str) -> Printed | None:
         match rest:
@@ -1381,6 +1548,9 @@ class Printer:
         return told._replace(result=result)
 
     def _find(self, rest: list[str], _language: str) -> Printed | None:
+        if rest[-3:] == ["|", "wc", "-l"] and "xargs" not in rest:
+            count = self._rng.randint(2, 900)
+            return Printed(str(count), f"There are {count} files.", f"Es sind {count} Dateien.")
         if rest[-5:] == ["xargs", "cat", "|", "wc", "-l"]:
             count = self._rng.randint(40, 90000)
             return Printed(str(count), f"It is {count} lines.", f"Es sind {count} Zeilen.")

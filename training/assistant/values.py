@@ -7,6 +7,7 @@ ranges, numbers in words. Hardly any of it can be guessed, it must be copied.
 
 import base64
 import random
+import re
 import shlex
 import tomllib
 from collections.abc import Iterable
@@ -1135,6 +1136,34 @@ class Values:
         day = f"{rng.randint(1950, 2035)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
         return Value(day, day)
 
+    def _jj(self, _language: str) -> Value:
+        """A host by its name."""
+        rng, make = self._rng, self.make
+        start = rng.choice(["", "", "www.", "api.", "mail.", "docs."])
+        ending = rng.choice(["com", "org", "de", "net", "io", "dev"])
+        host = rng.choice([f"{make.word()}.{ending}", f"{make.word()}-{make.word()}.{ending}"])
+        return Value(start + host, start + host)
+
+    def _jb(self, _language: str) -> Value:
+        """A commit by the beginning of its name."""
+        code = f"{self._rng.getrandbits(28):07x}"
+        return Value(code, code)
+
+    def _jd(self, _language: str) -> Value:
+        """An image of Docker."""
+        rng = self._rng
+        name = rng.choice(["postgres", "redis", "nginx", "node", "python", "alpine", "mysql"])
+        if rng.random() < 0.3:
+            name = f"{self.make.word()}/{self.make.word()}"
+        if rng.random() < 0.6:
+            name += f":{rng.choice(['latest', str(rng.randint(3, 26)), 'alpine'])}"
+        return Value(name, name)
+
+    def _jw(self, _language: str) -> Value:
+        """Seconds since 1970."""
+        seconds = str(self._rng.randint(1_000_000_000, 1_999_999_999))
+        return Value(seconds, seconds)
+
     def _jg(self, _language: str) -> Value:
         """A word in base64."""
         code = base64.b64encode(self.make.word().encode()).decode()
@@ -1142,7 +1171,7 @@ class Values:
 
     def _jf(self, _language: str) -> Value:
         """The address of a file that is no page."""
-        host, name = self.make.url().rstrip("/"), self.make.word()
+        host, name = re.split("[?#]", self.make.url())[0].rstrip("/"), self.make.word()
         ending = self._rng.choice(["zip", "tar.gz", "iso", "deb", "csv", "mp4", "AppImage", "gz"])
         url = f"{host}/{name}.{ending}"
         return Value(url, url)
