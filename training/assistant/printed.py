@@ -189,6 +189,27 @@ class Printer:
                     f"Fetched; {branch} has new commits.",
                     f"Geholt; {branch} hat neue Commits.",
                 )
+            case ["pull"]:
+                if self._rng.random() < 0.3:
+                    return Printed(
+                        "Already up to date.", "It is up to date already.", "Es ist schon aktuell."
+                    )
+                names = self._names(1, 3)
+                both, rows = _and(names), [f" {name} | 4 +-" for name in names]
+                return Printed(
+                    "\n".join([f"Updating {self._hash()}..{self._hash()}", "Fast-forward", *rows]),
+                    f"Pulled; that changed {both[0]}.",
+                    f"Gepullt; geändert wurde {both[1]}."
+                    if len(names) == 1
+                    else f"Gepullt; geändert wurden {both[1]}.",
+                )
+            case ["clone", url]:
+                name = url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
+                return Printed(
+                    f"Cloning into '{name}'...",
+                    f"Cloned it into {name}.",
+                    f"Geklont nach {name}.",
+                )
             case ["push", *more]:
                 branch = more[-1] if len(more) > 1 else self._branch()
                 return Printed(
