@@ -78,6 +78,10 @@ _WELL_KNOWN_FOLDERS = {
 }  # fmt: skip
 _PERCENTS = [5, 7, 10, 12, 15, 19, 20, 21, 25, 30, 40, 50, 60, 75, 80, 90]
 _ORDINALS = {"en": "first second third fourth fifth", "de": "erste zweite dritte vierte fünfte"}
+_MONTHS = [
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+]  # fmt: skip
 _LANGUAGES = [
     ("Python", "py"), ("python", "py"), ("JavaScript", "js"), ("TypeScript", "ts"), ("Rust", "rs"),
     ("Go", "go"), ("Java", "java"), ("Ruby", "rb"), ("PHP", "php"), ("C", "c"), ("Kotlin", "kt"),
@@ -1130,11 +1134,18 @@ class Values:
         tag += f".{rng.randint(0, 20)}" if rng.random() < 0.8 else ""
         return Value(tag, tag)
 
-    def _jz(self, _language: str) -> Value:
-        """A day, as 2027-03-14."""
+    def _jz(self, language: str) -> Value:
+        """A day, sent as 2027-03-14."""
         rng = self._rng
-        day = f"{rng.randint(1950, 2035)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
-        return Value(day, day)
+        year, month, day = rng.randint(1950, 2035), rng.randint(1, 12), rng.randint(1, 28)
+        sent = f"{year}-{month:02d}-{day:02d}"
+        if language == "de" and rng.random() < 0.55:
+            dotted = rng.choice([f"{day}.{month}.{year}", f"{day:02d}.{month:02d}.{year}"])
+            return Value(dotted, sent)
+        if language == "en" and rng.random() < 0.3:
+            name = _MONTHS[month - 1]
+            return Value(rng.choice([f"{name} {day}, {year}", f"{day} {name} {year}"]), sent)
+        return Value(sent, sent)
 
     def _jj(self, _language: str) -> Value:
         """A host by its name."""
