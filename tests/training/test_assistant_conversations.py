@@ -102,7 +102,7 @@ def test_nothing_is_reported_as_done_after_an_error_or_a_denial(drawn: list[Conv
 
 def test_a_sum_is_computed_before_its_result_is_written() -> None:
     found = 0
-    for conversation in islice(Conversations(8), 2000):
+    for conversation in islice(Conversations(8), 4000):
         calls = calls_of(conversation)
         if conversation.kind not in SUMS_WRITTEN or len(calls) < 2:
             continue
