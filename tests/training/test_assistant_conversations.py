@@ -97,7 +97,7 @@ def test_nothing_is_reported_as_done_after_an_error_or_a_denial(drawn: list[Conv
                 failed += 1
                 said = after["content"].split(": ")[0]
                 assert not claims.search(said), (before, after)
-                assert re.search(r"did not|nicht", said), (before, after)
+                assert re.search(r"\bnot\b|nicht|kein", said), (before, after)
     assert failed > COUNT / 50
 
 

@@ -177,6 +177,12 @@ _VERBS = re.compile(
     r"schreibe?|setze?|speichere|starte|suche?|such|zeige?|zieh)\b",
     re.IGNORECASE,
 )
+# What begins like a request to do something and is none: `do I have a file`, `load average`.
+_NO_VERBS = re.compile(
+    r"do (i|we|you|they|these)\b|do .*\b(pass|differ|say|match)\b|"
+    r"(commit|file|load|exchange|search) (history|log|mode|size|average|rate|engine)\b",
+    re.IGNORECASE,
+)
 _GERMAN_STOP_WORDS = """
 der die das ein eine einen mein meine unser dein ist sind und oder in im am um von zu für mit auf
 aus bei den dem des es ich du wir kommt mag lautet wohnt neue alte kleine
@@ -215,6 +221,11 @@ class Kind:
     reads: str = ""  # what stands in the file that the first call reads
     says: dict[str, str] = field(default_factory=dict)  # what is told of it in the end
     unit: str = ""  # in which the result of a sum is, where the phrasing does not say it
+    calls_de: list[dict[str, Any]] = field(default_factory=list)  # if German ones differ
+
+    def calls_in(self, language: str) -> list[dict[str, Any]]:
+        """Return the calls as a request of this language wants them."""
+        return self.calls_de if language == "de" and self.calls_de else self.calls
 
     @property
     def tools(self) -> list[str]:
@@ -236,6 +247,7 @@ def request_kinds() -> dict[str, Kind]:
             reads=table.get("reads", ""),
             says=table.get("says", {}),
             unit=table.get("unit", ""),
+            calls_de=table.get("calls_de", []),
         )
         for name, table in tables.items()
     }
@@ -400,7 +412,7 @@ class Conversations:
         self._told = (
             answered or kind.says.get(language, "") or _in_its_unit(kind, phrasing, language)
         )
-        calls = str(kind.calls) + kind.reads + self._told
+        calls = str(kind.calls_in(language)) + kind.reads + self._told
         wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
         slots = self._values.all(wanted, language)
         while _is_absurd(kind, slots) and rng.random() < 0.98:
@@ -448,9 +460,10 @@ class Conversations:
         chance = rng.random()
         if chance < 0.08 and text[:2] not in {"I ", "$ "}:
             return rng.choice(_GREETINGS[language]) + text
-        if chance < 0.35 and _VERBS.match(text):
+        is_told = _VERBS.match(text) and not _NO_VERBS.match(text)
+        if chance < 0.35 and is_told:
             return rng.choice(_COURTESIES[language]) + text
-        if chance < 0.5 and language == "de" and _VERBS.match(text):
+        if chance < 0.5 and language == "de" and is_told:
             return re.sub(r"^\w+(?: (?:mir|mal|dir))? ", r"\g<0>bitte ", text)
         return text
 
@@ -537,7 +550,7 @@ class Conversations:
         topics = [
             each
             for each in talk()["topic"]
-            if each.get("unless", "") not in offered.names
+            if _suits(each, offered)
             and (is_first or not (each.get("asks", False) or each.get("refers", False)))
         ]
         topic = rng.choices(topics, [each["share"] for each in topics])[0]
@@ -575,7 +588,8 @@ class Conversations:
             slots = self._values.all(_SLOT.findall(phrasing), language) | slots
             reply = self.sentence(phrasing, slots, language, courteous=False)
             messages.append(_result(reply) if asks else _user(reply))
-            arguments = filled(then["arguments"], slots, Outcome("", ""))
+            wanted = then.get(f"arguments_{language}", then["arguments"])
+            arguments = filled(wanted, slots, Outcome("", ""))
             messages.append(_called(offered.names[then["tool"]], arguments))
         return topic["name"], messages
 
@@ -634,10 +648,11 @@ class _Turn:
         arguments: dict[str, Any] = {}
         tool = ""
         said: list[str] = []
-        for index, call in enumerate(kind.calls):
+        calls = kind.calls_in(self._language)
+        for index, call in enumerate(calls):
             tool, arguments = call["tool"], filled(call["arguments"], slots, outcome)
             self.messages.append(_called(self._offered.names[tool], arguments))
-            if not whole and (index == len(kind.calls) - 1 or rng.random() < 0.2):
+            if not whole and (index == len(calls) - 1 or rng.random() < 0.2):
                 return
             outcome = self._outcome(tool, arguments)
             if kind.reads and not index and not outcome.failed:
@@ -645,17 +660,18 @@ class _Turn:
             self.messages.append(_result(outcome.result))
             if tool in _SUMMED_UP or {tool} == set(kind.tools):
                 said.append(outcome.answer)
-            needed = str(kind.calls[index + 1]["arguments"]) if index + 1 < len(kind.calls) else ""
+            needed = str(calls[index + 1]["arguments"]) if index + 1 < len(calls) else ""
             told_nothing = outcome.result.startswith("Nothing found") and needed
             lacks = (
                 told_nothing
                 or (("{result}" in needed or "keys:result" in needed) and not outcome.value)
                 or ("{first}" in needed and not outcome.first)
             )
-            if outcome.failed or lacks or outcome.answer == "":
+            is_error = outcome.result.startswith("error: ")  # or it exited with another code than 0
+            if is_error or outcome.failed or lacks or outcome.answer == "":
                 break
         ended = [] if outcome.failed else said
-        if told and not outcome.failed and len(kind.calls) == 1 + kind.calls.index(call):
+        if told and not outcome.failed and index + 1 == len(calls):
             told = told.replace("{sum}", str(arguments.get("expression", "")))
             plain = outcome
             if tool == "evaluate":
@@ -759,6 +775,12 @@ def _is_absurd(kind: Kind, slots: dict[str, Value]) -> bool:
         return False
     result = computed(filled(call["arguments"]["expression"], slots, Outcome("", "")))
     return not result or result.startswith("-")
+
+
+def _suits(topic: dict[str, Any], offered: OfferedList) -> bool:
+    """Return whether a topic is talked about where these tools are offered."""
+    needed = topic.get("needs", "")
+    return topic.get("unless", "") not in offered.names and (not needed or needed in offered.names)
 
 
 def _fits(

@@ -122,7 +122,8 @@ class Outcomes:
         if not reasons:
             return None
         reason = self._rng.choice(reasons)
-        said = reason.split("\n")[0].split("; ")[0]
+        head, _, why = reason.partition("\n")
+        said = head.split("; ")[0] + (f": {why.rstrip('.')}" if why else "")
         answer = f"That did not work: {said}."
         if language == "de":
             answer = f"Das hat nicht geklappt: {said}."
@@ -158,8 +159,11 @@ class Outcomes:
                     f"{path} cannot be written: permission denied",
                 ]
             case "shell":
-                code = rng.choice([1, 1, 2, 126, 127])
-                return [f"The command exited with code {code}", self._shell_failure(code)]
+                failure = self._shell_failure(arguments["command"])
+                if _words(arguments["command"])[0] in _TELLING:
+                    return [failure] if "(there is no such command)" in failure else []
+                code = rng.choice([1, 1, 2])
+                return [_exited(code), failure]
             case "http" | "web_fetch" | "open_url" if host:
                 return [
                     f"the name {host[0]} cannot be resolved",
@@ -195,18 +199,50 @@ class Outcomes:
             case _:
                 return []
 
-    def _shell_failure(self, code: int) -> str:
-        word = self._make.word()
-        why = self._rng.choice(
-            [
-                f"sh: {word}: not found",
-                f"{word}: No such file or directory",
-                "fatal: not a git repository",
-                f"{word}: permission denied",
-                f"error: {self._make.fragment(2, 6)}",
-            ]
-        )
-        return f"The command exited with code {code}: {why}"
+    def _shell_failure(self, command: str) -> str:
+        """What a command says that fails, below the line that has its code."""
+        rng = self._rng
+        program, *rest = _words(command)
+        last = rest[-1] if rest else program
+        unknown = rng.choice([f"sh: 1: {program}: not found", f"{program}: command not found"])
+        gone = f"{program}: {last}: No such file or directory"
+        says: dict[str, list[tuple[int, str]]] = {
+            "git": [(128, "fatal: not a git repository (or any of the parent directories): .git")],
+            "npm": [(1, "npm error enoent Could not read package.json")],
+            "make": [(2, "make: *** No targets specified and no makefile found.  Stop.")],
+            "cargo": [(101, "error: could not find `Cargo.toml` in this folder")],
+            "docker": [(1, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock")],
+            "systemctl": [(4, f"Unit {last}.service could not be found.")],
+            "ping": [(2, f"ping: {last}: Name or service not known")],
+            "python3": [(2, f"python3: can't open file '{last}': No such file or directory")],
+            "sudo": [(1, "sudo: a password is required")],
+            "kill": [(1, f"kill: ({last}) - No such process")],
+            "rm": [(1, f"rm: cannot remove '{last}': No such file or directory")],
+            "mv": [
+                (1, f"mv: cannot stat '{rest[0] if rest else last}': No such file or directory")
+            ],
+            "cp": [
+                (1, f"cp: cannot stat '{rest[0] if rest else last}': No such file or directory")
+            ],
+            "mkdir": [(1, f"mkdir: cannot create directory '{last}': Permission denied")],
+            "curl": [(6, "curl: (6) Could not resolve host")],
+            "unzip": [(9, f"unzip:  cannot find or open {last}")],
+        }
+        for name in ("wc", "cat", "sort", "ls", "du", "tail", "head", "chmod", "sh", "tar"):
+            if last[:1] != "-" and "|" not in rest:
+                says[name] = [(1, gone)]
+        if program == "pip" and "install" in rest:
+            why = f"No matching distribution found for {last}"
+            if "-r" in rest:
+                why = f"Could not open requirements file: {last}"
+            says["pip"] = [(1, f"ERROR: {why}")]
+        if program == "git" and rest[:1] in (["init"], ["clone"], ["--version"]):
+            del says["git"]
+        known = says.get(program, [(1, f"error: {self._make.fragment(2, 6)}")])
+        if program not in _ALWAYS_THERE:
+            known = [*known, (127, unknown)]
+        code, why = rng.choice(known)
+        return f"{_exited(code)}\n{why}"
 
     # files
 
@@ -467,8 +503,10 @@ class Outcomes:
             return Outcome("(no output)", said)
         known = self._printer.of([program, *rest], language)
         if known:
-            result, english, german, first = known
+            result, english, german, first, code = known
             value = "" if result == "(no output)" else result
+            if code:
+                result = f"error: {_exited(code)}" + (f"\n{value}" if value else "")
             return Outcome(result, _either(language, english, german), value, first)
         printed = self._printed(program, rest, language)
         if printed:
@@ -500,7 +538,7 @@ class Outcomes:
             case ["git", "merge"]:
                 result = f"Merge made by the 'ort' strategy.\n {rng.randint(2, 30)} files changed"
                 english, german = f"Merged {last}.", f"{last} ist gemergt."
-            case ["git", "checkout"]:
+            case ["git", "checkout"] if rest[1:2] != ["-"]:
                 is_new = "-b" in rest
                 result = f"Switched to {'a new ' if is_new else ''}branch '{last}'"
                 english = f"You are now on {'the new branch ' if is_new else ''}{last}."
@@ -520,6 +558,9 @@ class Outcomes:
                     f"{rng.randint(2, 9)} files changed"
                 )
                 english, german = f"Committed: {message}", f"Commit gemacht: {message}"
+                if "--amend" in rest:
+                    english = f"The last commit is now called: {message}"
+                    german = f"Der letzte Commit heißt jetzt: {message}"
             case ["pip", "install"]:
                 version = f"{rng.randint(0, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}"
                 result = f"Successfully installed {last}-{version}"
@@ -872,6 +913,8 @@ _SILENT = {
     "pkill": (1, "Ended {}.", "{} ist beendet."),
     "ln": (3, "Linked {2} to {1}.", "{2} zeigt jetzt auf {1}."),
     "zip": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
+    "rsync": (3, "{2} now has everything of {1}.", "{2} hat jetzt alles aus {1}."),
+    "convert": (2, "Converted {} to {}.", "{} ist nach {} umgewandelt."),
     "chmod": (2, "Changed the mode of {1} to {0}.", "{1} hat jetzt die Rechte {0}."),
 }
 
@@ -892,6 +935,23 @@ def _why(expression: str) -> str:
     except ArithmeticFailure as failure:
         return str(failure)
     return ""
+
+
+# What every Linux has, so that no shell says that it is not found.
+_ALWAYS_THERE = {
+    "rm", "mv", "cp", "mkdir", "wc", "cat", "sort", "ls", "du", "tail", "head", "chmod", "sh",
+    "tar", "kill", "df", "free", "ps", "uname", "whoami", "date", "echo", "touch", "ln", "env",
+    "who", "nproc", "uptime", "hostname", "sha256sum", "md5sum", "cut", "which", "printenv", "diff",
+}  # fmt: skip
+
+
+# What says something by exiting with 1: `printed.py` knows what.
+_TELLING = {"printenv", "which", "pgrep", "lsof", "diff", "crontab"}
+
+
+def _exited(code: int) -> str:
+    meaning = {126: " (it may not be executed)", 127: " (there is no such command)"}.get(code, "")
+    return f"The command exited with code {code}{meaning}"
 
 
 def _words(command: str) -> list[str]:

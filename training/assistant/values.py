@@ -5,6 +5,7 @@ blanks and umlauts in paths, names of real projects, German, several lines, code
 ranges, numbers in words. Hardly any of it can be guessed, it must be copied.
 """
 
+import base64
 import random
 import re
 import shlex
@@ -118,7 +119,7 @@ _WELL_KNOWN_FOLDERS = {
 }  # fmt: skip
 _DIFFERENT = [
     ("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2"), ("PN", "PN2"), ("UN", "UN2"),
-    ("I", "I2"),
+    ("I", "I2"), ("H", "H2"), ("JL", "JL2"),
 ]  # fmt: skip
 _PERCENTS_IN_WORDS = {
     "en": {
@@ -132,6 +133,15 @@ _PERCENTS_IN_WORDS = {
 }  # fmt: skip
 _PERCENTS = [5, 7, 10, 12, 15, 19, 20, 21, 25, 30, 40, 50, 60, 75, 80, 90]
 _ORDINALS = {"en": "first second third fourth fifth", "de": "erste zweite dritte vierte fünfte"}
+_MONTH_NAMES = [
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+]  # fmt: skip
+_LANGUAGES = [
+    ("Python", "py"), ("python", "py"), ("JavaScript", "js"), ("TypeScript", "ts"), ("Rust", "rs"),
+    ("Go", "go"), ("Java", "java"), ("Ruby", "rb"), ("PHP", "php"), ("C", "c"), ("Kotlin", "kt"),
+    ("Swift", "swift"), ("Lua", "lua"), ("SQL", "sql"), ("CSS", "css"), ("HTML", "html"),
+]  # fmt: skip
 _SETTINGS = [
     "port", "timeout", "retries", "version", "max_size", "workers", "threads", "level", "limit",
     "batch_size", "interval", "depth", "width", "height", "margin", "max_users", "ttl", "seed",
@@ -1337,3 +1347,142 @@ class Values:
         ends = ["-backup", "-old", "_archive", "", f"-{self._rng.randint(2020, 2035)}"]
         name = stem + self._rng.choice(ends)
         return Value(name, name)
+
+    # what machines and the web have names for
+
+    def _listed(self, key: str) -> Value:
+        name = str(self._rng.choice(self._real[key]))
+        return Value(name, name)
+
+    def _jv(self, _language: str) -> Value:
+        """A program that tells its version and has a manual."""
+        return self._listed("programs")
+
+    def _ju(self, _language: str) -> Value:
+        """A Python package."""
+        return self._listed("packages")
+
+    def _ja(self, _language: str) -> Value:
+        """A package of the system."""
+        return self._listed("system_packages")
+
+    def _jx(self, _language: str) -> Value:
+        """A variable of the environment, in capitals."""
+        return self._listed("variables")
+
+    def _jn(self, _language: str) -> Value:
+        """A script of package.json."""
+        return self._listed("npm_scripts")
+
+    def _jy(self, _language: str) -> Value:
+        """Software that has releases."""
+        return self._listed("software")
+
+    def _ji(self, _language: str) -> Value:
+        """A site that many use."""
+        return self._listed("sites")
+
+    def _jm(self, _language: str) -> Value:
+        """What is traded."""
+        return self._listed("traded")
+
+    def _jl(self, language: str) -> Value:
+        """A place."""
+        name = str(self._one_of("places", language))
+        return Value(name, name)
+
+    def _jq(self, language: str) -> Value:
+        """A team."""
+        name = str(self._one_of("teams", language))
+        return Value(name, name)
+
+    def _jh(self, language: str) -> Value:
+        """An office that somebody holds."""
+        name = str(self._one_of("offices", language))
+        return Value(name, name)
+
+    def _jc(self, language: str) -> Value:
+        """Two currencies."""
+        pair = str(self._one_of("currencies", language))
+        return Value(pair, pair)
+
+    def _jo(self, _language: str) -> Value:
+        """A port."""
+        rng = self._rng
+        known = [80, 443, 3000, 3306, 5000, 5173, 5432, 6379, 8000, 8080, 8443, 8888, 9000]
+        port = str(rng.choice(known) if rng.random() < 0.5 else rng.randint(1024, 49151))
+        return Value(port, port)
+
+    def _jp(self, _language: str) -> Value:
+        """The number of a process."""
+        number = str(self._rng.randint(300, 99999))
+        return Value(number, number)
+
+    def _jt(self, _language: str) -> Value:
+        """A language, and how the names of its files end."""
+        return Value(*self._rng.choice(_LANGUAGES))
+
+    def _jr(self, _language: str) -> Value:
+        """The mode of a file."""
+        mode = self._rng.choice(["600", "644", "755", "700", "640", "664", "400", "444", "777"])
+        return Value(mode, mode)
+
+    def _jk(self, _language: str) -> Value:
+        """A tag of a version."""
+        rng = self._rng
+        tag = rng.choice(["v", "v", "v", ""]) + f"{rng.randint(0, 9)}.{rng.randint(0, 30)}"
+        tag += f".{rng.randint(0, 20)}" if rng.random() < 0.8 else ""
+        return Value(tag, tag)
+
+    def _jz(self, language: str) -> Value:
+        """A day, sent as 2027-03-14."""
+        rng = self._rng
+        year, month, day = rng.randint(1950, 2035), rng.randint(1, 12), rng.randint(1, 28)
+        sent = f"{year}-{month:02d}-{day:02d}"
+        if language == "de" and rng.random() < 0.55:
+            dotted = rng.choice([f"{day}.{month}.{year}", f"{day:02d}.{month:02d}.{year}"])
+            return Value(dotted, sent)
+        if language == "en" and rng.random() < 0.3:
+            name = _MONTH_NAMES[month - 1]
+            return Value(rng.choice([f"{name} {day}, {year}", f"{day} {name} {year}"]), sent)
+        return Value(sent, sent)
+
+    def _jj(self, _language: str) -> Value:
+        """A host by its name."""
+        rng, make = self._rng, self.make
+        start = rng.choice(["", "", "www.", "api.", "mail.", "docs."])
+        ending = rng.choice(["com", "org", "de", "net", "io", "dev"])
+        host = rng.choice([f"{make.word()}.{ending}", f"{make.word()}-{make.word()}.{ending}"])
+        return Value(start + host, start + host)
+
+    def _jb(self, _language: str) -> Value:
+        """A commit by the beginning of its name."""
+        code = f"{self._rng.getrandbits(28):07x}"
+        return Value(code, code)
+
+    def _jd(self, _language: str) -> Value:
+        """An image of Docker."""
+        rng = self._rng
+        name = rng.choice(["postgres", "redis", "nginx", "node", "python", "alpine", "mysql"])
+        if rng.random() < 0.3:
+            name = f"{self.make.word()}/{self.make.word()}"
+        if rng.random() < 0.6:
+            name += f":{rng.choice(['latest', str(rng.randint(3, 26)), 'alpine'])}"
+        return Value(name, name)
+
+    def _jw(self, _language: str) -> Value:
+        """Seconds since 1970."""
+        seconds = str(self._rng.randint(1_000_000_000, 1_999_999_999))
+        return Value(seconds, seconds)
+
+    def _jg(self, _language: str) -> Value:
+        """A word in base64."""
+        code = base64.b64encode(self.make.word().encode()).decode()
+        return Value(code, code)
+
+    def _jf(self, _language: str) -> Value:
+        """The address of a file that is no page."""
+        host, name = re.split("[?#]", self.make.url())[0].rstrip("/"), self.make.word()
+        ending = self._rng.choice(["zip", "tar.gz", "iso", "deb", "csv", "mp4", "AppImage", "gz"])
+        url = f"{host}/{name}.{ending}"
+        return Value(url, url)
