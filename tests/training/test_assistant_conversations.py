@@ -21,8 +21,10 @@ from training.assistant.conversations import (
 )
 from training.assistant.documents import Documents, families
 from training.assistant.offers import offered_lists, product_tools
+from training.assistant.outcomes import Outcomes
+from training.assistant.printed import Printer
 from training.assistant.units import unit_asked_for
-from training.assistant.values import Values, real
+from training.assistant.values import Values, growing_files, real
 
 COUNT = 900
 SUMS_WRITTEN = {"calculate_then_write", "sum_then_write", "product_then_write"}
@@ -173,8 +175,7 @@ def test_a_line_is_read_before_it_is_changed() -> None:
 def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
     kinds, found = {"read_value", "read_cell", "read_item"}, Counter[str]()
     for conversation in islice(Conversations(8), 8000):
-        calls = calls_of(conversation)
-        if conversation.kind not in kinds or conversation.language != "en" or len(calls) != 1:
+        if conversation.kind not in kinds or conversation.language != "en":
             continue
         results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
         if not results or results[0].startswith(("error: ", "denied: ")):
@@ -244,6 +245,62 @@ def test_what_belongs_together_is_drawn_together() -> None:
         assert sent["LA"] < sent["LB"]
         assert [sent["TY"], sent["TZ"]] in real(held_out=False)["typos"]
         assert sent["N"] != sent["NO"]
+
+
+def test_a_list_is_written_anew_only_where_the_request_says_so() -> None:
+    """What is added to a list must not take away what stands in it."""
+    says_so = re.compile(
+        r"creat|new|make|generate|overwrit|replac|rewrite|empty|contain|call|name|only|exactly|whole|"
+        r"start|set up|neu|erstell|erzeug|leg|überschreib|ersetz|nenn|nur|genau|mach|wipe",
+        re.IGNORECASE,
+    )
+    added = written = silent = 0
+    for conversation in islice(Conversations(8), 5000):
+        calls = calls_of(conversation)[:1]
+        if not calls or conversation.kind not in request_kinds():
+            continue
+        if conversation.kind.startswith(("list_append", "log_append")):
+            added += 1
+            assert calls[0]["name"] in {"file_append", "append_file"}
+        path = str(calls[0]["arguments"].get("path", "")).rpartition("/")[2]
+        if calls[0]["name"] in {"file_write", "write_file"} and path in growing_files():
+            written += 1
+            silent += not says_so.search(conversation.messages[0]["content"])
+    assert added > 50
+    assert written > 10
+    assert silent <= written / 5  # those in which a slip of the hand spoils the word
+
+
+def test_a_long_listing_tells_whose_the_files_are_and_what_may_be_done_with_them() -> None:
+    rng = Random(3)
+    printer = Printer(rng, Values(rng, held_out=False))
+    for options in ["-la", "-l", "-la src", "-lh"]:
+        printed = printer.of(["ls", *options.split()], "en")
+        assert printed
+        told = printed.english.splitlines()
+        assert told
+        for line in told:
+            name, _, rest = line.partition(": ")
+            mode, owner = rest.split(", ")[:2]
+            row = next(row for row in printed.result.splitlines() if row.endswith(f" {name}"))
+            assert row.startswith(mode)
+            assert row.split()[2] == owner
+
+
+def test_what_a_command_did_to_folders_is_told() -> None:
+    rng = Random(3)
+    outcomes = Outcomes(rng, Values(rng, held_out=False))
+    told = {
+        "rm -r src": "Deleted src.",
+        "cp -r src old": "Copied src to old.",
+        "mkdir -p a b c": "Created the folders a, b and c.",
+        "mkdir -p src/lib": "Created the folder src/lib.",
+        "mv a.txt docs/": "Moved a.txt to docs/.",
+    }
+    for command, said in told.items():
+        answers = {outcomes.of("shell", {"command": command}, "en").answer for _ in range(20)}
+        assert said in answers
+        assert all(each == said or "did not" in each for each in answers)
 
 
 def test_the_readme_counts_sorts_and_phrasings() -> None:

@@ -19,7 +19,7 @@ from training.assistant.documents import Asked, Document, Documents
 from training.assistant.offers import OfferedList, offered_lists, product_tools
 from training.assistant.outcomes import Outcome, Outcomes, computed
 from training.assistant.units import unit_asked_for
-from training.assistant.values import Value, Values
+from training.assistant.values import Value, Values, growing_files
 from training.data.lists import STOP_WORDS, WORDS
 from training.data.phrasings import expand
 
@@ -187,6 +187,19 @@ _GERMAN_STOP_WORDS = """
 der die das ein eine einen mein meine unser dein ist sind und oder in im am um von zu für mit auf
 aus bei den dem des es ich du wir kommt mag lautet wohnt neue alte kleine
 """
+# Where nothing says that a file is new or is replaced, a list is added to, never written anew.
+_REPLACES = re.compile(
+    r"\b(creat\w*|crate|new|make|generate\w*|overwrit\w*|replac\w*|rewrite|empty|contain\w*|called|"
+    r"named?|only|exactly|whole|start|set up|"
+    r"neue?[mnrs]?|erstell\w*|erzeug\w*|anlegen|legt?|lege|überschreib\w*|ersetz\w*|namens|nenn|nur|genau|mach)\b",
+    re.IGNORECASE,
+)
+_LIST_NAME = re.compile(
+    r"list|to-?do|tasks?\b|aufgaben|shopping|einkauf|grocer|notes?\b|notiz|log\b|journal|diary|tagebuch|"
+    r"ideas?|idee|termine|contacts|kontakt|gitignore|requirements|expenses|ausgaben|birthdays|books|movies|"
+    r"geschenke|changelog|minutes|protokoll",
+    re.IGNORECASE,
+)
 _STOP = STOP_WORDS | frozenset(_GERMAN_STOP_WORDS.split())
 
 
@@ -417,7 +430,20 @@ class Conversations:
         slots = self._values.all(wanted, language)
         while _is_absurd(kind, slots) and rng.random() < 0.98:
             slots = self._values.all(wanted, language)
+        if not _REPLACES.search(phrasing):
+            self._spare_lists(kind, slots, language)
         return slots, self.sentence(phrasing, slots, language)
+
+    def _spare_lists(self, kind: Kind, slots: dict[str, Value], language: str) -> None:
+        """Write to no list what should rather be added to it."""
+        for call in kind.calls:
+            if call["tool"] != "file_write":
+                continue
+            name = _SLOT.findall(call["arguments"]["path"])[-1]
+            if name == "LF":  # the sort says itself which words replace a list
+                continue
+            while _is_list(str(slots[name].sent)):
+                slots[name] = self._values.of(name, language)
 
     def sentence(
         self, phrasing: str, slots: dict[str, Value], language: str, *, courteous: bool = True
@@ -480,9 +506,9 @@ class Conversations:
             return str(value.sent)
         if not value.open_end or not isinstance(value.sent, str) or "\n" in value.sent:
             return value.shown
-        if not follows or name[0] in "EBV" or value.shown != value.sent:
+        if follows[:1] in {"", "\n"} or name[0] in "EBV" or value.shown != value.sent:
             return value.shown
-        short = " " not in value.sent or name[0] in "GQK"
+        short = " " not in value.sent or name[0] in "GQK" or name == "LI"
         if short or self._rng.random() < 0.3:
             return value.shown
         free = [quote for quote in "\"'" if quote not in value.sent]
@@ -799,6 +825,12 @@ def _fits(
     if "{first}" in str(follow) and not outcome.first:
         return False
     return has_value or "{value}" not in str(follow)
+
+
+def _is_list(path: str) -> bool:
+    """Return whether a file is a list, a log or notes by its name."""
+    name = path.rpartition("/")[2]
+    return name in growing_files() or bool(_LIST_NAME.search(name))
 
 
 def filled(template: Any, slots: dict[str, Value], outcome: Outcome) -> Any:

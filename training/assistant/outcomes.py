@@ -183,6 +183,8 @@ class Outcomes:
                     f"NameError: name '{make.word()}' is not defined",
                     "SyntaxError: invalid syntax",
                 ]
+            case "undo" if "redo" in arguments:
+                return ["No undo can be taken back in this conversation"]
             case "undo":
                 return ["there is nothing to undo"]
             case "job":
@@ -257,6 +259,9 @@ class Outcomes:
             make.file_name() if rng.random() < 0.75 else make.name() + "/"
             for _ in range(rng.choice([1, 2, 2, 3, 3, 4, 5, 6, 9, 12]))
         ]
+        if arguments.get("recursive"):
+            below = [name + make.file_name() for name in names if name.endswith("/")]
+            names = [*names, *below[:3]]
         names = sorted(dict.fromkeys(names))
         files = [name for name in names if not name.endswith("/")]
         start = {"en": "This folder has", "de": "Hier liegen"}[language]
@@ -281,8 +286,8 @@ class Outcomes:
                 "(empty)", f"{path} ist leer." if language == "de" else f"{path} is empty."
             )
         first, wanted = arguments.get("start_line", 1), arguments.get("max_lines", 0)
-        if wanted > 1:
-            return self._several_lines(first, wanted, language)
+        if wanted > 1 or (wanted == 0 and "start_line" in arguments):
+            return self._several_lines(first, wanted or 5, language)
         count = min(rng.choice([1, 1, 2, 2, 3, 4]), arguments.get("max_lines", 9))
         lines = [self._values.text(language) for _ in range(count)]
         result = "\n".join(f"{index + first}|{line}" for index, line in enumerate(lines))
@@ -295,7 +300,15 @@ class Outcomes:
                 f"Zeile {first} in {path}: {lines[0]}",
             )
             return Outcome(result, said, "\n".join(lines), lines[0])
-        return self.reading(path, lines, language)._replace(result=result)
+        outcome = self.reading(path, lines, language)._replace(result=result)
+        if wanted == 1:
+            said = _either(
+                language,
+                f"The first line of {path}: {lines[0]}",
+                f"Die erste Zeile von {path}: {lines[0]}",
+            )
+            outcome = outcome._replace(answer=said)
+        return outcome
 
     def _several_lines(self, first: int, wanted: int, language: str) -> Outcome:
         """Return some lines of a file, said as they stand."""
@@ -401,8 +414,7 @@ class Outcomes:
             line = f"{make.words(0, 2)} {pattern} {make.words(0, 2)}".strip()
             found = make.file_name() if where else make.path()
             if where and where != ".":
-                is_file = "." in where.rsplit("/", 1)[-1]
-                found = where if is_file else f"{where.rstrip('/')}/{found}"
+                found = where if _is_file(where) else f"{where.rstrip('/')}/{found}"
             hits.append((found, rng.randint(1, 400), line))
         path, number, line = hits[0]
         said = f"I found it in {path}, line {number}: {line}"
@@ -455,12 +467,14 @@ class Outcomes:
     def _undo(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng = self._rng
         paths = [self._values.path() for _ in range(min(arguments.get("steps", 1), 3))]
-        lines = [f"undone: {path} restored ({rng.randint(1, 999)} B)" for path in paths]
+        again = bool(arguments.get("redo"))
+        word = "redone" if again else "undone"
+        lines = [f"{word}: {path} restored ({rng.randint(1, 999)} B)" for path in paths]
         listed = self._listed(paths, language)
-        said = (
-            f"Rückgängig gemacht: {listed}." if language == "de" else f"Undone: {listed} restored."
-        )
-        return Outcome("\n".join(lines), said)
+        english, german = f"Undone: {listed} restored.", f"Rückgängig gemacht: {listed}."
+        if again:
+            english, german = f"Redone: {listed} restored.", f"Wiederhergestellt: {listed}."
+        return Outcome("\n".join(lines), _either(language, english, german))
 
     # commands and sums
 
@@ -495,12 +509,9 @@ class Outcomes:
         if program == "tar" and rest[:1] == ["-xzf"] and len(rest) == 2:
             said = _either(language, f"Unpacked {rest[1]}.", f"{rest[1]} ist entpackt.")
             return Outcome("(no output)", said)
-        if program in _SILENT and len(rest) == _SILENT[program][0]:
-            _, english, german = _SILENT[program]
-            said = _either(language, english, german).format(
-                *(word for word in rest if word != "-p")
-            )
-            return Outcome("(no output)", said)
+        done = self._silent(program, rest, language)
+        if done:
+            return Outcome("(no output)", done)
         known = self._printer.of([program, *rest], language)
         if known:
             result, english, german, first, code = known
@@ -521,6 +532,35 @@ class Outcomes:
         told = f" {text}" if len(lines) == 1 else f"\n{text}"
         said = _either(language, f"The command printed:{told}", f"Der Befehl ergab:{told}")
         return Outcome(text, said, text)
+
+    def _silent(self, program: str, rest: list[str], language: str) -> str:
+        """Return what a command did that prints nothing; "" for any other."""
+        if program == "cat" and rest[-2:-1] == [">"] and len(rest) == 4:
+            joined = enumerated(rest[:2], language)
+            return _either(
+                language, f"Joined {joined} in {rest[3]}.", f"{joined} stehen jetzt in {rest[3]}."
+            )
+        if program not in _SILENT or not rest:
+            return ""
+        if program in {"rm", "mv", "cp", "mkdir"}:
+            rest = [word for word in rest if not word.startswith("-")]
+        count, english, german = _SILENT[program]
+        made = enumerated(rest, language)
+        if program == "mkdir" and len(rest) > 1 and "&&" not in rest:
+            return _either(
+                language, f"Created the folders {made}.", f"Die Ordner {made} sind angelegt."
+            )
+        if program == "touch" and len(rest) > 1 and "&&" not in rest:
+            return _either(
+                language,
+                f"Created the empty files {made}.",
+                f"Die leeren Dateien {made} sind angelegt.",
+            )
+        if len(rest) != count:
+            return ""
+        if program == "mv" and rest[1].endswith("/"):
+            german = "{} liegt jetzt in {}."
+        return _either(language, english, german).format(*rest)
 
     def _printed(self, program: str, rest: list[str], language: str) -> Outcome | None:
         """Return what a well-known command prints, and what that means; None for others."""
@@ -668,6 +708,7 @@ class Outcomes:
             f"pages: {count}\n\n--- page {page} ---\n{line}\n{self._make.text()}",
             said,
             line,
+            str(count),
         )
 
     # notes, memory, plan
@@ -902,12 +943,13 @@ def computed(expression: str) -> str:
         return ""
 
 
-# What prints nothing: how many words follow it, and what it then did.
+# What prints nothing: how many words follow it (options of rm, mv, cp and mkdir not counted), and
+# what it then did.
 _SILENT = {
     "rm": (1, "Deleted {}.", "{} ist gelöscht."),
     "mv": (2, "Moved {} to {}.", "{} heißt jetzt {}."),
     "cp": (2, "Copied {} to {}.", "{} ist nach {} kopiert."),
-    "mkdir": (2, "Created the folder {}.", "Der Ordner {} ist angelegt."),
+    "mkdir": (1, "Created the folder {}.", "Der Ordner {} ist angelegt."),
     "tar": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
     "touch": (1, "Created the empty file {}.", "Die leere Datei {} ist angelegt."),
     "pkill": (1, "Ended {}.", "{} ist beendet."),
@@ -952,6 +994,21 @@ _TELLING = {"printenv", "which", "pgrep", "lsof", "diff", "crontab"}
 def _exited(code: int) -> str:
     meaning = {126: " (it may not be executed)", 127: " (there is no such command)"}.get(code, "")
     return f"The command exited with code {code}{meaning}"
+
+
+# Names with a dot in front that are folders, and names without any that are files.
+_DOT_FOLDERS = {".github", ".git", ".venv", ".config", ".cache", ".ssh", ".vscode"}
+_PLAIN_FILES = {
+    "Makefile", "LICENSE", "Dockerfile", "Gemfile", "Jenkinsfile", "Procfile", "Vagrantfile",
+    "justfile", "artisan", "VERSION", "AUTHORS", "NOTICE", "CODEOWNERS", "CHANGES", "HISTORY",
+    "hosts", "crontab", "todo", "fstab", "syslog", "sshd_config",
+}  # fmt: skip
+
+
+def _is_file(path: str) -> bool:
+    """Return whether something is a file, by its name."""
+    name = path.rsplit("/", 1)[-1]
+    return ("." in name and name not in _DOT_FOLDERS) or name in _PLAIN_FILES
 
 
 def _words(command: str) -> list[str]:

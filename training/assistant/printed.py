@@ -28,6 +28,10 @@ _DAYS = {
     "en": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
     "de": ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"],
 }
+_HIDDEN = [".env", ".gitignore", ".git", ".venv", ".config", ".cache", ".editorconfig", ".github"]
+_HIDDEN_FOLDERS = {".git", ".venv", ".config", ".cache", ".github"}
+_FILE_MODES = ["-rw-r--r--", "-rw-r--r--", "-rw-------", "-rwxr-xr-x", "-rw-rw-r--", "-r--r--r--"]
+_FOLDER_MODES = ["drwxr-xr-x", "drwxr-xr-x", "drwx------", "drwxrwxr-x"]
 _SERVICES = ["db", "cache", "web", "api", "worker", "proxy"]
 
 
@@ -81,7 +85,6 @@ class Printer:
             "head": self._lines,
             "tail": self._lines,
             "cat": self._cat,
-            "sort": self._lines,
             "man": self._lines,
             "ruff": self._linted,
             "mypy": self._typed,
@@ -93,6 +96,7 @@ class Printer:
             "lsof": self._opened,
             "fuser": self._opened,
             "apt": self._apt,
+            "sort": self._sorted,
         }
         if words[0].startswith("TZ="):
             words = words[1:]
@@ -664,6 +668,9 @@ class Printer:
 
     def _one_date(self, rest: list[str], _language: str) -> Printed | None:
         """Of `date -d WHEN FORM` and `date FORM`; the day is invented where it depends on today."""
+        told = self._day_told(rest)
+        if told:
+            return told
         rng, form = self._rng, rest[-1] if rest else ""
         day = date(rng.randint(2026, 2038), rng.randint(1, 12), rng.randint(1, 28))
         if len(rest) == 3 and re.fullmatch(r"\d{4}-\d\d-\d\d", rest[1]):
@@ -862,13 +869,14 @@ class Printer:
         return Printed(value, f"{rest[0]} is {value}.", f"{rest[0]} ist {value}.")
 
     def _one_wc(self, rest: list[str], _language: str) -> Printed | None:
-        if len(rest) != 2 or rest[0] not in {"-l", "-w", "-c"}:
+        if len(rest) != 2 or rest[0] not in {"-l", "-w", "-c", "-m"}:
             return None
         count, name = self._rng.randint(2, 9000), rest[1]
         english, german = {
             "-l": ("lines", "Zeilen"),
             "-w": ("words", "Wörter"),
             "-c": ("bytes", "Bytes"),
+            "-m": ("characters", "Zeichen"),
         }[rest[0]]
         return Printed(
             f"{count} {name}", f"{name} has {count} {english}.", f"{name} hat {count} {german}."
@@ -1387,10 +1395,10 @@ class Printer:
             f"wlan0 ist mit {name} verbunden.",
         )
 
-    def _one_date(self, rest: list[str], _language: str) -> Printed | None:
+    def _day_told(self, rest: list[str]) -> Printed | None:
         """A day counted from now, or the weekday of one."""
         match rest:
-            case ["-d", when, "+%F"]:
+            case ["-d", when, "+%F"] if when.split()[0].isdigit():
                 start = date(self._rng.randint(2025, 2029), 1, 1)
                 day = start + timedelta(days=self._rng.randint(0, 364))
                 count = int(when.split()[0]) * (7 if "week" in when else 1)
@@ -1408,7 +1416,7 @@ class Printer:
             case ["-d", when, "+%F %T"] if when[1:].isdigit():
                 stamp = datetime.fromtimestamp(int(when[1:]), UTC).strftime("%Y-%m-%d %H:%M:%S")
                 return Printed(stamp, f"{when[1:]} is {stamp}.", f"{when[1:]} ist {stamp}.")
-            case ["-d", when, "+%A"]:
+            case ["-d", when, "+%A"] if re.fullmatch(r"\d{4}-\d\d-\d\d", when):
                 at = date.fromisoformat(when).weekday()
                 english, german = _DAYS["en"][at], _DAYS["de"][at]
                 return Printed(english, f"{when} is a {english}.", f"Der {when} ist ein {german}.")
@@ -1541,12 +1549,7 @@ class Printer:
     def _ls(self, rest: list[str], _language: str) -> Printed | None:
         rng = self._rng
         if "|" in rest:
-            if rest[-3:] != ["|", "wc", "-l"] or len(rest) != 4:
-                return None
-            count = rng.randint(2, 400)
-            return Printed(
-                str(count), f"{rest[0]} has {count} files.", f"{rest[0]} hat {count} Dateien."
-            )
+            return self._ls_piped(rest)
         options = "".join(word[1:] for word in rest if word.startswith("-"))
         if options == "l" and len(rest) == 2:
             mode = rng.choice(["-rw-r--r--", "-rw-------", "-rwxr-xr-x", "-r--r--r--"])
@@ -1556,9 +1559,23 @@ class Printer:
                 f"{rest[1]} has {mode} and belongs to {user}.",
                 f"{rest[1]} hat {mode} und gehört {user}.",
             )
+        if rest == ["-d", "*/"]:
+            names = sorted({f"{self._make.name()}/" for _ in range(rng.choice([1, 2, 3, 4, 5]))})
+            both = _and(names)
+            return Printed(
+                "\n".join(names), f"There {_are(names)} {both[0]}.", f"Hier gibt es {both[1]}."
+            )
         names = self._names(2, 4)
+        folders = [name for name in rest if not name.startswith("-")]
         if "a" in options:
-            names = [rng.choice([".env", ".gitignore", ".git", ".venv", ".config"]), *names]
+            hidden = rng.sample(_HIDDEN, rng.choice([1, 1, 2]))
+            if "l" in options:
+                return self._ls_long([hidden[0], *names[: rng.choice([1, 1, 2])]], options)
+            return self._ls_all(hidden, names, folders)
+        if options == "l" and len(folders) == 1 and not folders[0].endswith("/"):
+            return self._ls_long(folders[:1], options)
+        if options in {"l", "lh"}:
+            return self._ls_long(names[: rng.choice([2, 2, 3])], options)
         both = _and(names)
         told = Printed("\n".join(names), f"There are {both[0]}.", f"Hier liegen {both[1]}.")
         if "l" not in options:
@@ -1570,7 +1587,7 @@ class Printer:
         rows = []
         for index, (name, size) in enumerate(zip(names, sizes, strict=True)):
             stamp = f"Mar {day - 2 * index} {rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}"
-            rows.append(f"-rw-r--r-- user {size} {stamp} {name}")
+            rows.append(f"-rw-r--r-- 1 user user {size} {stamp} {name}")
         result = "\n".join(rows)
         if "S" in options:
             then, danach = _next(names[1:])
@@ -1590,13 +1607,93 @@ class Printer:
             )
         return told._replace(result=result)
 
+    def _ls_piped(self, rest: list[str]) -> Printed | None:
+        """Return how many files there are, or the first few of them."""
+        rng = self._rng
+        match rest:
+            case ["|", "wc", "-l"]:
+                count = rng.randint(2, 400)
+                return Printed(
+                    str(count), f"There are {count} files here.", f"Hier liegen {count} Dateien."
+                )
+            case [folder, "|", "wc", "-l"]:
+                count = rng.randint(2, 400)
+                return Printed(
+                    str(count), f"{folder} has {count} files.", f"{folder} hat {count} Dateien."
+                )
+            case ["-t" | "-S" as option, "|", "head", "-n", wanted]:
+                names = self._names(2, 5)[: int(wanted)]
+                both = _and(names)
+                english, german = {"-t": ("newest", "neuesten"), "-S": ("biggest", "größten")}[
+                    option
+                ]
+                return Printed(
+                    "\n".join(names),
+                    f"The {english} first: {both[0]}.",
+                    f"Am {german} zuerst: {both[1]}.",
+                    names[0],
+                )
+            case _:
+                return None
+
+    def _ls_all(self, hidden: list[str], names: list[str], folders: list[str]) -> Printed:
+        """Return names with those that are hidden, which are told first."""
+        both, others = _and(hidden), _and(names)
+        are, sind = ("is", "ist") if len(hidden) == 1 else ("are", "sind")
+        where, wo = ("here", "hier") if not folders else (f"in {folders[0]}", f"in {folders[0]}")
+        dots = [".", ".."] if self._rng.random() < 0.5 else []
+        return Printed(
+            "\n".join([*dots, *hidden, *names]),
+            f"Hidden {where} {are} {both[0]}; besides there {_are(names)} {others[0]}.",
+            f"Versteckt {sind} {wo} {both[1]}; sonst gibt es {others[1]}.",
+        )
+
+    def _ls_long(self, names: list[str], options: str) -> Printed:
+        """Return names with rights, owner, size and date; each is told with all of it."""
+        rng = self._rng
+        owner = rng.choice(["anna", "tom", "root", "user", "www-data", self._make.word()])
+        rows, told, in_short = [], [], "h" in options
+        for name in names:
+            is_folder = name in _HIDDEN_FOLDERS
+            who = "root" if rng.random() < 0.15 else owner
+            mode = rng.choice(_FOLDER_MODES if is_folder else _FILE_MODES)
+            size = "4096" if is_folder else str(rng.randint(10, 99999))
+            if in_short:
+                size = f"{rng.randint(1, 900)}{rng.choice('KKM')}"
+            day = self._day()
+            rows.append(f"{mode} {2 if is_folder else 1} {who} {who} {size} {day} {name}")
+            told.append((name, mode, who, size, day))
+        dots = []
+        if "a" in options and len(names) == 2 and rng.random() < 0.4:
+            dots = [
+                f"drwxr-xr-x 2 {owner} {owner} 4096 {self._day()} {name}" for name in (".", "..")
+            ]
+        is_told = dots or (len(names) > 1 and rng.random() < 0.5)
+        head = [f"total {rng.randint(4, 900)}"] if is_told else []
+        unit = "" if in_short else " bytes"
+        lines = [
+            f"{name}: {mode}, {who}, {size}{unit}, {day}" for name, mode, who, size, day in told
+        ]
+        return Printed(
+            "\n".join([*head, *dots, *rows]),
+            "\n".join(lines),
+            "\n".join(line.replace(" bytes, ", " Bytes, ") for line in lines),
+        )
+
     def _find(self, rest: list[str], _language: str) -> Printed | None:
-        if rest[-3:] == ["|", "wc", "-l"] and "xargs" not in rest:
-            count = self._rng.randint(2, 900)
-            return Printed(str(count), f"There are {count} files.", f"Es sind {count} Dateien.")
         if rest[-5:] == ["xargs", "cat", "|", "wc", "-l"]:
             count = self._rng.randint(40, 90000)
             return Printed(str(count), f"It is {count} lines.", f"Es sind {count} Zeilen.")
+        if rest[-3:] == ["|", "wc", "-l"] and rest[1:2] == ["-name"] and len(rest) == 6:
+            count, where = self._rng.randint(2, 400), "" if rest[0] == "." else f" in {rest[0]}"
+            return Printed(
+                str(count),
+                f"There are {count} {rest[2].lstrip('*')} files{where}.",
+                f"Es gibt {count} {rest[2].lstrip('*')}-Dateien{where}.",
+            )
+        if rest[-3:] == ["|", "wc", "-l"] and "xargs" not in rest:
+            count = self._rng.randint(2, 900)
+            return Printed(str(count), f"There are {count} files.", f"Es sind {count} Dateien.")
         if "|" in rest or "-exec" in rest or "-delete" in rest or not rest:
             return None
         if self._rng.random() < 0.15:
@@ -1604,12 +1701,23 @@ class Printer:
         names = self._names(1, 4)
         if "-name" in rest and "*" in rest[-1]:
             names = [rest[-1].replace("*", self._make.word()) for _ in names]
+        elif "-name" in rest:
+            names = [f"{self._make.name()}/{rest[-1]}" for _ in names[:2]]
         start = rest[0].rstrip("/")
         paths = [f"{start}/{name}" for name in dict.fromkeys(names)]
         both = _and(paths)
         return Printed(
             "\n".join(paths), f"I found {both[0]}.", f"Ich habe {both[1]} gefunden.", paths[0]
         )
+
+    def _sorted(self, rest: list[str], language: str) -> Printed | None:
+        """Lines of text in order."""
+        printed = self._lines(rest, language)
+        if not printed:
+            return None
+        listed = "\n".join(sorted(printed.result.split("\n")))
+        between = "\n" if "\n" in listed else " "
+        return Printed(listed, f"It says:{between}{listed}", f"Da steht:{between}{listed}")
 
     def _lines(self, rest: list[str], language: str) -> Printed | None:
         """Lines of text, all of which are told if they are short."""
@@ -1623,6 +1731,10 @@ class Printer:
         listed = "\n".join(rows)
         between = " " if len(rows) == 1 else "\n"
         return Printed(listed, f"It says:{between}{listed}", f"Da steht:{between}{listed}")
+
+
+def _are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _next(names: list[str]) -> tuple[str, str]:

@@ -142,6 +142,13 @@ _LANGUAGES = [
     ("Go", "go"), ("Java", "java"), ("Ruby", "rb"), ("PHP", "php"), ("C", "c"), ("Kotlin", "kt"),
     ("Swift", "swift"), ("Lua", "lua"), ("SQL", "sql"), ("CSS", "css"), ("HTML", "html"),
 ]  # fmt: skip
+_SWITCHES = [
+    "debug", "verbose", "cache", "logging", "dark_mode", "autosave", "notifications", "ssl",
+    "telemetry", "wrap_lines", "strict", "auto_update", "maintenance", "compression", "sound",
+    "spellcheck", "use_proxy", "backups", "DEBUG", "hot_reload", "minify", "read_only", "tracing",
+    "colors",
+]  # fmt: skip
+_SWITCHED = [("true", "false"), ("true", "false"), ("on", "off"), ("yes", "no"), ("True", "False")]
 _SETTINGS = [
     "port", "timeout", "retries", "version", "max_size", "workers", "threads", "level", "limit",
     "batch_size", "interval", "depth", "width", "height", "margin", "max_users", "ttl", "seed",
@@ -233,6 +240,14 @@ class _Everyday(Arguments):
         return f"{first} {rng.choice(known['names'])}" if rng.random() < 0.2 else first
 
 
+@cache
+def growing_files() -> frozenset[str]:
+    """Return the names of lists, logs and notes, to which one adds."""
+    lists = tomllib.loads((WORDS / "assistant_values.toml").read_text("utf-8"))
+    paths = (path for key in ("lists", "logs") for entry in lists[key] for path in entry[2])
+    return frozenset(path.rpartition("/")[2] for path in paths)
+
+
 class Values:
     """A factory of values for one stream of conversations."""
 
@@ -274,6 +289,13 @@ class Values:
         if {"YA", "YB"} <= set(filled):
             later = filled["YA"].sent + rng.randint(2, 70)
             filled["YB"] = Value(str(later), later)
+        if "LF" in filled:
+            filled |= self._noted("lists", language)
+        if "GF" in filled:
+            filled |= self._noted("logs", language)
+        if "VT" in filled:
+            on, off = rng.choice(_SWITCHED)
+            filled |= {"VT": Value(on, on), "VF": Value(off, off)}
         for name, other in _DIFFERENT:
             while {name, other} <= set(filled) and filled[name].sent == filled[other].sent:
                 filled[other] = self.of(other, language)
@@ -351,7 +373,8 @@ class Values:
         """A file of any sort, also one that is no text."""
         path = self.path()
         if self._rng.random() < 0.45:
-            stem = path.rpartition(".")[0] or path
+            stem = path.rpartition(".")[0]
+            stem = path if stem[-1:] in {"", "/"} else stem
             path = f"{stem}.{self._rng.choice(_NO_TEXTS)}"
         return self._named(path)
 
@@ -436,8 +459,9 @@ class Values:
             text = self.make.text(may_be_code=True)
         if rng.random() < 0.06:
             text += rng.choice([" ", " ", ": ", ", "]) + self.precise()
-        if rng.random() < 0.02:
-            text = f"{text}. {self.everyday().capitalize()}."
+        if rng.random() < 0.05:
+            more = self.german_sentence() if language == "de" else self.everyday()
+            text = f"{text.rstrip('.')}. {more[0].upper()}{more[1:]}."
         return text
 
     def precise(self) -> str:
@@ -1082,6 +1106,73 @@ class Values:
         told = ", ".join(items[:-1]) + end + items[-1]
         return Value(told, "\n".join(items))
 
+    def _noted(self, key: str, language: str) -> dict[str, Value]:
+        """Return a file to which entries are added, an entry, and what the list is called."""
+        rng = self._rng
+        names, german_names, files, entries, german_entries = rng.choice(self._real[key])
+        called = rng.choice(names)
+        if language == "de":
+            called = rng.choice(german_names)
+            entries = german_entries if rng.random() < 0.85 else entries
+        entry = rng.choice(entries)
+        path = rng.choice(files)
+        if rng.random() < 0.2:
+            path = f"{self.folder().rstrip('/')}/{path}"
+        listed = {"LF": self._named(path), "LK": Value(called, called)}
+        if key == "logs":
+            must = entry[-1] in ".!?" or entry[:1] in "#-"
+            entered = self._quoted(entry, 1.0 if must else 0.45)
+            return {"GF": listed["LF"], "GI": entered, "GK": listed["LK"]}
+        mark = rng.choice(["- ", "* ", "", "", "- [ ] "])
+        held = rng.sample([each for each in entries if each[:1] != "-"], rng.choice([2, 3, 3, 4]))
+        last = " und " if language == "de" else " and "
+        return {
+            **listed,
+            "LI": self._quoted(entry, 1.0 if entry[-1] in ".!?" else 0.3),
+            "LR": Value("", "\n".join(mark + each for each in held)),
+            "LS": Value("", ", ".join(held[:-1]) + last + held[-1]),
+        }
+
+    def _lf(self, language: str) -> Value:
+        return self._p(language)
+
+    def _li(self, language: str) -> Value:
+        return self._x(language)
+
+    def _lr(self, language: str) -> Value:
+        return self._x(language)
+
+    def _ls(self, language: str) -> Value:
+        return self._x(language)
+
+    def _lk(self, language: str) -> Value:
+        return self._w(language)
+
+    def _gf(self, language: str) -> Value:
+        return self._p(language)
+
+    def _gk(self, language: str) -> Value:
+        return self._w(language)
+
+    def _gi(self, language: str) -> Value:
+        return self._x(language)
+
+    def _xl(self, language: str) -> Value:
+        """A line of text as it stands, whatever it ends with: it has a line of its own."""
+        text = self.text(language).split("\n")[0]
+        return Value(text, text, open_end=True)
+
+    def _sb(self, _language: str) -> Value:
+        """The name of something that is on or off."""
+        name = self.make.word() if self._rng.random() < 0.25 else self._rng.choice(_SWITCHES)
+        return Value(name, name)
+
+    def _vt(self, language: str) -> Value:
+        return self._w(language)
+
+    def _vf(self, language: str) -> Value:
+        return self._w(language)
+
     def _df(self, _language: str) -> Value:
         """The name of a file that is mostly empty or begins with a dot."""
         return self._named(str(self._rng.choice(self._real["dotted"])))
@@ -1226,6 +1317,10 @@ class Values:
         stem = self._blank_name() if rng.random() < 0.1 else self.make.name()
         name = stem + ".pdf"
         return self._named(name if rng.random() < 0.6 else self.folder().rstrip("/") + "/" + name)
+
+    def _zf(self, _language: str) -> Value:
+        """The name of a document, without a folder."""
+        return self._named(self.make.name() + ".pdf")
 
     def _y(self, _language: str) -> Value:
         """Pages of a document."""
