@@ -19,6 +19,7 @@ from training.assistant.values import Values
 from training.data.lists import WEEKDAYS
 
 LISTED_NAMES = 6
+TOLD_WHOLE = 240  # characters of a file that the answer repeats
 _MAX_LINE = 90
 _DENIALS = [
     "denied by the user",
@@ -288,7 +289,7 @@ class Outcomes:
         first, wanted = arguments.get("start_line", 1), arguments.get("max_lines", 0)
         if wanted > 1 or (wanted == 0 and "start_line" in arguments):
             return self._several_lines(first, wanted or 5, language)
-        count = min(rng.choice([1, 1, 2, 2, 3, 4]), arguments.get("max_lines", 9))
+        count = min(rng.choice([1, 1, 2, 3, 3, 4, 5, 6]), arguments.get("max_lines", 9))
         lines = [self._values.text(language) for _ in range(count)]
         result = "\n".join(f"{index + first}|{line}" for index, line in enumerate(lines))
         if "start_line" in arguments or "max_lines" in arguments:
@@ -333,9 +334,12 @@ class Outcomes:
         if len(lines) == 1:
             said = _either(language, f"{path} says: {lines[0]}", f"In {path} steht: {lines[0]}")
         else:
-            said = _either(
-                language, f"{path} begins: {lines[0]}", f"{path} beginnt mit: {lines[0]}"
-            )
+            text = "\n".join(lines)
+            if len(text) <= TOLD_WHOLE:
+                said = _either(language, f"{path} says:\n{text}", f"In {path} steht:\n{text}")
+            else:
+                text = "\n".join(lines[:3])
+                said = _either(language, f"{path} begins:\n{text}", f"{path} beginnt mit:\n{text}")
         result = "\n".join(f"{index + 1}|{line}" for index, line in enumerate(lines))
         return Outcome(result, said, "\n".join(lines), lines[0])
 
