@@ -102,9 +102,11 @@ def test_nothing_is_reported_as_done_after_an_error_or_a_denial(drawn: list[Conv
 
 def test_a_sum_is_computed_before_its_result_is_written() -> None:
     found = 0
-    for conversation in islice(Conversations(8), 2000):
+    for conversation in islice(Conversations(8), 3000):
         calls = calls_of(conversation)
         if conversation.kind not in SUMS_WRITTEN or len(calls) < 2:
+            continue
+        if calls[1]["name"] not in {"file_write", "write_file"}:
             continue
         found += 1
         results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
@@ -116,7 +118,9 @@ def test_a_line_is_read_before_it_is_changed() -> None:
     kinds = {
         name
         for name, kind in request_kinds().items()
-        if kind.reads and kind.tools == ["file_read", "file_edit"]
+        if kind.reads
+        and kind.tools == ["file_read", "file_edit"]
+        and kind.calls[0]["arguments"]["path"] == kind.calls[1]["arguments"]["path"]
     }
     assert {"set_to_value", "tick_off_item", "read_then_edit"} <= kinds
     found = 0
@@ -125,7 +129,7 @@ def test_a_line_is_read_before_it_is_changed() -> None:
         if conversation.kind not in kinds or len(calls) < 2:
             continue
         assert calls[0]["name"] in {"file_read", "read_file"}
-        if calls[1]["name"] in {"file_edit", "edit_file"}:
+        if "old_text" in calls[1]["arguments"]:
             found += 1
             assert calls[1]["arguments"]["old_text"] in results[0]["content"]
     assert found > 5

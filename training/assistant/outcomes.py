@@ -127,7 +127,8 @@ class Outcomes:
                 ]
             case "shell":
                 code = rng.choice([1, 1, 2, 126, 127])
-                return [f"The command exited with code {code}", self._shell_failure(code)]
+                why = self._shell_failure(code, _words(arguments["command"]))
+                return [f"The command exited with code {code}", why]
             case "http" | "web_fetch" | "open_url" if host:
                 return [
                     f"the name {host[0]} cannot be resolved",
@@ -160,17 +161,19 @@ class Outcomes:
             case _:
                 return []
 
-    def _shell_failure(self, code: int) -> str:
+    def _shell_failure(self, code: int, words: list[str]) -> str:
         word = self._make.word()
-        why = self._rng.choice(
-            [
-                f"sh: {word}: not found",
-                f"{word}: No such file or directory",
-                "fatal: not a git repository",
-                f"{word}: permission denied",
-                f"error: {self._make.fragment(2, 6)}",
-            ]
-        )
+        reasons = [
+            f"sh: {word}: not found",
+            f"{word}: No such file or directory",
+            f"{word}: permission denied",
+            f"error: {self._make.fragment(2, 6)}",
+        ]
+        if words[0] == "git":
+            reasons = ["fatal: not a git repository", f"error: {self._make.fragment(2, 6)}"]
+        elif words[0] in {"rm", "mv", "cp", "mkdir", "chmod", "touch"} and len(words) > 1:
+            reasons = [f"{words[0]}: {words[-1]}: Permission denied"]
+        why = self._rng.choice(reasons)
         return f"The command exited with code {code}: {why}"
 
     # files
@@ -178,18 +181,22 @@ class Outcomes:
     def _file_list(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, make = self._rng, self._make
         path = arguments.get("path", ".")
-        here = path == "."
         if rng.random() < 0.05:
             said = {"en": "The folder is empty.", "de": "Der Ordner ist leer."}[language]
+            if path != ".":
+                said = _either(language, f"{path} is empty.", f"{path} ist leer.")
             return Outcome("(empty)", said)
         names = [
             make.file_name() if rng.random() < 0.75 else make.name() + "/"
             for _ in range(rng.choice([1, 2, 2, 3, 3, 4, 5, 6, 9, 12]))
         ]
-        names = sorted(dict.fromkeys(names))
+        return self.listing(path, sorted(dict.fromkeys(names)), language)
+
+    def listing(self, path: str, names: list[str], language: str) -> Outcome:
+        """Return what listing a folder with these names gives."""
         files = [name for name in names if not name.endswith("/")]
         start = {"en": "This folder has", "de": "Hier liegen"}[language]
-        if not here:
+        if path != ".":
             start = f"{path} enthält" if language == "de" else f"{path} has"
         first = files[0] if files else ""
         return Outcome(
@@ -237,6 +244,22 @@ class Outcomes:
             result += self._excerpt(first, lines)
         text = "\n".join(lines)
         return Outcome(result, text, text, lines[0])
+
+    def part(self, path: str, lines: list[str], first: int, count: int, language: str) -> Outcome:
+        """Return what reading a part of a file of these lines gives."""
+        part = lines[first - 1 : first - 1 + count]
+        result = "\n".join(f"{index + first}|{line}" for index, line in enumerate(part))
+        size = sum(len(line.encode()) + 1 for line in lines)
+        result += f"\n(lines {first} to {first + len(part) - 1} of {len(lines)}; {size} bytes)"
+        text = "\n".join(part)
+        said = text
+        if len(part) == 1:
+            said = _either(
+                language,
+                f"Line {first} of {path}: {text}",
+                f"Zeile {first} in {path}: {text}",
+            )
+        return Outcome(result, said, text, part[0])
 
     def _excerpt(self, first: int, lines: list[str]) -> str:
         """Return the line that says which part of a file was read."""
@@ -314,7 +337,7 @@ class Outcomes:
             if language == "de"
             else (f"I found {self._listed(paths, language)}.")
         )
-        return Outcome("\n".join(paths), said, paths[0], paths[0])
+        return Outcome("\n".join(paths), said, "\n".join(paths), paths[0])
 
     def _grep(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, make = self._rng, self._make
@@ -341,12 +364,8 @@ class Outcomes:
             places = [_either(language, f"{a} (line {b})", f"{a} (Zeile {b})") for a, b, _ in hits]
             found = _either(language, "I found it in", "Gefunden in")
             said = f"{found} {enumerated(places, language)}."
-        return Outcome(
-            "\n".join(f"{a}:{b}:{c}" for a, b, c in hits),
-            said,
-            f"{path}:{number}",
-            path,
-        )
+        listed = "\n".join(f"{a}:{b}:{c}" for a, b, c in hits)
+        return Outcome(listed, said, listed, path)
 
     def _check_path(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, path = self._rng, arguments["path"]
@@ -356,6 +375,8 @@ class Outcomes:
             else "/home/" + rng.choice(["anna", "tom", "user"]) + "/" + path
         )
         chance = rng.random()
+        if chance > 0.5 and path.islower() and "." not in path:
+            chance = 0.4  # a name without an ending is mostly a folder
         if chance < 0.35:
             said = f"{path} gibt es nicht." if language == "de" else f"{path} does not exist."
             return Outcome(f"{where}: there is nothing", said)
@@ -419,6 +440,24 @@ class Outcomes:
         program, *rest = _words(arguments["command"])
         if program == "tar" and rest[:1] == ["-xzf"] and len(rest) == 2:
             said = _either(language, f"Unpacked {rest[1]}.", f"{rest[1]} ist entpackt.")
+            return Outcome("(no output)", said)
+        if program in {"mv", "cp"} and len(rest) == 2 and rest[1].endswith("/"):
+            verb, getan = {"mv": ("Moved", "verschoben"), "cp": ("Copied", "kopiert")}[program]
+            german = f"{rest[0]} ist nach {rest[1]} {getan}."
+            said = _either(language, f"{verb} {rest[0]} to {rest[1]}.", german)
+            return Outcome("(no output)", said)
+        if program == "rm" and len(rest) > 1 and rest[0] != "-r":
+            names = enumerated(rest, language)
+            german = f"{names} sind gelöscht."
+            return Outcome("(no output)", _either(language, f"Deleted {names}.", german))
+        if program == "rm" and rest[:1] == ["-r"]:
+            german = f"Der Ordner {rest[-1]} ist gelöscht."
+            said = _either(language, f"Deleted the folder {rest[-1]}.", german)
+            return Outcome("(no output)", said)
+        if program == "mkdir" and len(rest) > 2:
+            names = enumerated(rest[1:], language)
+            german = f"Die Ordner {names} sind angelegt."
+            said = _either(language, f"Created the folders {names}.", german)
             return Outcome("(no output)", said)
         if program in _SILENT and len(rest) == _SILENT[program][0]:
             _, english, german = _SILENT[program]
@@ -535,7 +574,7 @@ class Outcomes:
         said = _either(
             language, f"The page {title} says: {line}", f"Auf der Seite {title} steht: {line}"
         )
-        return Outcome(f"title: {title}\nurl: {arguments['url']}\n\n{line}", said, line)
+        return Outcome(f"title: {title}\nurl: {arguments['url']}\n\n{line}", said, line, title)
 
     def _open_url(self, arguments: dict[str, Any], language: str) -> Outcome:
         url = arguments["url"]
@@ -688,18 +727,7 @@ class Outcomes:
                     _either(language, "The plan is empty.", "Der Plan ist leer."),
                 )
             items = [self._values.short(language) for _ in range(rng.randint(1, 4))]
-            said = _either(
-                language,
-                f"The plan has {enumerated(items, language)}.",
-                f"Auf dem Plan: {enumerated(items, language)}.",
-            )
-            return Outcome(
-                "\n".join(
-                    f"- [{rng.choice('  x~')}] {index + 1}. {item}"
-                    for index, item in enumerate(items)
-                ),
-                said,
-            )
+            return self.plan([(rng.choice("  x~"), item) for item in items], language)
         number, item = arguments["id"], self._values.short(language)
         if action == "delete":
             said = _either(
@@ -723,6 +751,13 @@ class Outcomes:
                 f"Schritt {number} ist in Arbeit: {item}.",
             ),
         )
+
+    def plan(self, items: list[tuple[str, str]], language: str) -> Outcome:
+        """Return the list of a plan with these items, each with its mark."""
+        told = enumerated([item for _, item in items], language)
+        said = _either(language, f"The plan has {told}.", f"Auf dem Plan: {told}.")
+        rows = [f"- [{mark}] {index + 1}. {item}" for index, (mark, item) in enumerate(items)]
+        return Outcome("\n".join(rows), said)
 
     # the rest
 

@@ -156,6 +156,31 @@ class Printer:
                 )
             case ["stash", "list"]:
                 return self._git_stashes(language)
+            case ["add", *_, name]:
+                what = ("everything", "alles") if name in {"-A", "."} else (name, name)
+                return Printed("(no output)", f"Staged {what[0]}.", f"Gestagt: {what[1]}.")
+            case ["push"]:
+                branch = self._branch()
+                return Printed(
+                    f"   {self._hash()}..{self._hash()}  {branch} -> {branch}",
+                    f"Pushed {branch}.",
+                    f"{branch} ist gepusht.",
+                )
+            case ["pull"]:
+                if self._rng.random() < 0.3:
+                    return Printed(
+                        "Already up to date.",
+                        "It is already up to date.",
+                        "Es ist schon auf dem neuesten Stand.",
+                    )
+                names = self._names(1, 2)
+                rows = [f" {name} | {self._rng.randint(1, 60)} +-" for name in names]
+                both = _and(names)
+                return Printed(
+                    "\n".join([f"Updating {self._hash()}..{self._hash()}", *rows]),
+                    f"Pulled; {both[0]} changed.",
+                    f"Gepullt; geändert: {both[1]}.",
+                )
             case ["tag"]:
                 start = self._rng.randint(0, 4)
                 tags = [f"v{start}.{minor}.{self._rng.randint(0, 9)}" for minor in range(1, 4)]
@@ -496,7 +521,10 @@ class Printer:
             "-c": ("bytes", "Bytes"),
         }[rest[0]]
         return Printed(
-            f"{count} {name}", f"{name} has {count} {english}.", f"{name} hat {count} {german}."
+            f"{count} {name}",
+            f"{name} has {count} {english}.",
+            f"{name} hat {count} {german}.",
+            str(count),
         )
 
     def _one_curl(self, rest: list[str], _language: str) -> Printed | None:

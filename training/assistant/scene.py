@@ -1,0 +1,178 @@
+"""What a conversation has shown of the files so far, so that later results agree with it.
+
+What was written is read again, what was added stands at the end, a listing has what was made.
+"""
+
+import re
+import shlex
+from typing import Any
+
+from training.assistant.outcomes import Outcome, Outcomes
+from training.assistant.values import Values
+
+_TRIES = 12
+_STEP = re.compile(r"- \[(.)\] (\d+)\. (.*)")
+_LISTED_BESIDE = 4  # other names in a listing that has to show a certain one
+_GONE = ("does not exist", "is a folder", "is not text", "old_text", "has no line")
+
+
+class Scene:
+    """The files of one conversation."""
+
+    def __init__(self, values: Values, outcomes: Outcomes, language: str) -> None:
+        self._values, self._outcomes, self._language = values, outcomes, language
+        self._texts: dict[str, list[str]] = {}
+        self._made: dict[str, list[str]] = {}
+        self._there: dict[str, str] = {}
+        self._plan: tuple[str, str, int] | None = None  # mark, text and place of a step
+
+    def outcome(self, tool: str, arguments: dict[str, Any]) -> Outcome:
+        """Return what a call gives, in keeping with what the calls before gave."""
+        outcome = self._drawn(tool, arguments)
+        for _ in range(_TRIES):
+            if self._agrees(tool, arguments, outcome):
+                break
+            outcome = self._drawn(tool, arguments)
+        return outcome
+
+    def found(self, path: str, lines: list[str]) -> Outcome:
+        """Return what reading a file of these lines gives."""
+        self._texts[path], self._there[path] = lines, ": a file"
+        return self._outcomes.reading(path, lines, self._language)
+
+    def note(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> None:
+        """Keep what a call changed or showed."""
+        path = arguments.get("path", "")
+        if outcome.failed or tool == "check_path":
+            return
+        if tool == "plan":
+            step = _STEP.match(outcome.result)
+            self._plan = (step[1], step[3], int(step[2])) if step and step[1] != "-" else None
+        elif tool == "shell":
+            self._commanded(arguments["command"])
+        elif tool == "undo":
+            self._texts.clear()
+        elif tool == "file_write":
+            self._texts[path] = arguments["content"].split("\n")
+            self._make(path)
+        elif tool == "file_append":
+            before = self._texts.get(path) or [self._values.short(self._language)]
+            self._texts[path] = [*before, *arguments["content"].split("\n")]
+        elif tool == "file_edit":
+            self._edited(path, arguments)
+        elif tool == "file_read" and set(arguments) == {"path"} and outcome.value:
+            self._texts[path] = outcome.value.split("\n")
+        if path and tool.startswith("file_") and tool != "file_list":
+            self._there[path] = ": a file"
+
+    def _drawn(self, tool: str, arguments: dict[str, Any]) -> Outcome:
+        path, language = arguments.get("path", ""), self._language
+        if tool == "file_read" and path in self._texts:
+            known = self._read(path, arguments)
+            if known:
+                return known
+        outcome = self._outcomes.of(tool, arguments, language)
+        is_listed = tool == "plan" and arguments["action"] == "list" and not outcome.failed
+        if is_listed and self._plan and self._plan[2] <= _LISTED_BESIDE + 1:
+            return self._outcomes.plan(self._steps(*self._plan), language)
+        made = self._made.get(path.rstrip("/"), [])
+        if tool != "file_list" or outcome.failed or not made or arguments.get("recursive"):
+            return outcome
+        others = outcome.value.split("\n")[:_LISTED_BESIDE] if outcome.value else []
+        return self._outcomes.listing(path, sorted({*others, *made}), language)
+
+    def _steps(self, mark: str, text: str, place: int) -> list[tuple[str, str]]:
+        """Return the steps of a plan, one of which is known."""
+        others = [self._values.short(self._language) for _ in range(place)]
+        steps = [(" ", other) for other in others]
+        steps[place - 1] = (mark, text)
+        if mark == "x":
+            steps.append((" ", self._values.short(self._language)))
+        return steps
+
+    def _read(self, path: str, arguments: dict[str, Any]) -> Outcome | None:
+        lines = self._texts[path]
+        first, count = arguments.get("start_line", 1), arguments.get("max_lines", len(lines))
+        if first == 1 and count >= len(lines):
+            return self._outcomes.reading(path, lines, self._language)
+        if first > len(lines):
+            return None
+        return self._outcomes.part(path, lines, first, count, self._language)
+
+    def _agrees(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> bool:
+        path = arguments.get("path", "")
+        if path not in self._there:
+            return True
+        if tool == "check_path":
+            return outcome.failed or self._there[path] in outcome.result
+        if not outcome.failed or not outcome.result.startswith("error"):
+            return True
+        return not any(reason in outcome.result for reason in _GONE)
+
+    def _edited(self, path: str, arguments: dict[str, Any]) -> None:
+        lines, new = self._texts.get(path), arguments["new_text"]
+        if "old_text" not in arguments:
+            first = arguments["start_line"] - 1
+            if lines and arguments["end_line"] <= len(lines):
+                lines[first : arguments["end_line"]] = new.split("\n") if new else []
+            else:
+                self._texts.pop(path, None)
+            return
+        old = arguments["old_text"]
+        text = "\n".join(lines or [])
+        if lines and old in text:
+            text = text.replace(old, new, 1)
+        else:
+            text = f"{new}\n{self._values.short(self._language)}" if new else ""
+        if text.strip():
+            self._texts[path] = text.split("\n")
+        else:
+            self._texts.pop(path, None)
+
+    def _commanded(self, command: str) -> None:
+        """Keep what a command did to files."""
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return
+        match words:
+            case ["mkdir", "-p", *folders]:
+                for folder in folders:
+                    self._make(folder + "/")
+                    self._there[folder] = ": a folder"
+            case ["touch", path]:
+                self._make(path)
+            case ["cp" | "mv" as verb, old, new]:
+                target = new + old.rstrip("/").rsplit("/", 1)[-1] if new.endswith("/") else new
+                if old in self._texts:
+                    self._texts[target] = list(self._texts[old])
+                self._make(target)
+                if verb == "mv":
+                    self._remove(old)
+            case ["rm", *paths]:
+                for path in paths:
+                    self._remove(path)
+            case ["tar", "-czf", path, _]:
+                self._make(path)
+            case _:
+                pass
+
+    def _make(self, path: str) -> None:
+        folder, name = _parted(path)
+        self._there[path] = ": a file"
+        if name not in self._made.setdefault(folder, []):
+            self._made[folder].append(name)
+
+    def _remove(self, path: str) -> None:
+        folder, name = _parted(path)
+        self._texts.pop(path, None)
+        self._there.pop(path, None)
+        if name in self._made.get(folder, []):
+            self._made[folder].remove(name)
+
+
+def _parted(path: str) -> tuple[str, str]:
+    """Return the folder of a path, and its name there; a folder's name ends in a slash."""
+    end = "/" if path.endswith("/") else ""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    return folder or ".", name + end
