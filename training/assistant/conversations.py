@@ -8,9 +8,9 @@ import random
 import re
 import shlex
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enou
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an answer, if short
 THIRD_TURN_LONGEST = 420
+LINE_THERE_SHARE = 0.75  # of the lines asked for in a file that was read or written
 THANKS_SHARE = 0.1  # of the second turns that call a tool
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
 MAX_RESULT = 420
@@ -207,6 +208,7 @@ class Kind:
     derived: bool = False  # what the call carries does not stand in the request as it is
     reads: str = ""  # what stands in the file that the first call reads
     says: dict[str, str] = field(default_factory=dict)  # what is told of it in the end
+    shows: str = ""  # a file that a listing has
     tells: bool = False  # every result is told, not the last one alone
     otherwise: dict[str, str] = field(default_factory=dict)  # told where a condition does not hold
     then: list[dict[str, Any]] = field(default_factory=list)  # asked next, answered without a call
@@ -230,6 +232,7 @@ def request_kinds() -> dict[str, Kind]:
             derived=table.get("derived", False),
             reads=table.get("reads", ""),
             says=table.get("says", {}),
+            shows=table.get("shows", ""),
             tells=table.get("tells", False),
             otherwise=table.get("otherwise", {}),
             then=table.get("then", []),
@@ -582,21 +585,30 @@ class _Turn:
         self.messages = [_user(request)]
         self._scene = Scene(source.values, source.outcomes, language)
         self._names: list[str] = []  # of the files that were found, or worked with, last
+        self._retry: Callable[[], None] | None = None  # does again what has failed, and the rest
 
     def work(self, kind: Kind, slots: dict[str, Value]) -> None:
         """Make the calls of a kind, tell how it ended, and maybe go on."""
+        if kind.shows:
+            self._scene.show(filled(kind.shows, slots, Outcome("", "")))
+        self._go_on(kind, slots, 0, Outcome("", ""), Outcome("", ""))
+
+    def _go_on(
+        self, kind: Kind, slots: dict[str, Value], start: int, outcome: Outcome, earlier: Outcome
+    ) -> None:
+        """Make the calls of a kind from one of them on, and tell how it ended."""
         rng = self._source.rng
         whole = rng.random() >= CALL_ONLY_SHARE
-        outcome = earlier = Outcome("", "")
         arguments: dict[str, Any] = {}
         tool = ""
         said: list[str] = []
-        has_read = False
-        for index, call in enumerate(kind.calls):
-            if index and not _may_follow(call, outcome):
+        has_read = "file_read" in kind.tools[:start]
+        for index, call in enumerate(kind.calls[start:], start):
+            if index > start and not _may_follow(call, outcome):
+                said = [each for each in said if each != outcome.answer]
                 outcome = outcome._replace(answer=self._not_done(kind, outcome))
-                said = said[:-1]
                 break
+            before = (outcome, earlier)
             tool, arguments = call["tool"], filled(call["arguments"], slots, outcome, earlier)
             self.messages.append(_called(self._offered.names[tool], arguments))
             if not whole and (index == len(kind.calls) - 1 or rng.random() < 0.2):
@@ -614,6 +626,8 @@ class _Turn:
             lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
                 ("{first}" in needed or "{sh:first}" in needed) and not outcome.first
             )
+            if outcome.failed:
+                self._retry = partial(self._go_on, kind, slots, index, *before)
             if outcome.failed or lacks or outcome.answer == "":
                 break
         if kind.says and not outcome.failed:
@@ -645,6 +659,8 @@ class _Turn:
         if rng.random() < 0.4:
             other = source.outcomes.of("file_read", arguments, self._language)
             outcome = other if other.failed else outcome
+        if outcome.failed:
+            self._retry = partial(self.look_up, document, asked)
         self._scene.note("file_read", arguments, outcome)
         self.messages += [_result(outcome.result), _said(outcome.answer)]
         if rng.random() < (NEXT_TURN_SHARE if outcome.failed else NEXT_TURN_SHARE / 3):
@@ -697,6 +713,7 @@ class _Turn:
     def _next(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> None:
         """Ask something that refers to what was before."""
         rng, language = self._source.rng, self._language
+        retry, self._retry = self._retry, None
         state = "failed" if outcome.failed else "done"
         seen = arguments | self._seen(tool, arguments, outcome)
         fitting = [
@@ -712,6 +729,9 @@ class _Turn:
         sent = str(follow.get("arguments", ""))
         names = {*_SLOT.findall(phrasing + sent), *_SHELL_SLOT.findall(sent)}
         slots = self._source.values.all(names, language)
+        lines = self._scene.lines(str(seen.get("path", "")))
+        if lines and "start_line" in sent and rng.random() < LINE_THERE_SHARE:
+            slots |= self._lines_there(len(lines), slots)
         courteous = "answers" not in follow
         said = self._source.sentence(phrasing, slots, language, courteous=courteous)
         thanks = courteous and not outcome.failed and not phrasing.startswith("{")
@@ -721,6 +741,10 @@ class _Turn:
         if "answers" in follow:
             answer = expand(rng, rng.choice(follow["answers"][language]))
             self.messages.append(_said(answer.replace("{answer}", outcome.answer)))
+            return
+        is_same = follow.get("again") or follow["arguments"] == {"command": "{before:command}"}
+        if is_same and retry:
+            retry()
             return
         called, new = follow.get("tool", tool), arguments
         if not follow.get("again"):
@@ -734,6 +758,14 @@ class _Turn:
         long = sum(len(each["content"]) for each in self.messages)
         if long < THIRD_TURN_LONGEST and rng.random() < THIRD_TURN_SHARE:
             self._next(called, new, ended)
+
+    def _lines_there(self, count: int, slots: dict[str, Value]) -> dict[str, Value]:
+        """Return numbers of lines that a file of so many lines has."""
+        first, last = sorted(self._source.rng.choices(range(1, count + 1), k=2))
+        there = {"N": first, "LA": first, "LB": last, "LC": last - first + 1}
+        if "LA" in slots and first == last:
+            return {}
+        return {name: Value(str(number), number) for name, number in there.items() if name in slots}
 
     def _seen(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> dict[str, str]:
         """Return what else a next request may refer to: names that were found, what was made."""

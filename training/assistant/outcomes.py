@@ -14,6 +14,7 @@ from training.assistant.values import Values
 from training.data.lists import WEEKDAYS
 
 LISTED_NAMES = 6
+_FAILS_SHARE = 0.16
 _MAX_LINE = 90
 _DENIALS = [
     "denied by the user",
@@ -63,12 +64,27 @@ class Outcomes:
         chance = self._rng.random()
         if chance < (0.09 if tool in _CHANGING else 0.04):
             return self._denied(tool, arguments, language)
-        if chance < 0.16:
+        if chance < _FAILS_SHARE:
             failed = self._failed(tool, arguments, language)
             if failed:
                 return failed
         make: Callable[[dict[str, Any], str], Outcome] = getattr(self, "_" + tool)
         return make(arguments, language)
+
+    def goes_well(self) -> bool:
+        """Return whether a command that could fail does not, this time."""
+        return self._rng.random() >= _FAILS_SHARE
+
+    def counted(self, path: str, count: int, language: str) -> Outcome:
+        """Return what counting the lines of a file gives."""
+        ending = _either(language, "line" if count == 1 else "lines", "Zeile" + "n" * (count > 1))
+        said = f"{path} {_either(language, 'has', 'hat')} {count} {ending}."
+        return Outcome(f"{count} {path}", said, f"{count} {path}", str(count))
+
+    def printed(self, text: str, language: str) -> Outcome:
+        """Return what a command gives that prints this."""
+        said = _either(language, f"The command printed: {text}", f"Der Befehl ergab: {text}")
+        return Outcome(text, said, text)
 
     # what goes wrong
 
@@ -244,6 +260,19 @@ class Outcomes:
             result += self._excerpt(first, lines)
         text = "\n".join(lines)
         return Outcome(result, text, text, lines[0])
+
+    def past_end(self, path: str, lines: list[str], language: str) -> Outcome:
+        """Return what reading beyond the last line gives."""
+        count, size = len(lines), sum(len(line.encode()) + 1 for line in lines)
+        why = f"{path} has nothing there; it has {count} lines"
+        said = _either(language, f"That did not work: {why}.", f"Das hat nicht geklappt: {why}.")
+        return Outcome(f"error: {why} and {size} bytes", said, failed=True)
+
+    def no_line(self, arguments: dict[str, Any], language: str) -> Outcome:
+        """Return what changing a line beyond the last one gives."""
+        why = f"{arguments['path']} has no line {arguments['start_line']}"
+        said = _either(language, f"That did not work: {why}.", f"Das hat nicht geklappt: {why}.")
+        return Outcome(f"error: {why}", said, failed=True)
 
     def part(self, path: str, lines: list[str], first: int, count: int, language: str) -> Outcome:
         """Return what reading a part of a file of these lines gives."""

@@ -387,6 +387,12 @@ class Printer:
             f"{total - used}Gi von {total}Gi sind frei.",
         )
 
+    def _one_echo(self, rest: list[str], _language: str) -> Printed | None:
+        text = " ".join(rest)
+        if not text or set(text) & set("$>|<;&-"):
+            return None
+        return Printed(text, f"The command printed: {text}", f"Der Befehl ergab: {text}")
+
     def _one_uptime(self, _rest: list[str], _language: str) -> Printed:
         rng, days, load = self._rng, self._rng.randint(2, 300), self._rng.randint(1, 800) / 100
         return Printed(

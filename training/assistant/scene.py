@@ -11,6 +11,7 @@ from training.assistant.outcomes import Outcome, Outcomes
 from training.assistant.values import Values
 
 _TRIES = 12
+_PRINTS = re.compile(r"print\('(\w+)'\)|echo (\w+)")
 _STEP = re.compile(r"- \[(.)\] (\d+)\. (.*)")
 _LISTED_BESIDE = 4  # other names in a listing that has to show a certain one
 _GONE = ("does not exist", "is a folder", "is not text", "old_text", "has no line")
@@ -22,6 +23,7 @@ class Scene:
     def __init__(self, values: Values, outcomes: Outcomes, language: str) -> None:
         self._values, self._outcomes, self._language = values, outcomes, language
         self._texts: dict[str, list[str]] = {}
+        self._partly: set[str] = set()  # of which there may be more than is known
         self._made: dict[str, list[str]] = {}
         self._there: dict[str, str] = {}
         self._plan: tuple[str, str, int] | None = None  # mark, text and place of a step
@@ -40,6 +42,14 @@ class Scene:
         self._texts[path], self._there[path] = lines, ": a file"
         return self._outcomes.reading(path, lines, self._language)
 
+    def show(self, path: str) -> None:
+        """Let a file be there, so that its folder's listing has it."""
+        self._make(path)
+
+    def lines(self, path: str) -> list[str]:
+        """Return the lines of a file, if all of them are known; else none."""
+        return [] if path in self._partly else self._texts.get(path, [])
+
     def note(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> None:
         """Keep what a call changed or showed."""
         path = arguments.get("path", "")
@@ -54,14 +64,18 @@ class Scene:
             self._texts.clear()
         elif tool == "file_write":
             self._texts[path] = arguments["content"].split("\n")
+            self._partly.discard(path)
             self._make(path)
         elif tool == "file_append":
+            if path not in self._texts:
+                self._partly.add(path)
             before = self._texts.get(path) or [self._values.short(self._language)]
             self._texts[path] = [*before, *arguments["content"].split("\n")]
         elif tool == "file_edit":
             self._edited(path, arguments)
         elif tool == "file_read" and set(arguments) == {"path"} and outcome.value:
             self._texts[path] = outcome.value.split("\n")
+            self._partly.discard(path)
         if path and tool.startswith("file_") and tool != "file_list":
             self._there[path] = ": a file"
 
@@ -71,6 +85,14 @@ class Scene:
             known = self._read(path, arguments)
             if known:
                 return known
+        if tool == "shell" and (said := self._script_says(arguments["command"])):
+            return self._outcomes.printed(said, language)
+        count = self._counted(arguments["command"]) if tool == "shell" else None
+        if count and self._outcomes.goes_well():
+            return self._outcomes.counted(*count, language)
+        is_beyond = 0 < len(self.lines(path)) < arguments.get("start_line", 0)
+        if tool == "file_edit" and is_beyond:
+            return self._outcomes.no_line(arguments, language)
         outcome = self._outcomes.of(tool, arguments, language)
         is_listed = tool == "plan" and arguments["action"] == "list" and not outcome.failed
         if is_listed and self._plan and self._plan[2] <= _LISTED_BESIDE + 1:
@@ -80,6 +102,25 @@ class Scene:
             return outcome
         others = outcome.value.split("\n")[:_LISTED_BESIDE] if outcome.value else []
         return self._outcomes.listing(path, sorted({*others, *made}), language)
+
+    def _counted(self, command: str) -> tuple[str, int] | None:
+        """Return the file whose lines are counted and their number, if it is known."""
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return None
+        path = words[-1] if words[:2] == ["wc", "-l"] and len(words) == 3 else ""
+        return (path, len(self.lines(path))) if self.lines(path) else None
+
+    def _script_says(self, command: str) -> str:
+        """Return what a script of one line, written before, prints; mostly, for it may fail."""
+        match command.split(" "):
+            case ["python3" | "sh", path]:
+                said = _PRINTS.fullmatch(self.lines(path)[-1]) if self.lines(path) else None
+                is_short = len(self.lines(path)) <= 2 and self._outcomes.goes_well()
+                return said[1] or said[2] if said and is_short else ""
+            case _:
+                return ""
 
     def _steps(self, mark: str, text: str, place: int) -> list[tuple[str, str]]:
         """Return the steps of a plan, one of which is known."""
@@ -93,10 +134,12 @@ class Scene:
     def _read(self, path: str, arguments: dict[str, Any]) -> Outcome | None:
         lines = self._texts[path]
         first, count = arguments.get("start_line", 1), arguments.get("max_lines", len(lines))
-        if first == 1 and count >= len(lines):
+        if set(arguments) == {"path"} or (first == 1 and count >= len(lines)):
             return self._outcomes.reading(path, lines, self._language)
-        if first > len(lines):
+        if path in self._partly:
             return None
+        if first > len(lines):
+            return self._outcomes.past_end(path, lines, self._language)
         return self._outcomes.part(path, lines, first, count, self._language)
 
     def _agrees(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> bool:
@@ -123,6 +166,7 @@ class Scene:
         if lines and old in text:
             text = text.replace(old, new, 1)
         else:
+            self._partly.add(path)
             text = f"{new}\n{self._values.short(self._language)}" if new else ""
         if text.strip():
             self._texts[path] = text.split("\n")
@@ -146,6 +190,8 @@ class Scene:
                 target = new + old.rstrip("/").rsplit("/", 1)[-1] if new.endswith("/") else new
                 if old in self._texts:
                     self._texts[target] = list(self._texts[old])
+                if old in self._partly:
+                    self._partly.add(target)
                 self._make(target)
                 if verb == "mv":
                     self._remove(old)
