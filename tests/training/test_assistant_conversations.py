@@ -94,6 +94,8 @@ def test_nothing_is_reported_as_done_after_an_error_or_a_denial(drawn: list[Conv
         for before, after in zip(conversation.messages, conversation.messages[1:], strict=False):
             if before["role"] == "tool" and before["content"].startswith(("error: ", "denied: ")):
                 failed += 1
+                if "tool_calls" in after:  # the next call was asked for in case of a failure
+                    continue
                 said = after["content"].split(": ")[0]
                 assert not claims.search(said), (before, after)
                 assert re.search(r"did not|nicht", said), (before, after)

@@ -32,8 +32,9 @@ GERMAN_SHARE = 0.25
 SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enough
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an answer, if short
-THIRD_TURN_LONGEST = 420
+GOES_ON_LONGEST = 480  # letters; longer ones have no further turn, as they would not be learnt from
 LINE_THERE_SHARE = 0.75  # of the lines asked for in a file that was read or written
+OTHER_DRAWS = 3
 THANKS_SHARE = 0.1  # of the second turns that call a tool
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
 MAX_RESULT = 420
@@ -355,6 +356,9 @@ class Conversations:
                 return self._not_offered(kind, language)
             kind = rng.choices(self._kinds, self._shares)[0]
         slots, request = self._request(kind, language)
+        for _ in kind.calls[2:] * OTHER_DRAWS:  # what needs many calls is asked for shortly
+            other = self._request(kind, language)
+            slots, request = min((slots, request), other, key=lambda each: len(each[1]))
         if not slots and rng.random() < 0.05:
             request = request.upper()
         request = self._named_tool(request, offered.names[kind.tools[0]], language)
@@ -626,19 +630,21 @@ class _Turn:
             lacks = (("{result}" in needed or "keys:result" in needed) and not outcome.value) or (
                 ("{first}" in needed or "{sh:first}" in needed) and not outcome.first
             )
+            if outcome.failed and "if_failed" in following and _may_follow(following, outcome):
+                continue
             if outcome.failed:
                 self._retry = partial(self._go_on, kind, slots, index, *before)
             if outcome.failed or lacks or outcome.answer == "":
                 break
         if kind.says and not outcome.failed:
             said, answer = [], filled(kind.says[self._language], slots, outcome)
-            outcome = outcome._replace(answer=answer)
+            outcome = outcome._replace(answer=answer, value="")
         told = list(dict.fromkeys([*said, outcome.answer]))
         if outcome.failed:
             told.remove(outcome.answer)
             told = [outcome.answer, *([self._before(told)] if told else [])]
         self.messages.append(_said("\n".join(told)))
-        if rng.random() < NEXT_TURN_SHARE:
+        if self._length() < GOES_ON_LONGEST and rng.random() < NEXT_TURN_SHARE:
             paths = [str(slots[name].sent) for name in ("P", "P2") if name in slots]
             if {str(call["arguments"].get("path")) for call in kind.calls} == {"{P}", "{P2}"}:
                 self._names = paths
@@ -655,7 +661,7 @@ class _Turn:
         if rng.random() < DOCUMENT_CALL_ONLY_SHARE:
             return
         outcome = source.outcomes.reading(document.path, document.lines, self._language)
-        outcome = outcome._replace(answer=asked.answer)
+        outcome = outcome._replace(answer=asked.answer, value="")
         if rng.random() < 0.4:
             other = source.outcomes.of("file_read", arguments, self._language)
             outcome = other if other.failed else outcome
@@ -705,7 +711,8 @@ class _Turn:
             return outcome
         if self._source.rng.random() < HOLDS_SHARE:
             for _ in range(40):
-                if _may_follow(following, outcome) and not outcome.failed:
+                is_fit = outcome.failed == ("if_failed" in following)
+                if is_fit and _may_follow(following, outcome):
                     break
                 outcome = self._scene.outcome(tool, arguments)
         return outcome
@@ -755,9 +762,15 @@ class _Turn:
         ended = self._outcome(called, new)
         self._scene.note(called, new, ended)
         self.messages += [_result(ended.result), _said(ended.answer)]
-        long = sum(len(each["content"]) for each in self.messages)
-        if long < THIRD_TURN_LONGEST and rng.random() < THIRD_TURN_SHARE:
+        if self._length() < GOES_ON_LONGEST and rng.random() < THIRD_TURN_SHARE:
             self._next(called, new, ended)
+
+    def _length(self) -> int:
+        """Return about how many letters the conversation has, with what stands around them."""
+        calls = [each["tool_calls"][0] for each in self.messages if "tool_calls" in each]
+        sent = sum(len(str(call["function"]["arguments"])) for call in calls)
+        said = sum(len(each["content"]) for each in self.messages)
+        return sent + said + 30 * len(self.messages) + 60 * len(calls)
 
     def _lines_there(self, count: int, slots: dict[str, Value]) -> dict[str, Value]:
         """Return numbers of lines that a file of so many lines has."""
@@ -794,11 +807,14 @@ class _Turn:
 
 
 HOLDS_SHARE = 0.6  # of the conditions that must hold do; of the others it depends
-_CONDITIONS = {"if", "unless", "one"}
+_CONDITIONS = {"if", "unless", "one", "if_failed"}
 
 
 def _may_follow(call: dict[str, Any], outcome: Outcome) -> bool:
     """Return whether a call is to be made after what the one before gave."""
+    if "if_failed" in call:
+        is_error = outcome.failed and outcome.result.startswith("error: ")
+        return is_error and call["if_failed"] in outcome.result
     if call.get("if", "") not in outcome.result:
         return False
     if "unless" in call and call["unless"] in outcome.result:

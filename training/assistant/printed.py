@@ -159,8 +159,8 @@ class Printer:
             case ["add", *_, name]:
                 what = ("everything", "alles") if name in {"-A", "."} else (name, name)
                 return Printed("(no output)", f"Staged {what[0]}.", f"Gestagt: {what[1]}.")
-            case ["push"]:
-                branch = self._branch()
+            case ["push", *more]:
+                branch = more[-1] if more else self._branch()
                 return Printed(
                     f"   {self._hash()}..{self._hash()}  {branch} -> {branch}",
                     f"Pushed {branch}.",

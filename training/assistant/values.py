@@ -147,7 +147,7 @@ class Values:
         for name, other in (
             ("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2"),
             ("P2", "P3"), ("P", "P3"), ("SK", "SK2"), ("H", "H2"), ("R", "R2"), ("I", "I2"),
-            ("W3", "W4"), ("W", "W3"), ("XB", "XB2"), ("PY", "P"), ("XV", "XV2"),
+            ("W3", "W4"), ("W", "W3"), ("XB", "XB2"), ("PY", "P"), ("XV", "XV2"), ("U", "U2"),
             ("H", "D"), ("H2", "D"),
         ):  # fmt: skip
             while {name, other} <= set(filled) and filled[name].sent == filled[other].sent:
