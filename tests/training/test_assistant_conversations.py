@@ -139,7 +139,7 @@ def test_a_line_is_read_before_it_is_changed() -> None:
 
 def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
     kinds, found = {"read_value", "read_cell", "read_item"}, Counter[str]()
-    for conversation in islice(Conversations(8), 4000):
+    for conversation in islice(Conversations(8), 5000):
         calls = calls_of(conversation)
         if conversation.kind not in kinds or conversation.language != "en" or len(calls) != 1:
             continue

@@ -631,6 +631,7 @@ class _Turn:
                 ("{first}" in needed or "{sh:first}" in needed) and not outcome.first
             )
             if outcome.failed and "if_failed" in following and _may_follow(following, outcome):
+                said = [each.partition(": ")[2] or each for each in said]
                 continue
             if outcome.failed:
                 self._retry = partial(self._go_on, kind, slots, index, *before)

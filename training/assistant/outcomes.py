@@ -14,7 +14,6 @@ from training.assistant.values import Values
 from training.data.lists import WEEKDAYS
 
 LISTED_NAMES = 6
-_FAILS_SHARE = 0.16
 _MAX_LINE = 90
 _DENIALS = [
     "denied by the user",
@@ -64,22 +63,26 @@ class Outcomes:
         chance = self._rng.random()
         if chance < (0.09 if tool in _CHANGING else 0.04):
             return self._denied(tool, arguments, language)
-        if chance < _FAILS_SHARE:
+        if chance < 0.16:
             failed = self._failed(tool, arguments, language)
             if failed:
                 return failed
         make: Callable[[dict[str, Any], str], Outcome] = getattr(self, "_" + tool)
         return make(arguments, language)
 
-    def goes_well(self) -> bool:
-        """Return whether a command that could fail does not, this time."""
-        return self._rng.random() >= _FAILS_SHARE
-
     def counted(self, path: str, count: int, language: str) -> Outcome:
         """Return what counting the lines of a file gives."""
         ending = _either(language, "line" if count == 1 else "lines", "Zeile" + "n" * (count > 1))
         said = f"{path} {_either(language, 'has', 'hat')} {count} {ending}."
         return Outcome(f"{count} {path}", said, f"{count} {path}", str(count))
+
+    def diff(self, path: str, old: str, new: str, language: str) -> Outcome:
+        """Return what `git diff` tells of a change of one line."""
+        line = self._rng.randint(1, 200)
+        told = f"--- a/{path}\n+++ b/{path}\n@@ -{line} +{line} @@\n-{old}\n+{new}"
+        english = f"In {path}, {old} became {new}."
+        said = _either(language, english, f"In {path} wurde aus {old} jetzt {new}.")
+        return Outcome(told, said, told)
 
     def printed(self, text: str, language: str) -> Outcome:
         """Return what a command gives that prints this."""
@@ -372,10 +375,11 @@ class Outcomes:
         rng, make = self._rng, self._make
         pattern = arguments["pattern"]
         if rng.random() < 0.15:
-            said = f"Nothing contains {pattern}."
-            return Outcome(
-                "no matches", f"{pattern} kommt nirgends vor." if language == "de" else said
-            )
+            said = f"Nothing contains {pattern}.", f"{pattern} kommt nirgends vor."
+            if arguments.get("path", ".") != ".":
+                path = arguments["path"]
+                said = f"{path} does not have {pattern}.", f"In {path} kommt {pattern} nicht vor."
+            return Outcome("no matches", _either(language, *said))
         hits = []
         where = arguments.get("path", "")
         for _ in range(rng.choice([1, 1, 2, 3])):

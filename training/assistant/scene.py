@@ -26,6 +26,7 @@ class Scene:
         self._partly: set[str] = set()  # of which there may be more than is known
         self._made: dict[str, list[str]] = {}
         self._there: dict[str, str] = {}
+        self._changed: tuple[str, str, str] | None = None  # path, old and new text of an edit
         self._plan: tuple[str, str, int] | None = None  # mark, text and place of a step
 
     def outcome(self, tool: str, arguments: dict[str, Any]) -> Outcome:
@@ -85,23 +86,31 @@ class Scene:
             known = self._read(path, arguments)
             if known:
                 return known
-        if tool == "shell" and (said := self._script_says(arguments["command"])):
-            return self._outcomes.printed(said, language)
-        count = self._counted(arguments["command"]) if tool == "shell" else None
-        if count and self._outcomes.goes_well():
-            return self._outcomes.counted(*count, language)
         is_beyond = 0 < len(self.lines(path)) < arguments.get("start_line", 0)
         if tool == "file_edit" and is_beyond:
             return self._outcomes.no_line(arguments, language)
         outcome = self._outcomes.of(tool, arguments, language)
-        is_listed = tool == "plan" and arguments["action"] == "list" and not outcome.failed
+        if outcome.failed:
+            return outcome
+        if tool == "shell":
+            return self._printed(arguments["command"]) or outcome
+        is_listed = tool == "plan" and arguments["action"] == "list"
         if is_listed and self._plan and self._plan[2] <= _LISTED_BESIDE + 1:
             return self._outcomes.plan(self._steps(*self._plan), language)
         made = self._made.get(path.rstrip("/"), [])
-        if tool != "file_list" or outcome.failed or not made or arguments.get("recursive"):
+        if tool != "file_list" or not made or arguments.get("recursive"):
             return outcome
         others = outcome.value.split("\n")[:_LISTED_BESIDE] if outcome.value else []
         return self._outcomes.listing(path, sorted({*others, *made}), language)
+
+    def _printed(self, command: str) -> Outcome | None:
+        """Return what a command prints that tells of what was done before; None for others."""
+        if command == "git diff" and self._changed:
+            return self._outcomes.diff(*self._changed, self._language)
+        if said := self._script_says(command):
+            return self._outcomes.printed(said, self._language)
+        count = self._counted(command)
+        return self._outcomes.counted(*count, self._language) if count else None
 
     def _counted(self, command: str) -> tuple[str, int] | None:
         """Return the file whose lines are counted and their number, if it is known."""
@@ -113,12 +122,11 @@ class Scene:
         return (path, len(self.lines(path))) if self.lines(path) else None
 
     def _script_says(self, command: str) -> str:
-        """Return what a script of one line, written before, prints; mostly, for it may fail."""
+        """Return what a script of one line, written before, prints."""
         match command.split(" "):
             case ["python3" | "sh", path]:
                 said = _PRINTS.fullmatch(self.lines(path)[-1]) if self.lines(path) else None
-                is_short = len(self.lines(path)) <= 2 and self._outcomes.goes_well()
-                return said[1] or said[2] if said and is_short else ""
+                return said[1] or said[2] if said and len(self.lines(path)) <= 2 else ""
             case _:
                 return ""
 
@@ -162,6 +170,8 @@ class Scene:
                 self._texts.pop(path, None)
             return
         old = arguments["old_text"]
+        is_line = new and "\n" not in old + new
+        self._changed = (path, old, new) if is_line else None
         text = "\n".join(lines or [])
         if lines and old in text:
             text = text.replace(old, new, 1)
