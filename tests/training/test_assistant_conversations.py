@@ -21,6 +21,8 @@ from training.assistant.conversations import (
 )
 from training.assistant.documents import Documents, families
 from training.assistant.offers import offered_lists, product_tools
+from training.assistant.outcomes import Outcome
+from training.assistant.scene import Scene
 from training.assistant.values import Values, real
 
 COUNT = 900
@@ -189,6 +191,44 @@ def test_what_is_told_of_a_document_stands_in_it(language: str, held_out: bool) 
                 told = re.findall(r"[\w.@:/-]*\d[\w.@:/-]*\w", each.answer)
                 assert all(part in text for part in told if ":" not in part), (each, text)
     assert set(drawn) == set(families())
+
+
+def test_a_call_with_a_condition_is_made_only_where_it_holds() -> None:
+    found: Counter[bool] = Counter()
+    kinds = request_kinds()
+    for conversation in islice(Conversations(8), 3000):
+        kind, messages = kinds.get(conversation.kind), conversation.messages
+        if not kind or len(kind.calls) < 2 or len(messages) < 4:
+            continue
+        call, result = kind.calls[1], messages[2]["content"]
+        conditions = {"if", "unless", "one", "if_failed"} & set(call)
+        is_error = result.startswith(("error: ", "denied: "))
+        if not conditions or (is_error and "if_failed" not in call):
+            continue
+        holds = call.get("if_failed", call.get("if", "")) in result
+        holds &= call.get("unless", "\0") not in result
+        holds &= not ("one" in call and ("\n" in result or result == "no matches"))
+        holds &= is_error == ("if_failed" in call)
+        assert bool(messages[3].get("tool_calls")) == holds, messages
+        found[holds] += 1
+    assert min(found[True], found[False]) > 5
+
+
+def test_a_listing_has_what_was_written_before_it() -> None:
+    source = Conversations(3)
+    scene = Scene(source.values, source.outcomes, "en")
+    written = {"path": "docs/new.txt", "content": "one\ntwo"}
+    scene.note("file_write", written, Outcome("created", ""))
+    scene.note("shell", {"command": "mv a.pdf docs/"}, Outcome("", ""))
+    listed = next(
+        each
+        for each in (scene.outcome("file_list", {"path": "docs"}) for _ in range(30))
+        if not each.failed
+    )
+    assert {"new.txt", "a.pdf"} <= set(listed.result.split("\n"))
+    read = scene.outcome("file_read", {"path": "docs/new.txt"})
+    assert read.result == "1|one\n2|two"
+    assert scene.outcome("file_read", {"path": "docs/new.txt", "start_line": 9}).failed
 
 
 def test_a_range_of_lines_has_as_many_lines_as_are_asked_for() -> None:
