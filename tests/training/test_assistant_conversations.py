@@ -21,8 +21,9 @@ from training.assistant.conversations import (
 )
 from training.assistant.documents import Documents, families
 from training.assistant.offers import offered_lists, product_tools
-from training.assistant.outcomes import Outcomes
+from training.assistant.outcomes import Outcome, Outcomes
 from training.assistant.printed import Printer
+from training.assistant.scene import Scene
 from training.assistant.units import unit_asked_for
 from training.assistant.values import Values, growing_files, real
 
@@ -97,6 +98,8 @@ def test_nothing_is_reported_as_done_after_an_error_or_a_denial(drawn: list[Conv
         for before, after in zip(conversation.messages, conversation.messages[1:], strict=False):
             if before["role"] == "tool" and before["content"].startswith(("error: ", "denied: ")):
                 failed += 1
+                if "tool_calls" in after:  # the next call was asked for in case of a failure
+                    continue
                 said = after["content"].split(": ")[0]
                 assert not claims.search(said), (before, after)
                 assert re.search(r"\bnot\b|nicht|kein", said), (before, after)
@@ -108,6 +111,8 @@ def test_a_sum_is_computed_before_its_result_is_written() -> None:
     for conversation in islice(Conversations(8), 4000):
         calls = calls_of(conversation)
         if conversation.kind not in SUMS_WRITTEN or len(calls) < 2:
+            continue
+        if calls[1]["name"] not in {"file_write", "write_file"}:
             continue
         results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
         if results[0].startswith(("error: ", "denied: ")):
@@ -157,7 +162,9 @@ def test_a_line_is_read_before_it_is_changed() -> None:
     kinds = {
         name
         for name, kind in request_kinds().items()
-        if kind.reads and kind.tools == ["file_read", "file_edit"]
+        if kind.reads
+        and kind.tools == ["file_read", "file_edit"]
+        and kind.calls[0]["arguments"]["path"] == kind.calls[1]["arguments"]["path"]
     }
     assert {"set_to_value", "tick_off_item", "read_then_edit"} <= kinds
     found = 0
@@ -166,7 +173,7 @@ def test_a_line_is_read_before_it_is_changed() -> None:
         if conversation.kind not in kinds or len(calls) < 2:
             continue
         assert calls[0]["name"] in {"file_read", "read_file"}
-        if calls[1]["name"] in {"file_edit", "edit_file"}:
+        if "old_text" in calls[1]["arguments"]:
             found += 1
             assert calls[1]["arguments"]["old_text"] in results[0]["content"]
     assert found > 5
@@ -223,6 +230,44 @@ def test_what_is_told_of_a_document_stands_in_it(language: str, held_out: bool) 
                 told = re.findall(r"[\w.@:/-]*\d[\w.@:/-]*\w", each.answer)
                 assert all(part in text for part in told if ":" not in part), (each, text)
     assert set(drawn) == set(families())
+
+
+def test_a_call_with_a_condition_is_made_only_where_it_holds() -> None:
+    found: Counter[bool] = Counter()
+    kinds = request_kinds()
+    for conversation in islice(Conversations(8), 3000):
+        kind, messages = kinds.get(conversation.kind), conversation.messages
+        if not kind or len(kind.calls) < 2 or len(messages) < 4:
+            continue
+        call, result = kind.calls[1], messages[2]["content"]
+        conditions = {"if", "unless", "one", "if_failed"} & set(call)
+        is_error = result.startswith(("error: ", "denied: "))
+        if not conditions or (is_error and "if_failed" not in call):
+            continue
+        holds = call.get("if_failed", call.get("if", "")) in result
+        holds &= call.get("unless", "\0") not in result
+        holds &= not ("one" in call and ("\n" in result or result == "no matches"))
+        holds &= is_error == ("if_failed" in call)
+        assert bool(messages[3].get("tool_calls")) == holds, messages
+        found[holds] += 1
+    assert min(found[True], found[False]) > 5
+
+
+def test_a_listing_has_what_was_written_before_it() -> None:
+    source = Conversations(3)
+    scene = Scene(source.values, source.outcomes, "en")
+    written = {"path": "docs/new.txt", "content": "one\ntwo"}
+    scene.note("file_write", written, Outcome("created", ""))
+    scene.note("shell", {"command": "mv a.pdf docs/"}, Outcome("", ""))
+    listed = next(
+        each
+        for each in (scene.outcome("file_list", {"path": "docs"}) for _ in range(30))
+        if not each.failed
+    )
+    assert {"new.txt", "a.pdf"} <= set(listed.result.split("\n"))
+    read = scene.outcome("file_read", {"path": "docs/new.txt"})
+    assert read.result == "1|one\n2|two"
+    assert scene.outcome("file_read", {"path": "docs/new.txt", "start_line": 9}).failed
 
 
 def test_a_range_of_lines_has_as_many_lines_as_are_asked_for() -> None:

@@ -8,9 +8,9 @@ import random
 import re
 import shlex
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from clawd.tools.builtin.user import NO_ANSWER
 from training.assistant.documents import Asked, Document, Documents
 from training.assistant.offers import OfferedList, offered_lists, product_tools
 from training.assistant.outcomes import Outcome, Outcomes, computed
+from training.assistant.scene import Scene
 from training.assistant.units import unit_asked_for
 from training.assistant.values import Value, Values, growing_files
 from training.data.lists import STOP_WORDS, WORDS
@@ -28,11 +29,17 @@ CALL_ONLY_SHARE = 0.4
 DOCUMENT_SHARE = 0.12  # of the working ones ask for what stands in a file
 DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
 DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
+DOCUMENT_TWO_SHARE = 0.22  # of them ask for two things at once
 GERMAN_SHARE = 0.25
 QUESTION_SHARE = 0.4  # of what is answered without a tool
 OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
 SHARE_POWER = 0.7  # of the sorts' shares, so that rare ones are seen often enough
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
+THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an answer, if short
+GOES_ON_LONGEST = 480  # letters; longer ones have no further turn, as they would not be learnt from
+LINE_THERE_SHARE = 0.75  # of the lines asked for in a file that was read or written
+OTHER_DRAWS = 3
+THANKS_SHARE = 0.1  # of the second turns that call a tool
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
 MAX_RESULT = 420
 MAX_REQUEST = 420
@@ -153,11 +160,21 @@ _QUESTION_KINDS = {"en": "question", "de": "question_de"}
 _WEB_OFFER = "search the web"
 _AFTER_WORDS = ["", *" ,.?:;!)-\n"]  # what may follow a number in words: not `twenty%`
 _ANSWERED = " ==> "  # what follows it in a phrasing is what is answered
+_THANKS = {
+    "en": ["thanks. ", "ok. ", "great. ", "perfect! ", "good. ", "nice, thanks. ", "Thank you. "],
+    "de": ["danke. ", "ok. ", "super. ", "gut. ", "prima, danke. ", "Danke dir. ", "passt. "],
+}  # fmt: skip
 _SUMMED_UP = {"calculator", "time", "file_write", "file_append", "file_edit"}
+_DEEDS = {"rm", "mv", "cp", "mkdir", "chmod", "touch", "tar", "git", "pip", "systemctl", "docker"}
+_ONCE = re.compile(r"(rm|mv|cp|mkdir|touch|chmod|git (add|commit|checkout|merge|stash|push)) ?")
+_SHORT = 100  # letters of a sentence about a command that is told beside the next one's
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"}
 _SLOT = re.compile(r"\{([A-Z]{1,2}[0-9]?)\}")
 _SHELL_SLOT = re.compile(r"\{sh:([A-Z]{1,2}[0-9]?)\}")
 _QUOTED = re.compile(r"\{quoted:(\w+)\}")
+_BEFORE = re.compile(r"\{before:(\w+)\}")
+_NUMBER_SET = re.compile(r"(\w+(?: = |: |=))\d+")
+_TEXT_FILE = re.compile(r".*\.(txt|md|py|sh|json|ya?ml|toml|ini|cfg|csv|js|ts|html|css|log|go|rs)")
 _ASKS = re.compile(
     r"(what|which|who|where|when|how|is|are|does|do|did|have|has|was|"
     r"wie|was|wer|wo|wann|welche[rsn]?|gibt|ist|hast|haben|habe)\b",
@@ -233,6 +250,10 @@ class Kind:
     derived: bool = False  # what the call carries does not stand in the request as it is
     reads: str = ""  # what stands in the file that the first call reads
     says: dict[str, str] = field(default_factory=dict)  # what is told of it in the end
+    shows: str = ""  # a file that a listing has
+    tells: bool = False  # every result is told, not the last one alone
+    otherwise: dict[str, str] = field(default_factory=dict)  # told where a condition does not hold
+    then: list[dict[str, Any]] = field(default_factory=list)  # asked next, answered without a call
     unit: str = ""  # in which the result of a sum is, where the phrasing does not say it
     calls_de: list[dict[str, Any]] = field(default_factory=list)  # if German ones differ
 
@@ -254,16 +275,26 @@ def request_kinds() -> dict[str, Kind]:
         name: Kind(
             name=name,
             calls=table["calls"],
-            phrasings={"en": table["en"], "de": table["de"]},
+            phrasings={each: _phrasings(tables, table, each) for each in ("en", "de")},
             share=table["share"],
             derived=table.get("derived", False),
             reads=table.get("reads", ""),
             says=table.get("says", {}),
             unit=table.get("unit", ""),
             calls_de=table.get("calls_de", []),
+            shows=table.get("shows", ""),
+            tells=table.get("tells", False),
+            otherwise=table.get("otherwise", {}),
+            then=table.get("then", []),
         )
         for name, table in tables.items()
     }
+
+
+def _phrasings(tables: dict[str, Any], table: dict[str, Any], language: str) -> list[str]:
+    """Return how a kind is asked for; one that is asked for like another has its words."""
+    like = tables[table["like"]][language] if "like" in table else []
+    return [*like, *table.get(language, [])]
 
 
 @cache
@@ -378,6 +409,9 @@ class Conversations:
                 return self._not_offered(kind, language)
             kind = rng.choices(self._kinds, self._shares)[0]
         slots, request = self._request(kind, language)
+        for _ in kind.calls[2:] * OTHER_DRAWS:  # what needs many calls is asked for shortly
+            other = self._request(kind, language)
+            slots, request = min((slots, request), other, key=lambda each: len(each[1]))
         if not slots and rng.random() < 0.05:
             request = request.upper()
         request = self._named_tool(request, offered.names[kind.tools[0]], language)
@@ -387,6 +421,11 @@ class Conversations:
 
     def _of_document(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
         """Return a conversation in which a question is answered by what stands in a file."""
+        if self._rng.random() < DOCUMENT_TWO_SHARE:
+            document, both = self._documents.two(language)
+            turn = _Turn(self, offered, language, self._question(both, language))
+            turn.look_up(document, both)
+            return f"document_{document.family}", turn.messages
         document, asked = self._documents.draw(language, 2)
         turn = _Turn(self, offered, language, self._question(asked[0], language))
         turn.look_up(document, asked[0])
@@ -425,7 +464,7 @@ class Conversations:
         self._told = (
             answered or kind.says.get(language, "") or _in_its_unit(kind, phrasing, language)
         )
-        calls = str(kind.calls_in(language)) + kind.reads + self._told
+        calls = str(kind.calls_in(language)) + kind.reads + self._told + str(kind.then)
         wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
         slots = self._values.all(wanted, language)
         while _is_absurd(kind, slots) and rng.random() < 0.98:
@@ -658,7 +697,9 @@ class _Turn:
     ) -> None:
         self._source, self._offered, self._language = source, offered, language
         self.messages = [_user(request)]
-        self._written: dict[str, str] = {}
+        self._scene = Scene(source.values, source.outcomes, language)
+        self._names: list[str] = []  # of the files that were found, or worked with, last
+        self._retry: Callable[[], None] | None = None  # does again what has failed, and the rest
 
     def work(self, kind: Kind, slots: dict[str, Value], told: str) -> None:
         """Make the calls of a kind, tell how it ended, and maybe go on.
@@ -668,45 +709,82 @@ class _Turn:
             slots: what fills it.
             told: what is said in the end if all went well; "" for the words of the outcome.
         """
+        if kind.shows:
+            self._scene.show(filled(kind.shows, slots, Outcome("", "")))
+        self._go_on(kind, slots, told, 0, Outcome("", ""), Outcome("", ""))
+
+    def _go_on(
+        self,
+        kind: Kind,
+        slots: dict[str, Value],
+        told: str,
+        start: int,
+        outcome: Outcome,
+        earlier: Outcome,
+    ) -> None:
+        """Make the calls of a kind from one of them on, and tell how it ended."""
         rng = self._source.rng
         whole = rng.random() >= CALL_ONLY_SHARE
-        outcome = Outcome("", "")
         arguments: dict[str, Any] = {}
         tool = ""
         said: list[str] = []
         calls = kind.calls_in(self._language)
-        for index, call in enumerate(calls):
-            tool, arguments = call["tool"], filled(call["arguments"], slots, outcome)
+        has_read, is_done = "file_read" in kind.tools[:start], False
+        for index, call in enumerate(calls[start:], start):
+            if index > start and not _may_follow(call, outcome):
+                said = [each for each in said if each != outcome.answer]
+                outcome = outcome._replace(answer=self._not_done(kind, outcome))
+                break
+            before = (outcome, earlier)
+            tool, arguments = call["tool"], filled(call["arguments"], slots, outcome, earlier)
             self.messages.append(_called(self._offered.names[tool], arguments))
             if not whole and (index == len(calls) - 1 or rng.random() < 0.2):
                 return
-            outcome = self._outcome(tool, arguments)
-            if kind.reads and not index and not outcome.failed:
+            following = kind.calls[index + 1] if index + 1 < len(kind.calls) else {}
+            earlier, outcome = outcome, self._outcome(tool, arguments, following)
+            if kind.reads and tool == "file_read" and not has_read and not outcome.failed:
                 outcome = self._found(arguments["path"], filled(kind.reads, slots, outcome))
+            has_read = has_read or tool == "file_read"
+            self._scene.note(tool, arguments, outcome)
             self.messages.append(_result(outcome.result))
-            if tool in _SUMMED_UP or {tool} == set(kind.tools):
+            needed = str(following.get("arguments", ""))
+            if kind.tells or _is_told(kind, tool, arguments, outcome, needed):
                 said.append(outcome.answer)
-            needed = str(calls[index + 1]["arguments"]) if index + 1 < len(calls) else ""
             told_nothing = outcome.result.startswith("Nothing found") and needed
             lacks = (
                 told_nothing
                 or (("{result}" in needed or "keys:result" in needed) and not outcome.value)
-                or ("{first}" in needed and not outcome.first)
+                or (("{first}" in needed or "{sh:first}" in needed) and not outcome.first)
             )
+            if outcome.failed and "if_failed" in following and _may_follow(following, outcome):
+                said = [each.partition(": ")[2] or each for each in said]
+                continue
+            if outcome.failed:
+                self._retry = partial(self._go_on, kind, slots, told, index, *before)
             is_error = outcome.result.startswith("error: ")  # or it exited with another code than 0
             if is_error or outcome.failed or lacks or outcome.answer == "":
                 break
-        ended = [] if outcome.failed else said
-        if told and not outcome.failed and index + 1 == len(calls):
+            is_done = index + 1 == len(calls)
+        if told and is_done:
             told = told.replace("{sum}", str(arguments.get("expression", "")))
             plain = outcome
             if tool == "evaluate":
                 plain = outcome._replace(value=outcome.value.strip("'"))
-            ended, answer = [], filled(told, slots, plain)
-            outcome = outcome._replace(answer=answer)
-        self.messages.append(_said("\n".join(dict.fromkeys([*ended, outcome.answer]))))
-        if rng.random() < NEXT_TURN_SHARE:
-            self._next(tool, arguments, outcome)
+            said, answer = [], filled(told, slots, plain)
+            outcome = outcome._replace(answer=answer, value="")
+        answers = list(dict.fromkeys([*said, outcome.answer]))
+        if outcome.failed:
+            answers.remove(outcome.answer)
+            answers = [outcome.answer, *([self._before(answers)] if answers else [])]
+        self.messages.append(_said("\n".join(answers)))
+        if self._length() < GOES_ON_LONGEST and rng.random() < NEXT_TURN_SHARE:
+            paths = [str(slots[name].sent) for name in ("P", "P2") if name in slots]
+            if {str(call["arguments"].get("path")) for call in kind.calls} == {"{P}", "{P2}"}:
+                self._names = paths
+            if kind.then and not outcome.failed and rng.random() < 0.6:
+                self._ask_again(kind, slots, outcome)
+            else:
+                self._next(tool, arguments, outcome)
 
     def look_up(self, document: Document, asked: Asked) -> None:
         """Read a file and answer a question, without any other call."""
@@ -716,70 +794,217 @@ class _Turn:
         if rng.random() < DOCUMENT_CALL_ONLY_SHARE:
             return
         outcome = source.outcomes.reading(document.path, document.lines, self._language)
-        outcome = outcome._replace(answer=asked.answer)
+        outcome = outcome._replace(answer=asked.answer, value="")
         if rng.random() < 0.4:
             other = source.outcomes.of("file_read", arguments, self._language)
             outcome = other if other.failed else outcome
+        if outcome.failed:
+            self._retry = partial(self.look_up, document, asked)
+        self._scene.note("file_read", arguments, outcome)
         self.messages += [_result(outcome.result), _said(outcome.answer)]
-        if outcome.failed and rng.random() < NEXT_TURN_SHARE:
+        if rng.random() < (NEXT_TURN_SHARE if outcome.failed else NEXT_TURN_SHARE / 3):
             self._next("file_read", arguments, outcome)
+
+    def _not_done(self, kind: Kind, outcome: Outcome) -> str:
+        """Return what is told where the next call was not to be made."""
+        otherwise = kind.otherwise.get(self._language, "")
+        between = " " if outcome.answer.endswith(".") else "\n"
+        return outcome.answer + (between + otherwise if otherwise else "")
+
+    def _before(self, told: list[str]) -> str:
+        """Return what was done before something failed."""
+        start = "Davor: " if self._language == "de" else "Before that: "
+        return start + "\n".join(told)
+
+    def _ask_again(self, kind: Kind, slots: dict[str, Value], outcome: Outcome) -> None:
+        """Ask for something else that stands in what was read."""
+        source, language = self._source, self._language
+        again = source.rng.choice(kind.then)
+        phrasing = expand(source.rng, source.rng.choice(again[language]))
+        asked = source.sentence(phrasing, slots, language, courteous=False)
+        self.messages += [_user(asked), _said(filled(again["says"][language], slots, outcome))]
 
     def _found(self, path: str, line: str) -> Outcome:
         """Return what reading a short file with this line, or of these lines, gives."""
         source = self._source
         if "\n" in line:
-            return source.outcomes.reading(path, line.split("\n"), self._language)
+            return self._scene.found(path, line.split("\n"))
         lines = [
             source.values.short(self._language) for _ in range(source.rng.choice([0, 1, 1, 2]))
         ]
         lines.insert(source.rng.randint(0, len(lines)), line)
-        return source.outcomes.reading(path, lines, self._language)
+        return self._scene.found(path, lines)
 
-    def _outcome(self, tool: str, arguments: dict[str, Any]) -> Outcome:
-        """Return what a call gives; a file that was written says what was written."""
-        outcomes, path = self._source.outcomes, arguments.get("path", "")
-        if tool == "file_read" and path in self._written:
-            return outcomes.reading(path, self._written[path].split("\n"), self._language)
-        outcome = outcomes.of(tool, arguments, self._language)
-        if tool == "file_write" and not outcome.failed:
-            self._written[path] = arguments["content"]
-        elif tool in {"file_append", "file_edit"} and path in self._written:
-            del self._written[path]
+    def _outcome(
+        self, tool: str, arguments: dict[str, Any], following: dict[str, Any] | None = None
+    ) -> Outcome:
+        """Return what a call gives; more often than not so that a condition of the next holds."""
+        outcome = self._scene.outcome(tool, arguments)
+        if not following or not _CONDITIONS & set(following):
+            return outcome
+        if self._source.rng.random() < HOLDS_SHARE:
+            for _ in range(40):
+                is_fit = outcome.failed == ("if_failed" in following)
+                if is_fit and _may_follow(following, outcome):
+                    break
+                outcome = self._scene.outcome(tool, arguments)
         return outcome
 
     def _next(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> None:
         """Ask something that refers to what was before."""
         rng, language = self._source.rng, self._language
+        retry, self._retry = self._retry, None
         state = "failed" if outcome.failed else "done"
+        seen = arguments | self._seen(tool, arguments, outcome)
         fitting = [
             each
             for each in talk()["follow_up"]
-            if _fits(each, tool, state, arguments, outcome)
+            if _fits(each, tool, state, seen, outcome)
             and (each.get("tool", "") in {"", *self._offered.names})
         ]
         if not fitting:
             return
         follow = rng.choices(fitting, [each["share"] for each in fitting])[0]
         phrasing = expand(rng, rng.choice(follow[language]))
-        names = set(_SLOT.findall(phrasing)) | set(_SLOT.findall(str(follow.get("arguments", ""))))
+        sent = str(follow.get("arguments", ""))
+        names = {*_SLOT.findall(phrasing + sent), *_SHELL_SLOT.findall(sent)}
         slots = self._source.values.all(names, language)
         steps = self._source.outcomes.steps
         if "I" in slots and steps:
             slots["I"] = self._source.values.step(rng.choice(list(steps)), language)
+        lines = self._scene.lines(str(seen.get("path", "")))
+        if lines and "start_line" in sent and rng.random() < LINE_THERE_SHARE:
+            slots |= self._lines_there(len(lines), slots)
         courteous = "answers" not in follow
         said = self._source.sentence(phrasing, slots, language, courteous=courteous)
+        thanks = courteous and not outcome.failed and not phrasing.startswith("{")
+        if thanks and rng.random() < THANKS_SHARE:
+            said = rng.choice(_THANKS[language]) + said
         self.messages.append(_user(said))
         if "answers" in follow:
-            answer = rng.choice(follow["answers"][language]).replace("{reason}", outcome.reason)
-            self.messages.append(_said(answer))
+            answer = expand(rng, rng.choice(follow["answers"][language]))
+            answer = answer.replace("{reason}", outcome.reason)
+            self.messages.append(_said(answer.replace("{answer}", outcome.answer)))
             return
-        filled_in = _of_before(follow["arguments"], arguments, outcome)
-        new = filled(filled_in, slots, outcome)
-        self.messages.append(_called(self._offered.names[follow["tool"]], new))
+        is_same = follow.get("again") or follow["arguments"] == {"command": "{before:command}"}
+        if is_same and retry:
+            retry()
+            return
+        called, new = follow.get("tool", tool), arguments
+        if not follow.get("again"):
+            new = filled(_of_before(follow["arguments"], seen, outcome), slots, outcome)
+        self.messages.append(_called(self._offered.names[called], new))
         if rng.random() < CALL_ONLY_SHARE:
             return
-        ended = self._outcome(follow["tool"], new)
+        ended = self._outcome(called, new)
+        self._scene.note(called, new, ended)
         self.messages += [_result(ended.result), _said(ended.answer)]
+        if self._length() < GOES_ON_LONGEST and rng.random() < THIRD_TURN_SHARE:
+            self._next(called, new, ended)
+
+    def _length(self) -> int:
+        """Return about how many letters the conversation has, with what stands around them."""
+        calls = [each["tool_calls"][0] for each in self.messages if "tool_calls" in each]
+        sent = sum(len(str(call["function"]["arguments"])) for call in calls)
+        said = sum(len(each["content"]) for each in self.messages)
+        return sent + said + 30 * len(self.messages) + 60 * len(calls)
+
+    def _lines_there(self, count: int, slots: dict[str, Value]) -> dict[str, Value]:
+        """Return numbers of lines that a file of so many lines has."""
+        first, last = sorted(self._source.rng.choices(range(1, count + 1), k=2))
+        there = {"N": first, "LA": first, "LB": last, "LC": last - first + 1}
+        if "LA" in slots and first == last:
+            return {}
+        return {name: Value(str(number), number) for name, number in there.items() if name in slots}
+
+    def _seen(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> dict[str, str]:
+        """Return what else a next request may refer to: names that were found, what was made."""
+        path = str(arguments.get("path", ""))
+        if tool in {"file_list", "glob", "grep"} and not outcome.failed:
+            self._names = _listed_files(tool, path, outcome)
+        names = self._names
+        seen = dict(zip(("one", "two", "three"), names, strict=False))
+        if len(names) == 1:
+            seen["only"] = names[0]
+        if len(names) == 2:
+            seen["pair"] = names[1]
+        if len(names) > 2:
+            seen["last"] = names[-1]
+        if path in names[:-1] and tool == "file_read":
+            seen["next"] = names[names.index(path) + 1]
+            if len(names) == 2:
+                seen["other"] = names[1]
+        if tool == "file_edit" and (was := _NUMBER_SET.fullmatch(arguments["new_text"])):
+            seen["setting"] = was[1]
+        if tool == "shell" and not outcome.failed:
+            seen |= _of_command(arguments["command"])
+        if tool == "shell" and not _ONCE.match(arguments["command"]):
+            seen["again"] = "again"
+        return seen
+
+
+HOLDS_SHARE = 0.6  # of the conditions that must hold do; of the others it depends
+_CONDITIONS = {"if", "unless", "one", "if_failed"}
+
+
+def _may_follow(call: dict[str, Any], outcome: Outcome) -> bool:
+    """Return whether a call is to be made after what the one before gave."""
+    if "if_failed" in call:
+        is_error = outcome.failed and outcome.result.startswith("error: ")
+        return is_error and call["if_failed"] in outcome.result
+    if call.get("if", "") not in outcome.result:
+        return False
+    if "unless" in call and call["unless"] in outcome.result:
+        return False
+    return not call.get("one") or "\n" not in outcome.result
+
+
+def _is_told(
+    kind: Kind, tool: str, arguments: dict[str, Any], outcome: Outcome, needed: str
+) -> bool:
+    """Return whether a result is told though another call follows."""
+    if tool in _SUMMED_UP or {tool} == set(kind.tools):
+        return True
+    if tool != "shell" or "{result}" in needed or "{first}" in needed:
+        return False
+    is_deed = arguments["command"].split(" ")[0] in _DEEDS
+    return is_deed and "\n" not in outcome.answer and len(outcome.answer) < _SHORT
+
+
+def _listed_files(tool: str, path: str, outcome: Outcome) -> list[str]:
+    """Return the files that a listing or a search has shown."""
+    lines = outcome.result[:MAX_RESULT].split("\n") if outcome.first else []
+    if tool == "grep":
+        lines = [line.partition(":")[0] for line in lines]
+    if tool == "file_list":
+        folder = "" if path in {"", "."} else path.rstrip("/") + "/"
+        lines = [folder + line for line in lines if not line.endswith("/")]
+    return list(dict.fromkeys(lines))
+
+
+def _of_command(command: str) -> dict[str, str]:
+    """Return what a command was about, as a next request may refer to it."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return {}
+    match words:
+        case ["mkdir", "-p", folder]:
+            return {"folder": folder.rstrip("/"), "mkdir": folder}
+        case ["touch", path] | ["cp", _, path] | ["mv", _, path] if _TEXT_FILE.fullmatch(path):
+            return {"path": path}
+        case ["rm", path] | ["wc", "-l", path] | ["pip", "install", path]:
+            return {words[0]: path}
+        case ["python3", path]:
+            return {"script": path}
+        case ["git", verb, *_]:
+            return {"git_" + verb: verb}
+        case ["systemctl", verb, name]:
+            return {"service": name, "service_" + verb: name}
+        case ["docker", verb, name] if verb != "ps":
+            return {"container": name, "container_" + verb: name}
+        case _:
+            return {}
 
 
 def _in_its_unit(kind: Kind, phrasing: str, language: str) -> str:
@@ -819,6 +1044,8 @@ def _fits(
         return False
     if not all(name in arguments for name in follow.get("needs", [])):
         return False
+    if not str(arguments.get("path", "")).endswith(follow.get("ends", "")):
+        return False
     has_value = bool(outcome.value) and "\n" not in outcome.value
     if follow.get("says", "") not in outcome.result:
         return False
@@ -833,12 +1060,14 @@ def _is_list(path: str) -> bool:
     return name in growing_files() or bool(_LIST_NAME.search(name))
 
 
-def filled(template: Any, slots: dict[str, Value], outcome: Outcome) -> Any:
+def filled(
+    template: Any, slots: dict[str, Value], outcome: Outcome, earlier: Outcome | None = None
+) -> Any:
     """Return arguments with their slots filled."""
     if isinstance(template, dict):
-        return {key: filled(value, slots, outcome) for key, value in template.items()}
+        return {key: filled(value, slots, outcome, earlier) for key, value in template.items()}
     if isinstance(template, list):
-        return [filled(value, slots, outcome) for value in template]
+        return [filled(value, slots, outcome, earlier) for value in template]
     if not isinstance(template, str):
         return template
     whole = _SLOT.fullmatch(template)
@@ -849,6 +1078,8 @@ def filled(template: Any, slots: dict[str, Value], outcome: Outcome) -> Any:
     if text.startswith("{keys:"):
         about = text[6:-1]
         return keywords(outcome.value if about == "result" else str(slots[about].sent))
+    text = text.replace("{earlier}", earlier.value if earlier else "")
+    text = text.replace("{sh:first}", _shell_word(outcome.first))
     return text.replace("{result}", outcome.value).replace("{first}", outcome.first)
 
 
@@ -863,12 +1094,13 @@ def _of_before(template: Any, arguments: dict[str, Any], outcome: Outcome) -> An
         return template
     taken: dict[str, Any] = {}
     for key, value in template.items():
-        if isinstance(value, str) and value.startswith("{before:"):
-            taken[key] = arguments[value[8:-1]]
+        if isinstance(value, str) and (whole := _BEFORE.fullmatch(value)):
+            taken[key] = arguments[whole[1]]
         elif isinstance(value, str):
             path = str(arguments.get("path", "."))
             folder = "" if path == "." else path.rstrip("/") + "/"
             value = _QUOTED.sub(lambda match: _shell_word(str(arguments[match.group(1)])), value)
+            value = _BEFORE.sub(lambda match: str(arguments[match.group(1)]), value)
             value = value.replace("{value}", outcome.value).replace("{folder}", folder)
             taken[key] = value.replace("{name}", path.rsplit("/", 1)[-1])
         else:

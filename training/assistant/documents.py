@@ -41,6 +41,16 @@ class Asked(NamedTuple):
     answer: str
 
 
+class _Parts(NamedTuple):
+    """How a fact is asked for, its answer, and what stands in the slots of both."""
+
+    question: list[str]
+    thing: list[str]
+    clause: list[str]
+    answer: str
+    values: dict[str, str]
+
+
 class _TooAlikeError(Exception):
     """A pool has no further value."""
 
@@ -214,17 +224,48 @@ class Documents:
 
     # questions
 
+    def two(self, language: str) -> tuple[Document, Asked]:
+        """Return a document and a question for two things that stand in it, or might."""
+        rng, self._language = self._rng, language
+        while True:
+            name = rng.choice(list(families()))
+            try:
+                document = self._document(name)
+                facts = rng.sample(families()[name]["fact"], 2)
+                of_rows = [each for each in facts if "#>" in each[language][0]]
+                if of_rows and rng.random() < 0.4:
+                    facts = [of_rows[0], of_rows[0]]
+                parts = [self._parts(document, fact) for fact in facts]
+            except _TooAlikeError:
+                continue
+            if parts[0].answer == parts[1].answer:
+                continue
+            if sum(len(line) + 3 for line in document.lines) <= LONGEST:
+                return document, self._both(document, parts)
+
+    def _both(self, document: Document, parts: list[_Parts]) -> Asked:
+        """Return one question for two things."""
+        rng, letters = self._rng, iter(string.ascii_uppercase)
+        is_bare = any(_MARKED.fullmatch(each.thing[0]) for each in parts)
+        frames = _words()["frames"][self._language]["two"]
+        phrasing = rng.choice([each for each in frames if not (is_bare and "<n>" in each)])
+        slots = {"P": Value(document.shown, document.path)}
+        for number, part in zip(("", "2"), parts, strict=True):
+            for sort, forms in (("q", part.question), ("n", part.thing), ("i", part.clause)):
+                form = rng.choice(forms)
+                for slot in dict.fromkeys(_MARKED.findall(form)):
+                    name = "D" + next(letters)
+                    slots[name] = Value(part.values[slot], part.values[slot])
+                    form = form.replace(f"<{slot}>", "{" + name + "}")
+                phrasing = phrasing.replace(f"<{sort}{number}>", form)
+        if phrasing.endswith("<q2>") and rng.random() < 0.6:
+            phrasing += "?"
+        return Asked(phrasing, slots, " ".join(each.answer for each in parts))
+
     def _asked(self, document: Document, fact: dict[str, Any], *, again: bool) -> Asked:
         rng, language = self._rng, self._language
         frames = _words()["frames"][language]
-        question, thing, clause = (
-            [each.strip() for each in part.split(" / ")] for part in fact[language][:3]
-        )
-        values = {
-            **document.values,
-            **self._of_rows(document),
-            **self._missing(str(fact[language])),
-        }
+        question, thing, clause, answer, values = self._parts(document, fact)
         full = fact.get("full_" + language, [])
         is_bare = bool(_MARKED.fullmatch(thing[0]))  # a name alone is no question
         if again:
@@ -240,20 +281,33 @@ class Documents:
         is_question = phrasing.endswith("<q>")
         for mark, forms in (("<q>", question), ("<n>", thing), ("<i>", clause)):
             phrasing = phrasing.replace(mark, rng.choice(forms))
-        if len(fact[language]) > 3:
-            answer = fact[language][3]
-        else:
-            answer = rng.choice(frames["gone"]).replace("<n>", thing[0]).replace("{P}", "<path>")
         letters = iter(string.ascii_uppercase)
         slots = {"P": Value(document.shown, document.path)}
         for slot in dict.fromkeys(_MARKED.findall(phrasing)):
             name = "D" + next(letters)
             slots[name] = Value(values[slot], values[slot])
             phrasing = phrasing.replace(f"<{slot}>", "{" + name + "}")
-        answer = _with(answer, values)
         if is_question and rng.random() < 0.6:
             phrasing += "?"
         return Asked(phrasing, slots, answer)
+
+    def _parts(self, document: Document, fact: dict[str, Any]) -> _Parts:
+        """Return how a fact is asked for, its answer, and what fills both."""
+        language = self._language
+        question, thing, clause = (
+            [each.strip() for each in part.split(" / ")] for part in fact[language][:3]
+        )
+        values = {
+            **document.values,
+            **self._of_rows(document),
+            **self._missing(str(fact[language])),
+        }
+        if len(fact[language]) > 3:
+            answer = fact[language][3]
+        else:
+            gone = self._rng.choice(_words()["frames"][language]["gone"])
+            answer = gone.replace("<n>", thing[0]).replace("{P}", "<path>")
+        return _Parts(question, thing, clause, _with(answer, values), values)
 
     def _missing(self, texts: str) -> dict[str, str]:
         """Return values for slots that do not stand in the document: those ending in `_x`."""

@@ -103,6 +103,25 @@ class Outcomes:
         make: Callable[[dict[str, Any], str], Outcome] = getattr(self, "_" + tool)
         return make(arguments, language)
 
+    def counted(self, path: str, count: int, language: str) -> Outcome:
+        """Return what counting the lines of a file gives."""
+        ending = _either(language, "line" if count == 1 else "lines", "Zeile" + "n" * (count > 1))
+        said = f"{path} {_either(language, 'has', 'hat')} {count} {ending}."
+        return Outcome(f"{count} {path}", said, f"{count} {path}", str(count))
+
+    def diff(self, path: str, old: str, new: str, language: str) -> Outcome:
+        """Return what `git diff` tells of a change of one line."""
+        line = self._rng.randint(1, 200)
+        told = f"--- a/{path}\n+++ b/{path}\n@@ -{line} +{line} @@\n-{old}\n+{new}"
+        english = f"In {path}, {old} became {new}."
+        said = _either(language, english, f"In {path} wurde aus {old} jetzt {new}.")
+        return Outcome(told, said, told)
+
+    def printed(self, text: str, language: str) -> Outcome:
+        """Return what a command gives that prints this."""
+        said = _either(language, f"The command printed: {text}", f"Der Befehl ergab: {text}")
+        return Outcome(text, said, text)
+
     # what goes wrong
 
     def _denied(self, tool: str, arguments: dict[str, Any], language: str) -> Outcome:
@@ -252,9 +271,10 @@ class Outcomes:
     def _file_list(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, make = self._rng, self._make
         path = arguments.get("path", ".")
-        here = path == "."
         if rng.random() < 0.05:
             said = {"en": "The folder is empty.", "de": "Der Ordner ist leer."}[language]
+            if path != ".":
+                said = _either(language, f"{path} is empty.", f"{path} ist leer.")
             return Outcome("(empty)", said)
         names = [
             make.file_name() if rng.random() < 0.75 else make.name() + "/"
@@ -263,10 +283,13 @@ class Outcomes:
         if arguments.get("recursive"):
             below = [name + make.file_name() for name in names if name.endswith("/")]
             names = [*names, *below[:3]]
-        names = sorted(dict.fromkeys(names))
+        return self.listing(path, sorted(dict.fromkeys(names)), language)
+
+    def listing(self, path: str, names: list[str], language: str) -> Outcome:
+        """Return what listing a folder with these names gives."""
         files = [name for name in names if not name.endswith("/")]
         start = {"en": "This folder has", "de": "Hier liegen"}[language]
-        if not here:
+        if path != ".":
             start = f"{path} enthält" if language == "de" else f"{path} has"
         first = files[0] if files else ""
         return Outcome(
@@ -322,6 +345,35 @@ class Outcomes:
             result += self._excerpt(first, lines)
         text = "\n".join(lines)
         return Outcome(result, text, text, lines[0])
+
+    def past_end(self, path: str, lines: list[str], language: str) -> Outcome:
+        """Return what reading beyond the last line gives."""
+        count, size = len(lines), sum(len(line.encode()) + 1 for line in lines)
+        why = f"{path} has nothing there; it has {count} lines"
+        said = _either(language, f"That did not work: {why}.", f"Das hat nicht geklappt: {why}.")
+        return Outcome(f"error: {why} and {size} bytes", said, failed=True)
+
+    def no_line(self, arguments: dict[str, Any], language: str) -> Outcome:
+        """Return what changing a line beyond the last one gives."""
+        why = f"{arguments['path']} has no line {arguments['start_line']}"
+        said = _either(language, f"That did not work: {why}.", f"Das hat nicht geklappt: {why}.")
+        return Outcome(f"error: {why}", said, failed=True)
+
+    def part(self, path: str, lines: list[str], first: int, count: int, language: str) -> Outcome:
+        """Return what reading a part of a file of these lines gives."""
+        part = lines[first - 1 : first - 1 + count]
+        result = "\n".join(f"{index + first}|{line}" for index, line in enumerate(part))
+        size = sum(len(line.encode()) + 1 for line in lines)
+        result += f"\n(lines {first} to {first + len(part) - 1} of {len(lines)}; {size} bytes)"
+        text = "\n".join(part)
+        said = text
+        if len(part) == 1:
+            said = _either(
+                language,
+                f"Line {first} of {path}: {text}",
+                f"Zeile {first} in {path}: {text}",
+            )
+        return Outcome(result, said, text, part[0])
 
     def _excerpt(self, first: int, lines: list[str]) -> str:
         """Return the line that says which part of a file was read."""
@@ -402,16 +454,17 @@ class Outcomes:
             if language == "de"
             else (f"I found {self._listed(paths, language)}.")
         )
-        return Outcome("\n".join(paths), said, paths[0], paths[0])
+        return Outcome("\n".join(paths), said, "\n".join(paths), paths[0])
 
     def _grep(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, make = self._rng, self._make
         pattern = arguments["pattern"]
         if rng.random() < 0.15:
-            said = f"Nothing contains {pattern}."
-            return Outcome(
-                "no matches", f"{pattern} kommt nirgends vor." if language == "de" else said
-            )
+            said = f"Nothing contains {pattern}.", f"{pattern} kommt nirgends vor."
+            if arguments.get("path", ".") != ".":
+                path = arguments["path"]
+                said = f"{path} does not have {pattern}.", f"In {path} kommt {pattern} nicht vor."
+            return Outcome("no matches", _either(language, *said))
         hits = []
         where = arguments.get("path", "")
         for _ in range(rng.choice([1, 1, 2, 3])):
@@ -428,12 +481,8 @@ class Outcomes:
             places = [_either(language, f"{a} (line {b})", f"{a} (Zeile {b})") for a, b, _ in hits]
             found = _either(language, "I found it in", "Gefunden in")
             said = f"{found} {enumerated(places, language)}."
-        return Outcome(
-            "\n".join(f"{a}:{b}:{c}" for a, b, c in hits),
-            said,
-            f"{path}:{number}",
-            path,
-        )
+        listed = "\n".join(f"{a}:{b}:{c}" for a, b, c in hits)
+        return Outcome(listed, said, listed, path)
 
     def _check_path(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, path = self._rng, arguments["path"]
@@ -443,6 +492,8 @@ class Outcomes:
             else "/home/" + rng.choice(["anna", "tom", "user"]) + "/" + path
         )
         chance = rng.random()
+        if chance > 0.5 and path.islower() and "." not in path:
+            chance = 0.4  # a name without an ending is mostly a folder
         if chance < 0.35:
             said = f"{path} gibt es nicht." if language == "de" else f"{path} does not exist."
             return Outcome(f"{where}: there is nothing", said)
@@ -550,6 +601,8 @@ class Outcomes:
             rest = [word for word in rest if not word.startswith("-")]
         count, english, german = _SILENT[program]
         made = enumerated(rest, language)
+        if program == "rm" and len(rest) > 1:
+            return _either(language, f"Deleted {made}.", f"{made} sind gelöscht.")
         if program == "mkdir" and len(rest) > 1 and "&&" not in rest:
             return _either(
                 language, f"Created the folders {made}.", f"Die Ordner {made} sind angelegt."
@@ -667,7 +720,7 @@ class Outcomes:
         said = _either(
             language, f"The page {title} says: {line}", f"Auf der Seite {title} steht: {line}"
         )
-        return Outcome(f"title: {title}\nurl: {arguments['url']}\n\n{line}", said, line)
+        return Outcome(f"title: {title}\nurl: {arguments['url']}\n\n{line}", said, line, title)
 
     def _open_url(self, arguments: dict[str, Any], language: str) -> Outcome:
         url = arguments["url"]

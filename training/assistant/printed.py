@@ -309,6 +309,31 @@ class Printer:
                 )
             case ["stash", "list"]:
                 return self._git_stashes(language)
+            case ["add", *_, name]:
+                what = ("everything", "alles") if name in {"-A", "."} else (name, name)
+                return Printed("(no output)", f"Staged {what[0]}.", f"Gestagt: {what[1]}.")
+            case ["push", *more]:
+                branch = more[-1] if more else self._branch()
+                return Printed(
+                    f"   {self._hash()}..{self._hash()}  {branch} -> {branch}",
+                    f"Pushed {branch}.",
+                    f"{branch} ist gepusht.",
+                )
+            case ["pull"]:
+                if self._rng.random() < 0.3:
+                    return Printed(
+                        "Already up to date.",
+                        "It is already up to date.",
+                        "Es ist schon auf dem neuesten Stand.",
+                    )
+                names = self._names(1, 2)
+                rows = [f" {name} | {self._rng.randint(1, 60)} +-" for name in names]
+                both = _and(names)
+                return Printed(
+                    "\n".join([f"Updating {self._hash()}..{self._hash()}", *rows]),
+                    f"Pulled; {both[0]} changed.",
+                    f"Gepullt; geändert: {both[1]}.",
+                )
             case ["tag"]:
                 start = self._rng.randint(0, 4)
                 tags = [f"v{start}.{minor}.{self._rng.randint(0, 9)}" for minor in range(1, 4)]
@@ -879,7 +904,10 @@ class Printer:
             "-m": ("characters", "Zeichen"),
         }[rest[0]]
         return Printed(
-            f"{count} {name}", f"{name} has {count} {english}.", f"{name} hat {count} {german}."
+            f"{count} {name}",
+            f"{name} has {count} {english}.",
+            f"{name} hat {count} {german}.",
+            str(count),
         )
 
     def _one_curl(self, rest: list[str], _language: str) -> Printed | None:
@@ -1438,7 +1466,10 @@ class Printer:
                     return None
                 return Printed(text, f"It says {text}.", f"Da steht {text}.")
             case _:
-                return None
+                text = " ".join(rest)
+                if not text or set(text) & set("$>|<;&-"):
+                    return None
+                return Printed(text, f"The command printed: {text}", f"Der Befehl ergab: {text}")
 
     def _apt(self, rest: list[str], _language: str) -> Printed | None:
         match rest:

@@ -119,7 +119,9 @@ _WELL_KNOWN_FOLDERS = {
 }  # fmt: skip
 _DIFFERENT = [
     ("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2"), ("PN", "PN2"), ("UN", "UN2"),
-    ("I", "I2"), ("H", "H2"), ("JL", "JL2"),
+    ("I", "I2"), ("JL", "JL2"), ("P2", "P3"), ("P", "P3"), ("SK", "SK2"),
+    ("H", "H2"), ("R", "R2"), ("W3", "W4"), ("W", "W3"), ("XB", "XB2"), ("PY", "P"), ("XV", "XV2"),
+    ("U", "U2"), ("H", "D"), ("H2", "D"),
 ]  # fmt: skip
 _PERCENTS_IN_WORDS = {
     "en": {
@@ -277,7 +279,7 @@ class Values:
         if {"LB", "LC"} <= set(filled):
             count = filled["LB"].sent - filled["LA"].sent + 1
             filled["LC"] = Value(str(count), count)
-        if "TB" in filled:
+        if "TB" in filled or "TN" in filled:
             filled |= self._table(language)
         if "OL" in filled:
             filled |= self._items(language)
@@ -1053,11 +1055,31 @@ class Values:
         if mark == " | ":
             texts = [f"| {text} |" for text in texts]
             texts.insert(1, "|---" * len(head) + "|")
+        at = row + len(texts) - len(rows)
+        fresh = rng.choice([each for each in columns[column] if each != cells[column][row]])
+        changed = [*lines[row + 1]]
+        changed[column + 1] = fresh
+        line = mark.join(changed)
+        other_row, other_column = (row + 1) % len(rows), (column + 1) % len(columns)
+        known = {
+            "TR": rows[row],
+            "TC": head[column + 1],
+            "TV": cells[column][row],
+            "TL": texts[at],  # the row as it stands, and with another value
+            "TM": f"| {line} |" if mark == " | " else line,
+            "TF": fresh,
+            "TQ": head[other_column + 1],  # another column, another row, and their values
+            "TE": cells[other_column][row],
+            "TO": rows[other_row],
+            "TG": cells[column][other_row],
+        }
+        shown = {name: Value(text, text) for name, text in known.items()}
+        without = [text for index, text in enumerate(texts) if index != at]
         return {
+            **shown,
             "TB": Value("", "\n".join(texts)),
-            "TR": Value(rows[row], rows[row]),
-            "TC": Value(head[column + 1], head[column + 1]),
-            "TV": Value(cells[column][row], cells[column][row]),
+            "TN": Value("", "\n".join(without)),
+            "TI": Value(str(at + 1), at + 1),
         }
 
     def _tr(self, language: str) -> Value:
@@ -1084,6 +1106,7 @@ class Values:
             "OL": Value("", "\n".join(mark + item for item in items)),
             "OI": Value(place, place),
             "OV": Value(items[at], items[at]),
+            "ON": Value(str(at + 1), at + 1),
         }
 
     def _oi(self, language: str) -> Value:
@@ -1091,6 +1114,24 @@ class Values:
 
     def _ov(self, language: str) -> Value:
         return self._w(language)
+
+    def _on(self, language: str) -> Value:
+        return self._n(language)
+
+    def _tn(self, language: str) -> Value:
+        return self._w(language)
+
+    _tl = _tm = _tf = _tq = _te = _to = _tg = _ti = _tn
+
+    def _xv(self, _language: str) -> Value:
+        """A version."""
+        rng = self._rng
+        version = f"{rng.choice([0, 1, 2, rng.randint(3, 12)])}.{rng.randint(0, 30)}"
+        if rng.random() < 0.8:
+            version += f".{rng.randint(0, 20)}"
+        if rng.random() < 0.15:
+            version += rng.choice(["-rc1", "a1", "-beta", ".dev0"])
+        return Value(version, version)
 
     def _dl(self, language: str) -> Value:
         """Some items, told in a row and written one to a line."""
