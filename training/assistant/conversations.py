@@ -353,18 +353,29 @@ class Conversations:
         avoid: requests that must never be drawn, beside those kept back anyway; compared after
             `normalized`.
         held_out: fill them with words that training never sees.
+        only: draw only requests of these sorts, with their tools offered.
     """
 
-    def __init__(self, seed: int, *, avoid: Collection[str] = (), held_out: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        avoid: Collection[str] = (),
+        held_out: bool = False,
+        only: Collection[str] = (),
+    ) -> None:
         self._rng = random.Random(seed)
         self._values = Values(self._rng, held_out=held_out)
         self._outcomes = Outcomes(self._rng, self._values)
         self._documents = Documents(self._rng, self._values, held_out=held_out)
         self._told = ""
         self._avoided = kept_back() | {normalized(request) for request in avoid}
-        self._kinds = list(request_kinds().values())
+        self._only = frozenset(only)
+        kinds = request_kinds().values()
+        self._kinds = [kind for kind in kinds if not only or kind.name in self._only]
         self._shares = [kind.share**SHARE_POWER for kind in self._kinds]
-        self._lists = offered_lists()
+        needed = {tool for kind in self._kinds if only for tool in kind.tools}
+        self._lists = [offered for offered in offered_lists() if needed <= set(offered.names)]
         self._list_shares = [offered.share for offered in self._lists]
 
     def __iter__(self) -> Iterator[Conversation]:
@@ -393,7 +404,7 @@ class Conversations:
     def _turn(
         self, offered: OfferedList, language: str, *, is_first: bool = True
     ) -> tuple[str, list[dict[str, Any]]]:
-        if self._rng.random() < TALK_SHARE or not offered.tools:
+        if not self._only and (self._rng.random() < TALK_SHARE or not offered.tools):
             return self._talk(offered, language, is_first=is_first)
         return self._work(offered, language)
 
@@ -401,7 +412,8 @@ class Conversations:
 
     def _work(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
         rng = self._rng
-        if "file_read" in offered.names and rng.random() < DOCUMENT_SHARE:
+        of_document = not self._only and rng.random() < DOCUMENT_SHARE
+        if of_document and "file_read" in offered.names:
             return self._of_document(offered, language)
         kind = rng.choices(self._kinds, self._shares)[0]
         while not set(kind.tools) <= set(offered.names):
@@ -740,7 +752,7 @@ class _Turn:
             self.messages.append(_called(self._offered.names[tool], arguments))
             if not whole and (index == len(calls) - 1 or rng.random() < 0.2):
                 return
-            following = kind.calls[index + 1] if index + 1 < len(kind.calls) else {}
+            following = calls[index + 1] if index + 1 < len(calls) else {}
             earlier, outcome = outcome, self._outcome(tool, arguments, following)
             if kind.reads and tool == "file_read" and not has_read and not outcome.failed:
                 outcome = self._found(arguments["path"], filled(kind.reads, slots, outcome))
@@ -750,19 +762,13 @@ class _Turn:
             needed = str(following.get("arguments", ""))
             if kind.tells or _is_told(kind, tool, arguments, outcome, needed):
                 said.append(outcome.answer)
-            told_nothing = outcome.result.startswith("Nothing found") and needed
-            lacks = (
-                told_nothing
-                or (("{result}" in needed or "keys:result" in needed) and not outcome.value)
-                or (("{first}" in needed or "{sh:first}" in needed) and not outcome.first)
-            )
             if outcome.failed and "if_failed" in following and _may_follow(following, outcome):
                 said = [each.partition(": ")[2] or each for each in said]
                 continue
             if outcome.failed:
                 self._retry = partial(self._go_on, kind, slots, told, index, *before)
             is_error = outcome.result.startswith("error: ")  # or it exited with another code than 0
-            if is_error or outcome.failed or lacks or outcome.answer == "":
+            if is_error or outcome.failed or _lacks(following, outcome) or outcome.answer == "":
                 break
             is_done = index + 1 == len(calls)
         if told and is_done:
@@ -772,11 +778,7 @@ class _Turn:
                 plain = outcome._replace(value=outcome.value.strip("'"))
             said, answer = [], filled(told, slots, plain)
             outcome = outcome._replace(answer=answer, value="")
-        answers = list(dict.fromkeys([*said, outcome.answer]))
-        if outcome.failed:
-            answers.remove(outcome.answer)
-            answers = [outcome.answer, *([self._before(answers)] if answers else [])]
-        self.messages.append(_said("\n".join(answers)))
+        self._tell(outcome, said)
         if self._length() < GOES_ON_LONGEST and rng.random() < NEXT_TURN_SHARE:
             paths = [str(slots[name].sent) for name in ("P", "P2") if name in slots]
             if {str(call["arguments"].get("path")) for call in kind.calls} == {"{P}", "{P2}"}:
@@ -785,6 +787,14 @@ class _Turn:
                 self._ask_again(kind, slots, outcome)
             else:
                 self._next(tool, arguments, outcome)
+
+    def _tell(self, outcome: Outcome, said: list[str]) -> None:
+        """Say how a request ended, after what was said of its calls before."""
+        answers = list(dict.fromkeys([*said, outcome.answer]))
+        if outcome.failed:
+            answers.remove(outcome.answer)
+            answers = [outcome.answer, *([self._before(answers)] if answers else [])]
+        self.messages.append(_said("\n".join(answers)))
 
     def look_up(self, document: Document, asked: Asked) -> None:
         """Read a file and answer a question, without any other call."""
@@ -957,6 +967,16 @@ def _may_follow(call: dict[str, Any], outcome: Outcome) -> bool:
     if "unless" in call and call["unless"] in outcome.result:
         return False
     return not call.get("one") or "\n" not in outcome.result
+
+
+def _lacks(following: dict[str, Any], outcome: Outcome) -> bool:
+    """Return whether the next call has not what it needs of what the one before gave."""
+    needed = str(following.get("arguments", ""))
+    if outcome.result.startswith("Nothing found") and needed and not _CONDITIONS & set(following):
+        return True
+    if ("{result}" in needed or "keys:result" in needed) and not outcome.value:
+        return True
+    return ("{first}" in needed or "{sh:first}" in needed) and not outcome.first
 
 
 def _is_told(
