@@ -150,57 +150,24 @@ class Outcomes:
         return Outcome(f"error: {reason}", answer, failed=True, reason=said)
 
     def _reasons(self, tool: str, arguments: dict[str, Any]) -> list[str]:
-        rng, make = self._rng, self._make
-        path = arguments.get("path", "")
-        host = str(arguments.get("url", "")).split("/")[2:3]
         match tool:
-            case "file_read" | "file_list" | "grep" if path and path != ".":
-                gone = f"{path} does not exist; file_list shows what is there"
-                return [
-                    gone,
-                    gone,
-                    f"{path} is not {'a folder' if tool == 'file_list' else 'text'}",
-                    f"{path} cannot be read: permission denied",
-                ]
-            case "file_edit":
-                return (
-                    [
-                        f"{path} does not exist; file_list shows what is there",
-                        f"old_text does not stand in {path}",
-                        f"old_text stands {rng.randint(2, 9)} times in {path}",
-                    ]
-                    if "old_text" in arguments
-                    else [f"{path} has no line {arguments['start_line']}"]
-                )
-            case "file_write" | "file_append":
-                return [
-                    f"{path} is a folder",
-                    f"{path} cannot be written: no space left on device",
-                    f"{path} cannot be written: permission denied",
-                ]
-            case "shell":
-                failure = self._shell_failure(arguments["command"])
-                if _words(arguments["command"])[0] in _TELLING:
-                    return [failure] if "(there is no such command)" in failure else []
-                code = rng.choice([1, 1, 2])
-                return [_exited(code), failure]
-            case "http" | "web_fetch" | "open_url" if host:
-                return [
-                    f"the name {host[0]} cannot be resolved",
-                    f"{host[0]} did not answer in {rng.randint(5, 60)} s",
-                    f"{host[0]} refused the connection",
-                ]
-            case "web_search":
-                return ["no search engine answered"]
+            case "file_read" | "file_list" | "grep" | "file_edit" | "file_write" | "file_append":
+                return self._file_reasons(tool, arguments)
             case "pdf_extract":
                 return [f"{arguments['source']} does not exist; file_list shows what is there"]
+            case "shell":
+                return self._shell_reasons(arguments["command"])
+            case "http" | "web_fetch" | "open_url":
+                return self._host_reasons(arguments["url"])
+            case "web_search":
+                return ["no search engine answered"]
             case "calculator":
                 expression = arguments["expression"]
                 why = _why(expression)
                 return [f"cannot compute '{expression}': {why}"] if why else []
             case "evaluate":
                 return [
-                    f"NameError: name '{make.word()}' is not defined",
+                    f"NameError: name '{self._make.word()}' is not defined",
                     "SyntaxError: invalid syntax",
                 ]
             case "undo" if "redo" in arguments:
@@ -220,6 +187,53 @@ class Outcomes:
                 return ["there is nobody to ask"]
             case _:
                 return []
+
+    def _file_reasons(self, tool: str, arguments: dict[str, Any]) -> list[str]:
+        """Why a file or a folder cannot be read, searched or changed."""
+        path = arguments.get("path", "")
+        gone = f"{path} does not exist; file_list shows what is there"
+        match tool:
+            case "file_edit" if "old_text" in arguments:
+                return [
+                    gone,
+                    f"old_text does not stand in {path}",
+                    f"old_text stands {self._rng.randint(2, 9)} times in {path}",
+                ]
+            case "file_edit":
+                return [f"{path} has no line {arguments['start_line']}"]
+            case "file_write" | "file_append":
+                return [
+                    f"{path} is a folder",
+                    f"{path} cannot be written: no space left on device",
+                    f"{path} cannot be written: permission denied",
+                ]
+            case _ if path and path != ".":
+                return [
+                    gone,
+                    gone,
+                    f"{path} is not {'a folder' if tool == 'file_list' else 'text'}",
+                    f"{path} cannot be read: permission denied",
+                ]
+            case _:
+                return []
+
+    def _host_reasons(self, url: str) -> list[str]:
+        """Why a server gives nothing."""
+        host = url.split("/")[2:3]
+        if not host:
+            return []
+        return [
+            f"the name {host[0]} cannot be resolved",
+            f"{host[0]} did not answer in {self._rng.randint(5, 60)} s",
+            f"{host[0]} refused the connection",
+        ]
+
+    def _shell_reasons(self, command: str) -> list[str]:
+        """Why a command fails; what says something by failing fails only where it is missing."""
+        failure = self._shell_failure(command)
+        if _words(command)[0] in _TELLING:
+            return [failure] if "(there is no such command)" in failure else []
+        return [_exited(self._rng.choice([1, 1, 2])), failure]
 
     def _shell_failure(self, command: str) -> str:
         """What a command says that fails, below the line that has its code."""
@@ -1049,7 +1063,7 @@ _TELLING = {"printenv", "which", "pgrep", "lsof", "diff", "crontab"}
 
 
 def _exited(code: int) -> str:
-    meaning = {126: " (it may not be executed)", 127: " (there is no such command)"}.get(code, "")
+    meaning = " (there is no such command)" if code == 127 else ""
     return f"The command exited with code {code}{meaning}"
 
 
