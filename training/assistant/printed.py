@@ -191,13 +191,10 @@ class Printer:
     def _git_changed(self, rest: list[str], language: str) -> Printed | None:
         """What git does to the work tree, the index and the last commit."""
         match rest:
-            case ["add", "."]:
+            case ["add", "." | "-A"]:
                 return Printed("(no output)", "Everything is staged.", "Alles ist vorgemerkt.")
-            case ["add", name]:
-                return Printed("(no output)", f"{name} is staged.", f"{name} ist vorgemerkt.")
             case ["add", *_, name]:
-                what = ("everything", "alles") if name in {"-A", "."} else (name, name)
-                return Printed("(no output)", f"Staged {what[0]}.", f"Gestagt: {what[1]}.")
+                return Printed("(no output)", f"{name} is staged.", f"{name} ist vorgemerkt.")
             case ["restore", "--staged", name]:
                 return Printed(
                     "(no output)",
