@@ -366,7 +366,7 @@ def test_the_shares_are_as_documented(drawn: list[Conversation]) -> None:
     worked = [each for each in drawn if calls_of(each)]
     ended = sum(1 for each in worked if each.messages[-1].get("tool_calls")) / len(worked)
     german = sum(1 for each in drawn if each.language == "de") / COUNT
-    assert 0.24 < talked < 0.36
+    assert 0.18 < talked < 0.3
     assert 0.35 < ended < 0.6
     assert 0.18 < german < 0.32
 

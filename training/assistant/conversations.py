@@ -24,7 +24,8 @@ from training.assistant.values import Value, Values, growing_files
 from training.data.lists import STOP_WORDS, WORDS
 from training.data.phrasings import expand
 
-TALK_SHARE = 0.33
+TALK_SHARE = 0.25
+ASKS = 0.4  # of the shares of topics that ask back: with more, plain requests are asked back, too
 CALL_ONLY_SHARE = 0.4
 DOCUMENT_SHARE = 0.12  # of the working ones ask for what stands in a file
 DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
@@ -630,7 +631,8 @@ class Conversations:
             if _suits(each, offered)
             and (is_first or not (each.get("asks", False) or each.get("refers", False)))
         ]
-        topic = rng.choices(topics, [each["share"] for each in topics])[0]
+        weights = [each["share"] * (ASKS if each.get("asks") else 1) for each in topics]
+        topic = rng.choices(topics, weights)[0]
         asked = rng.choice(topic[language])
         phrasing = expand(rng, asked)
         slots = self._values.all(_SLOT.findall(phrasing), language)
