@@ -6,12 +6,13 @@ the bottom up, so that none moves the lines that another one names. Two that ove
 """
 
 import codecs
+import contextlib
 import difflib
 import os
 import posixpath
 from array import array
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, islice
 from typing import BinaryIO
 
 import msgspec
@@ -21,6 +22,7 @@ from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments
 from clawd.wire.safe_text import shown_name
 
+SKIPPED = frozenset({".git"})  # folders that are not searched
 LINES_DEFAULT, LINES_LIMIT = 200, 2000
 BYTES_DEFAULT, BYTES_LIMIT = 65_536, 1 << 20
 # Lines are counted, and so numbered, up to here.
@@ -28,6 +30,7 @@ COUNTED_BYTES = 8 << 20
 _SNIFFED_BYTES = 8192
 _SHOWN_MATCHES = 5
 _SHOWN = 3
+_ALIKE, _ALIKE_ELSEWHERE = 0.6, 0.85  # how alike a near name is, in its own folder and in others
 # Comparing takes time by the square of a length, and nothing could end it.
 _MAX_NAMES = 2_000
 _MAX_LINES = 20_000
@@ -325,17 +328,30 @@ def _with_lines(text: str, edit: Edit, *, has_returns: bool, ends_whole: bool) -
 
 
 def nearest_names(workspace: Workspace, path: str) -> str:
-    """Return `; near names are …` for a path that is not there, or an empty string."""
+    """Return `; near names are …` for a path that is not there, or an empty string.
+
+    Names in its own folder come first; where none is like it, the whole workspace is looked
+    through for the name in other folders.
+    """
     folder, name = posixpath.split(path.strip().rstrip("/"))
-    try:
-        names = [entry.name for entry in workspace.entries(folder or ".")]
-    except ClawError:
-        return ""
-    by_lower = {known.lower(): known for known in names[:_MAX_NAMES]}
+    found: list[str] = []
+    with contextlib.suppress(ClawError):
+        here = (posixpath.join(folder, each.name) for each in workspace.entries(folder or "."))
+        found = _alike(name, here, _ALIKE)
+    if not found:
+        with contextlib.suppress(ClawError):
+            walked = (each for each, _ in workspace.walk(".", skip=SKIPPED))
+            found = _alike(name, walked, _ALIKE_ELSEWHERE)
+    return f"; near names are {', '.join(map(shown_name, found))}" if found else ""
+
+
+def _alike(name: str, paths: Iterable[str], cutoff: float) -> list[str]:
+    """Return the paths whose last parts are most like a name."""
+    known: dict[str, str] = {}
+    for path in islice(paths, _MAX_NAMES):
+        known.setdefault(posixpath.basename(path).lower(), path)
     wanted = name.lower()[:_MAX_WIDTH]
-    near = difflib.get_close_matches(wanted, by_lower, n=_SHOWN, cutoff=0.6)
-    found = [shown_name(posixpath.join(folder, by_lower[known])) for known in near]
-    return f"; near names are {', '.join(found)}" if found else ""
+    return [known[each] for each in difflib.get_close_matches(wanted, known, _SHOWN, cutoff)]
 
 
 def nearest_text(text: str, wanted: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from typing_extensions import override
 
-from clawd.errors import ClawError, InvalidRequestError
+from clawd.errors import ClawError, InvalidRequestError, NotFoundError
 from clawd.security.approval_rules import file_need
 from clawd.security.file_content import Keeper
 from clawd.security.paths import Location, PathRules, acts_later, classify, path_rules
@@ -209,7 +209,11 @@ class LookingTool(ActingTool):
 
         def look() -> ToolResult:
             with self._opened(context) as workspace:
-                return self.act(arguments, workspace, watch)
+                try:
+                    return self.act(arguments, workspace, watch)
+                except NotFoundError as error:
+                    near = file_text.nearest_names(workspace, arguments.get("path") or ".")
+                    return failed(f"{error.message}{near or '; file_list shows what is there'}")
 
         try:
             return await in_thread(look)

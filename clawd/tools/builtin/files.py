@@ -180,7 +180,7 @@ def _names(path: str, workspace: Workspace, *, recursive: bool) -> list[str]:
     if not recursive:
         return [_listed(entry.name, entry) for entry in workspace.entries(path)]
     names = []
-    for name, entry in workspace.walk(path, skip=frozenset({".git"})):
+    for name, entry in workspace.walk(path, skip=file_text.SKIPPED):
         names.append(_listed(name, entry))
         if len(names) > LIST_LIMIT:
             break
@@ -193,12 +193,7 @@ def _listed(name: str, entry: FolderEntry) -> str:
 
 def _read(arguments: Arguments, workspace: Workspace) -> ToolResult:
     path = arguments["path"]
-    try:
-        file = workspace.open_read(path)
-    except NotFoundError as error:
-        near = file_text.nearest_names(workspace, path)
-        return failed(f"{error.message}{near or '; file_list shows what is there'}")
-    with file:
+    with workspace.open_read(path) as file:
         size = workspace.stat(path).size
         try:
             if "start_line" in arguments:

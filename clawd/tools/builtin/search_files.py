@@ -14,7 +14,7 @@ from clawd.security.risk import Assessment
 from clawd.security.workspace import Workspace
 from clawd.tools.base import Arguments, ToolContext, ToolResult, in_thread, succeeded
 from clawd.tools.builtin.deps import object_schema
-from clawd.tools.builtin.file_text import is_text
+from clawd.tools.builtin.file_text import SKIPPED, is_text
 from clawd.tools.builtin.file_tools import LookingTool, Watch, has_text
 from clawd.tools.session_files import SessionFolder
 from clawd.wire.references import looks_like_reference, no_path
@@ -24,7 +24,6 @@ RESULTS_DEFAULT, RESULTS_LIMIT = 100, 1000
 NOTHING = "no matches"
 _MAX_FILE_BYTES = 8 << 20
 _MAX_LINE = 300
-_SKIPPED = frozenset({".git"})
 _FOLDER = {"type": "string", "default": ".", "description": "Folder to search."}
 MAX_PATTERN = 1000
 
@@ -169,7 +168,7 @@ def _glob(arguments: Arguments, workspace: Workspace, watch: Watch) -> _Found:
     folder = arguments.get("path") or "."
     only_folders = arguments["pattern"].rstrip().endswith("/")
     found = _Found(lines=[])
-    for name, entry in workspace.walk(folder, skip=_SKIPPED):
+    for name, entry in workspace.walk(folder, skip=SKIPPED):
         if watch.is_over():
             found.stopped = f"the search was ended after {watch.limit_s:g} s"
             break
@@ -191,7 +190,7 @@ def _files(workspace: Workspace, arguments: Arguments, watch: Watch) -> Iterator
         yield path, real
         return
     matcher = glob_matcher(arguments["glob"]) if arguments.get("glob") else None
-    for name, entry in workspace.walk(path, skip=_SKIPPED):
+    for name, entry in workspace.walk(path, skip=SKIPPED):
         if watch.is_over():
             return
         is_small_file = entry.kind == "file" and entry.size <= _MAX_FILE_BYTES

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clawd.errors import ClawError, InvalidRequestError, NotFoundError
+from clawd.errors import ClawError, InvalidRequestError
 from clawd.security.paths import acts_later
 from clawd.tools.builtin.files import LIST_LIMIT
 from tests.tools.builtin.conftest import Bench
@@ -75,8 +75,8 @@ async def test_an_empty_folder_says_so_and_a_file_is_no_folder(bench: Bench) -> 
     assert (await bench.call("file_list", path="e")).output == "(empty)"
     with pytest.raises(InvalidRequestError, match="no folder"):
         await bench.call("file_list", path="f")
-    with pytest.raises(NotFoundError):
-        await bench.call("file_list", path="none")
+    missing = await bench.call("file_list", path="none")
+    assert missing.error == "none does not exist; file_list shows what is there"
 
 
 async def test_a_long_list_ends_with_a_line_that_says_so(bench: Bench) -> None:
@@ -145,6 +145,15 @@ async def test_a_missing_file_comes_with_near_names(bench: Bench) -> None:
     bench.put("sub/Notes.txt", "")
     result = await bench.call("file_read", path="sub/note.txt")
     assert result.error == "sub/note.txt does not exist; near names are sub/Notes.txt"
+    result = await bench.call("file_read", path="notes.txt")
+    assert result.error == "notes.txt does not exist; near names are sub/Notes.txt"
+    result = await bench.call("file_read", path="sbu/notes.text")
+    assert result.error == "sbu/notes.text does not exist; near names are sub/Notes.txt"
+    result = await bench.call("grep", pattern="a", path="subs")
+    assert result.error == "subs does not exist; near names are sub"
+    bench.put(".git/notes.txt", "")
+    bench.put("sub/deep/a.txt", "")
+    assert "file_list" in (await bench.call("file_read", path="b.txt")).error
     assert "file_list" in (await bench.call("file_read", path="xyzzy")).error
 
 
