@@ -19,7 +19,7 @@ from training.assistant.conversations import (
     request_kinds,
     talk,
 )
-from training.assistant.documents import Documents, families
+from training.assistant.documents import Documents, families, fitting_rows
 from training.assistant.offers import offered_lists, product_tools
 from training.assistant.outcomes import Outcome, Outcomes
 from training.assistant.printed import Printer
@@ -41,8 +41,13 @@ def calls_of(conversation: Conversation) -> list[dict[str, Any]]:
     return [
         call["function"]
         for message in conversation.messages
+        if message.get("learnt", True)
         for call in message.get("tool_calls", ())
     ]
+
+
+def has_slipped(conversation: Conversation) -> bool:
+    return any("near names are" in each["content"] for each in conversation.messages)
 
 
 def test_every_tool_can_be_asked_for_in_a_dozen_ways_and_in_both_languages() -> None:
@@ -73,6 +78,32 @@ def test_every_call_is_one_that_is_offered_and_fits_its_schema(drawn: list[Conve
     assert not wrong
 
 
+def test_a_name_that_was_written_wrongly_is_put_right_and_the_mistake_not_learnt() -> None:
+    found: Counter[bool] = Counter()
+    for conversation in islice(Conversations(9), 6 * COUNT):
+        messages = conversation.messages
+        for index, message in enumerate(messages):
+            told = message["content"] if message["role"] == "tool" else ""
+            wrong, _, near = told.removeprefix("error: ").partition(
+                " does not exist; near names are "
+            )
+            if not near:
+                continue
+            before, after = messages[index - 1], messages[index + 1]
+            given = str(before["tool_calls"][0]["function"]["arguments"])
+            again = after["tool_calls"][0]["function"]["arguments"]
+            assert wrong in given
+            assert set(near.split(", ")) & {str(each) for each in again.values()}
+            found[before["learnt"]] += 1
+            if before["learnt"]:
+                assert any(wrong in each["content"] for each in messages[: index - 1])
+                answers = [each["content"] for each in messages[index:] if "tool_calls" not in each]
+                said = [each for each in answers if each.startswith(f"{wrong} ")]
+                assert said or (messages[-1]["role"] == "assistant" and not messages[-1]["content"])
+    assert found[True] > 3
+    assert found[False] > 20
+
+
 def test_what_a_first_call_carries_stands_in_the_request(drawn: list[Conversation]) -> None:
     wrong, kinds = [], request_kinds()
     for conversation in drawn:
@@ -97,10 +128,15 @@ def test_nothing_is_reported_as_done_after_an_error_or_a_denial(drawn: list[Conv
     for conversation in drawn:
         for before, after in zip(conversation.messages, conversation.messages[1:], strict=False):
             if before["role"] == "tool" and before["content"].startswith(("error: ", "denied: ")):
+                if "exited with code 3" in before["content"]:  # so it tells that a service is off
+                    continue
                 failed += 1
                 if "tool_calls" in after:  # the next call was asked for in case of a failure
                     continue
-                said = after["content"].split(": ")[0]
+                lines = after["content"].split("\n")
+                if "The command exited" in before["content"]:  # what went well before may be told
+                    lines = [line for line in lines if re.search(r"\bnot\b|nicht|kein", line)]
+                said = lines[0].split(": ")[0]
                 assert not claims.search(said), (before, after)
                 assert re.search(r"\bnot\b|nicht|kein", said), (before, after)
     assert failed > COUNT / 50
@@ -170,7 +206,7 @@ def test_a_line_is_read_before_it_is_changed() -> None:
     found = 0
     for conversation in islice(Conversations(8, only=kinds), 60):
         calls, results = calls_of(conversation), conversation.messages[2:3]
-        if len(calls) < 2:
+        if len(calls) < 2 or has_slipped(conversation):
             continue
         assert calls[0]["name"] in {"file_read", "read_file"}
         if "old_text" in calls[1]["arguments"]:
@@ -199,17 +235,20 @@ def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
 def test_a_question_about_a_file_reads_it_and_is_answered_without_another_call() -> None:
     found: Counter[str] = Counter()
     for conversation in islice(Conversations(8), 1800):
-        if not conversation.kind.startswith("document_"):
+        if not conversation.kind.startswith("document_") or has_slipped(conversation):
             continue
         first = calls_of(conversation)[0]
-        assert first["name"] in {"file_read", "read_file"}
-        parts = first["arguments"]["path"].split("/")
+        given = first["arguments"]
+        if "path" in given:
+            assert first["name"] in {"file_read", "read_file"}
+        [path] = given.values()
+        parts = path.split("/")
         request = conversation.messages[0]["content"]
         assert all(part in request for part in parts) or " the " in f" {request.lower()}"
         if len(conversation.messages) > 2:
             found["read"] += 1
             assert "tool_calls" not in conversation.messages[3]
-    assert found["read"] > 100
+    assert found["read"] > 80
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -230,6 +269,32 @@ def test_what_is_told_of_a_document_stands_in_it(language: str, held_out: bool) 
                 told = re.findall(r"[\w.@:/-]*\d[\w.@:/-]*\w", each.answer)
                 assert all(part in text for part in told if ":" not in part), (each, text)
     assert set(drawn) == set(families())
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_most_answers_about_a_document_are_a_line_of_it(language: str) -> None:
+    rng = Random(7)
+    documents = Documents(rng, Values(rng, held_out=False), held_out=False)
+    found: Counter[str] = Counter()
+    for _ in range(600):
+        document, asked = documents.draw(language, 2)
+        lines = [line.strip() for line in document.lines]
+        for each in asked:
+            last = each.answer.split("\n")[-1].rstrip('"')
+            found["line"] += any(line and last.endswith(line) for line in lines)
+            found["absent"] += bool(re.search("nichts über|nothing|not mention", each.answer))
+    assert found["line"] > 600
+    assert 0 < found["absent"] < 0.05 * 1200
+
+
+def test_the_rows_that_fit_are_found_by_what_stands_in_them() -> None:
+    rows = [
+        {"item": item, "price": price} for item, price in [("a", "-2,5"), ("b", ""), ("c", "7")]
+    ]
+    wanted = {"price min": [0], "price max": [2], "price empty": [1], "price over 0": [2]}
+    wanted |= {"item is a|c": [0, 2], "item not b": [0, 2], "first": [0], "last": [2]}
+    for where, fitting in wanted.items():
+        assert fitting_rows(rows, where, Random(1)) == fitting
 
 
 def test_a_call_with_a_condition_is_made_only_where_it_holds() -> None:

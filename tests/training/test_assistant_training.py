@@ -66,7 +66,11 @@ def test_the_parts_of_a_conversation_are_its_prompts() -> None:
         messages, tools = conversation.messages, conversation.tools
         head, parts = texts.parts(messages, tools)
         written = head
-        turns = iter(i for i, message in enumerate(messages) if message["role"] == "assistant")
+        turns = iter(
+            index
+            for index, message in enumerate(messages)
+            if message["role"] == "assistant" and message.get("learnt", True)
+        )
         for text, is_learnt in parts:
             if is_learnt:
                 assert written == texts.prompt(messages[: next(turns)], tools)

@@ -27,7 +27,8 @@ from training.data.phrasings import expand
 TALK_SHARE = 0.25
 ASKS = 0.4  # of the shares of topics that ask back: with more, plain requests are asked back, too
 CALL_ONLY_SHARE = 0.4
-DOCUMENT_SHARE = 0.12  # of the working ones ask for what stands in a file
+EARLY_END_SHARE = 0.08  # of those end before the last call: what follows is the harder part
+DOCUMENT_SHARE = 0.14  # of the working ones ask for what stands in a file, a page or a PDF
 DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
 DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
 DOCUMENT_TWO_SHARE = 0.22  # of them ask for two things at once
@@ -40,6 +41,7 @@ THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an a
 GOES_ON_LONGEST = 480  # letters; longer ones have no further turn, as they would not be learnt from
 LINE_THERE_SHARE = 0.75  # of the lines asked for in a file that was read or written
 OTHER_DRAWS = 3
+SLIP_SHARE = 0.05  # of the calls that name a file name it wrongly, to be put right
 THANKS_SHARE = 0.1  # of the second turns that call a tool
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
 MAX_RESULT = 420
@@ -257,6 +259,7 @@ class Kind:
     then: list[dict[str, Any]] = field(default_factory=list)  # asked next, answered without a call
     unit: str = ""  # in which the result of a sum is, where the phrasing does not say it
     calls_de: list[dict[str, Any]] = field(default_factory=list)  # if German ones differ
+    finds: str = ""  # what the first call finds or fetches, if it does
 
     def calls_in(self, language: str) -> list[dict[str, Any]]:
         """Return the calls as a request of this language wants them."""
@@ -287,6 +290,7 @@ def request_kinds() -> dict[str, Kind]:
             tells=table.get("tells", False),
             otherwise=table.get("otherwise", {}),
             then=table.get("then", []),
+            finds=table.get("finds", ""),
         )
         for name, table in tables.items()
     }
@@ -435,11 +439,11 @@ class Conversations:
     def _of_document(self, offered: OfferedList, language: str) -> tuple[str, list[dict[str, Any]]]:
         """Return a conversation in which a question is answered by what stands in a file."""
         if self._rng.random() < DOCUMENT_TWO_SHARE:
-            document, both = self._documents.two(language)
+            document, both = self._documents.two(language, offered.names)
             turn = _Turn(self, offered, language, self._question(both, language))
             turn.look_up(document, both)
             return f"document_{document.family}", turn.messages
-        document, asked = self._documents.draw(language, 2)
+        document, asked = self._documents.draw(language, 2, offered.names)
         turn = _Turn(self, offered, language, self._question(asked[0], language))
         turn.look_up(document, asked[0])
         answered = turn.messages[-1].get("content") == asked[0].answer
@@ -477,7 +481,8 @@ class Conversations:
         self._told = (
             answered or kind.says.get(language, "") or _in_its_unit(kind, phrasing, language)
         )
-        calls = str(kind.calls_in(language)) + kind.reads + self._told + str(kind.then)
+        calls = str(kind.calls_in(language)) + kind.reads + kind.finds + self._told
+        calls += str(kind.then)
         wanted = {*_SLOT.findall(phrasing + calls), *_SHELL_SLOT.findall(calls)}
         slots = self._values.all(wanted, language)
         while _is_absurd(kind, slots) and rng.random() < 0.98:
@@ -713,6 +718,7 @@ class _Turn:
         self.messages = [_user(request)]
         self._scene = Scene(source.values, source.outcomes, language)
         self._names: list[str] = []  # of the files that were found, or worked with, last
+        self._instead = ""  # says which file was read where the one that was named is not there
         self._retry: Callable[[], None] | None = None  # does again what has failed, and the rest
 
     def work(self, kind: Kind, slots: dict[str, Value], told: str) -> None:
@@ -751,13 +757,17 @@ class _Turn:
                 break
             before = (outcome, earlier)
             tool, arguments = call["tool"], filled(call["arguments"], slots, outcome, earlier)
+            self._slip(tool, arguments)
             self.messages.append(_called(self._offered.names[tool], arguments))
-            if not whole and (index == len(calls) - 1 or rng.random() < 0.2):
+            if not whole and (index == len(calls) - 1 or rng.random() < EARLY_END_SHARE):
                 return
             following = calls[index + 1] if index + 1 < len(calls) else {}
             earlier, outcome = outcome, self._outcome(tool, arguments, following)
-            if kind.reads and tool == "file_read" and not has_read and not outcome.failed:
-                outcome = self._found(arguments["path"], filled(kind.reads, slots, outcome))
+            reads = call.get("reads", "" if has_read else kind.reads)
+            if reads and tool == "file_read" and not outcome.failed:
+                outcome = self._found(arguments["path"], filled(reads, slots, outcome))
+            if kind.finds and index == 0 and outcome.value and not outcome.failed:
+                outcome = _with_line(outcome, filled(kind.finds, slots, outcome))
             has_read = has_read or tool == "file_read"
             self._scene.note(tool, arguments, outcome)
             self.messages.append(_result(outcome.result))
@@ -796,26 +806,62 @@ class _Turn:
         if outcome.failed:
             answers.remove(outcome.answer)
             answers = [outcome.answer, *([self._before(answers)] if answers else [])]
-        self.messages.append(_said("\n".join(answers)))
+        self.messages.append(self._ended("\n".join(answers)))
 
     def look_up(self, document: Document, asked: Asked) -> None:
         """Read a file and answer a question, without any other call."""
-        source, arguments = self._source, {"path": document.path}
+        source, arguments, tool = self._source, document.arguments, document.tool
         rng = source.rng
-        self.messages.append(_called(self._offered.names["file_read"], arguments))
+        self._slip(tool, arguments)
+        self.messages.append(_called(self._offered.names[tool], arguments))
         if rng.random() < DOCUMENT_CALL_ONLY_SHARE:
             return
         outcome = source.outcomes.reading(document.path, document.lines, self._language)
         outcome = outcome._replace(answer=asked.answer, value="")
+        if tool == "pdf_extract":
+            text = "\n".join(document.lines)
+            outcome = outcome._replace(result=f"pages: 1\n\n--- page 1 ---\n{text}")
+        elif tool == "web_fetch":
+            title, text = document.lines[0], "\n".join(document.lines[1:])
+            outcome = outcome._replace(result=f"title: {title}\nurl: {document.path}\n\n{text}")
         if rng.random() < 0.4:
-            other = source.outcomes.of("file_read", arguments, self._language)
+            other = source.outcomes.of(tool, arguments, self._language)
             outcome = other if other.failed else outcome
         if outcome.failed:
             self._retry = partial(self.look_up, document, asked)
-        self._scene.note("file_read", arguments, outcome)
-        self.messages += [_result(outcome.result), _said(outcome.answer)]
+        self._scene.note(tool, arguments, outcome)
+        self.messages += [_result(outcome.result), self._ended(outcome.answer)]
         if rng.random() < (NEXT_TURN_SHARE if outcome.failed else NEXT_TURN_SHARE / 3):
-            self._next("file_read", arguments, outcome)
+            self._next(tool, arguments, outcome)
+
+    def _slip(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Let a name be written wrongly now and then, and the tool say which it is near to.
+
+        Where the assistant was wrong its call is not learnt from: only what is to be done then.
+        Where the person was, what is read is one that they did not name, and they are told so.
+        """
+        rng, request = self._source.rng, self.messages[0]
+        name = _NAMES_A_FILE.get(tool, "")
+        path = str(arguments.get(name, ""))
+        if not _SLIPS.fullmatch(path) or rng.random() >= SLIP_SHARE:
+            return
+        wrong, near = _misspelt(path, rng), [path]
+        is_asked_so = tool == "file_read" and len(self.messages) == 1 and rng.random() < 0.4
+        if is_asked_so and request["content"].count(path) == 1:
+            request["content"] = request["content"].replace(path, wrong)
+            self._instead = f"{wrong} does not exist; I took {path}."
+            if self._language == "de":
+                self._instead = f"{wrong} gibt es nicht; ich nahm {path}."
+        elif rng.random() < 0.25:
+            near.insert(rng.randint(0, 1), _misspelt(path, rng))
+        call = _called(self._offered.names[tool], arguments | {name: wrong})
+        told = f"error: {wrong} does not exist; near names are {', '.join(near)}"
+        self.messages += [call | {"learnt": bool(self._instead)}, _result(told)]
+
+    def _ended(self, answer: str) -> dict[str, Any]:
+        """Return the last message of a request; what was taken for what was named comes first."""
+        instead, self._instead = self._instead, ""
+        return _said(f"{instead}\n{answer}" if instead else answer)
 
     def _not_done(self, kind: Kind, outcome: Outcome) -> str:
         """Return what is told where the next call was not to be made."""
@@ -957,6 +1003,48 @@ class _Turn:
 
 HOLDS_SHARE = 0.6  # of the conditions that must hold do; of the others it depends
 _CONDITIONS = {"if", "unless", "one", "if_failed"}
+
+
+_NAMES_A_FILE = {
+    "file_read": "path",
+    "file_edit": "path",
+    "file_list": "path",
+    "grep": "path",
+    "pdf_extract": "source",
+}
+_SLIPS = re.compile(r"[^:]{4,40}")
+
+
+def _misspelt(path: str, rng: random.Random) -> str:
+    """Return a path as it is written by mistake: without its folder, or with a letter wrong."""
+    folder, slash, name = path.rstrip("/").rpartition("/")
+    stem, dot, ending = name.rpartition(".")
+    if not stem:
+        stem, dot, ending = name, "", ""
+    chance = rng.random()
+    if folder and chance < 0.35:
+        return name
+    if ending and chance < 0.45:
+        return folder + slash + stem
+    at = rng.randrange(len(stem))
+    letter = rng.choice("aeinrst")
+    if chance < 0.65:
+        stem = stem[:at] + letter + stem[at:]
+    elif chance < 0.85 and len(stem) > 2:
+        stem = stem[:at] + stem[at + 1 :]
+    else:
+        stem = stem[:at] + stem[at : at + 1] + stem[at:]
+    return folder + slash + stem + dot + ending
+
+
+def _with_line(outcome: Outcome, line: str) -> Outcome:
+    """Return an outcome that has another line for the one it found."""
+    found = outcome.value
+    return outcome._replace(
+        result=outcome.result.replace(found, line),
+        answer=outcome.answer.replace(found, line),
+        value=line,
+    )
 
 
 def _may_follow(call: dict[str, Any], outcome: Outcome) -> bool:

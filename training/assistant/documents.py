@@ -1,13 +1,15 @@
 """Small documents as people keep them, and what is asked of them.
 
 What a document looks like and what can be asked stands in training/words/assistant_documents.toml.
-Every answer is made of the values that stand in the document, so it is true.
+Every answer is made of the values that stand in the document, or is the line that says it, so it
+is true.
 """
 
 import random
 import re
 import string
 import tomllib
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,9 +19,21 @@ from training.data.lists import WORDS
 
 LONGEST = 330
 _KINDS_OF_ROWS = {"*": "", "+": "~"}
-_MARKED = re.compile(r"<([a-z]+(?:_[a-z]+)?[#~]?|(?:list|most|least|first)[:~][a-z_]+|count~?)>")
+_MARKED = re.compile(
+    r"<([a-z]+(?:_[a-z]+)?[#~]?|(?:list|most|least|first|sum)[:~][a-z_]+|count~?)>"
+)
 _FEW = 10  # values of smaller pools may be met twice in one document
 _TRIES = 40
+ABSENT_SHARE = 0.06  # of the questions ask for what does not stand there
+QUOTE_SHARE = 0.55  # of the answers are the line that says it
+FOREIGN_SHARE = 0.15  # of the documents are in the other language
+_MOST_QUOTED = 3  # lines
+_SAME_ABROAD = {"person", "first", "last", "phone", "city", "street", "price"}
+_OF_FILES = re.compile(
+    r"(?i)\b(file|line|open|öffne|grep|put|wrote|written|saved|Datei|Zeile)\b|geschrieben|gelegt|notiert"
+)
+_ON_PAGES = {"in": "on", "into": "at", "In": "Auf", "aus": "von"}
+_ARGUMENTS = {"file_read": "path", "pdf_extract": "source", "web_fetch": "url"}
 _CALLED = {
     "README.md": "the readme",
     "Dockerfile": "the dockerfile",
@@ -49,10 +63,20 @@ class _Parts(NamedTuple):
     clause: list[str]
     answer: str
     values: dict[str, str]
+    quoted: list[str]
+
+
+class _Line(NamedTuple):
+    """A line, what it was made of, and which row it belongs to."""
+
+    text: str
+    template: str
+    mark: str = ""
+    row: int = -1
 
 
 class _TooAlikeError(Exception):
-    """A pool has no further value."""
+    """A pool has no further value, or nothing in a document fits."""
 
 
 @cache
@@ -76,6 +100,9 @@ class Document:
         shown: how a request names it.
         lines: what stands in it.
         values: what stands in its slots.
+        rows: what stands in the slots of its rows.
+        made: its lines and what they were made of.
+        tool: what reads it.
     """
 
     family: str
@@ -84,6 +111,13 @@ class Document:
     lines: list[str]
     values: dict[str, str]
     rows: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    made: list[_Line] = field(default_factory=list)
+    tool: str = "file_read"
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """What is given to the tool."""
+        return {_ARGUMENTS[self.tool]: self.path}
 
 
 class Documents:
@@ -93,17 +127,18 @@ class Documents:
         self._rng = rng
         self._values = values
         self._held_out = held_out
-        self._language = "en"
+        self._language = self._written = "en"
         self._used: set[str] = set()
 
-    def draw(self, language: str, count: int) -> tuple[Document, list[Asked]]:
-        """Return a document and so many questions, each of another fact."""
-        rng, self._language = self._rng, language
-        while True:
-            name = rng.choice(list(families()))
+    def draw(
+        self, language: str, count: int, tools: Collection[str] = tuple(_ARGUMENTS)
+    ) -> tuple[Document, list[Asked]]:
+        """Return a document that one of the tools reads and so many questions, of other facts."""
+        self._language = language
+        for family in self._families(tools):
             try:
-                document = self._document(name)
-                facts = rng.sample(families()[name]["fact"], count)
+                document = self._document(family)
+                facts = self._facts(document.family, count)
                 asked = [
                     self._asked(document, fact, again=bool(index))
                     for index, fact in enumerate(facts)
@@ -112,15 +147,45 @@ class Documents:
                 continue
             if sum(len(line) + 3 for line in document.lines) <= LONGEST:
                 return document, asked
+        raise AssertionError
+
+    def _families(self, tools: Collection[str]) -> Iterator[str]:
+        """Yield families to be tried, each several times, so that picky ones are not rare."""
+        names = [
+            name for name, family in families().items() if family.get("reads", "file_read") in tools
+        ]
+        while True:
+            yield from [self._rng.choice(names)] * _TRIES
+
+    def _facts(self, family: str, count: int) -> list[dict[str, Any]]:
+        """Return so many facts, seldom one that does not stand in the document."""
+        rng, facts = self._rng, families()[family]["fact"]
+        absent = [each for each in facts if _is_absent(each)]
+        there = rng.sample([each for each in facts if not _is_absent(each)], count)
+        if absent and rng.random() < ABSENT_SHARE * count:
+            there[rng.randrange(count)] = rng.choice(absent)
+        return there
 
     # documents
 
     def _document(self, name: str) -> Document:
         family, language = families()[name], self._language
+        if "text_de" in family and self._rng.random() < FOREIGN_SHARE:
+            language = "en" if language == "de" else "de"
+        self._written = language
         self._used = set()
         names = family.get("names_" + language, family["names"])
-        path = self._path(self._digits(self._rng.choice(self._side(names))))
-        document = Document(name, path, self._shown(path), [], {"path": path})
+        path = self._digits(self._rng.choice(self._side(names)))
+        tool = family.get("reads", "file_read")
+        if tool == "web_fetch":
+            path = shown = path if self._rng.random() < 0.5 else self._values.make.url()
+        else:
+            path = self._path(path)
+            shown = self._shown(path)
+        kind = {"web_fetch": "the page", "pdf_extract": "the pdf"}.get(tool)
+        if kind and self._language == "en" and self._rng.random() < 0.15:
+            shown = f"{kind} {shown}"
+        document = Document(name, path, shown, [], {"path": path}, tool=tool)
         text = family.get("text_" + language, family["text"]).strip("\n")
         blocks: list[tuple[str, list[str]]] = []
         for line in text.split("\n"):
@@ -129,49 +194,75 @@ class Documents:
                 blocks[-1][1].append(line[2:])
             else:
                 blocks.append((mark, [line[2:] if mark else line]))
-        loose: list[str] = []
+        loose: list[_Line] = []
         for mark, templates in blocks:
-            made = self._rows(document, family, mark, templates) if mark else []
+            if not mark:
+                made = [_Line(self._filled(document, templates[0]), templates[0])]
+            else:
+                made = self._rows(document, family, mark, templates)
             if mark and family.get("mixed"):
                 loose += made
-            document.lines += made or [] if mark else [self._filled(document, templates[0])]
+            document.made += made
         if loose:
-            kept = [line for line in document.lines if line not in loose]
+            kept = [line for line in document.made if line not in loose]
             self._rng.shuffle(loose)
-            document.lines = kept + loose
+            document.made = kept + loose
+        document.lines = [line.text for line in document.made]
         return document
 
     def _rows(
         self, document: Document, family: dict[str, Any], mark: str, templates: list[str]
-    ) -> list[str]:
+    ) -> list[_Line]:
         """Return the lines of rows, each of the same templates with other values."""
         count = self._rng.choice(family["rows" if mark == "*" else "rows_more"])
         slots = list(dict.fromkeys(_MARKED.findall("\n".join(templates))))
-        rows = [{slot: self._value(slot) for slot in slots} for _ in range(count)]
+        again = family.get("again", [])
+        rows = [
+            {slot: self._value(slot, is_new=slot not in again) for slot in slots}
+            for _ in range(count)
+        ]
+        for slot in set(family.get("blank", [])) & set(slots):
+            for row in self._rng.sample(rows, self._rng.choice([1, 1, 2])):
+                row[slot] = ""
+        if "sorted" in family:
+            rows.sort(key=lambda row: row[family["sorted"]])
         if "ordered" in family:
             versions = sorted((row[family["ordered"]] for row in rows), key=_version, reverse=True)
             days = sorted((row["isodate"] for row in rows), reverse=True)
             for row, version, day in zip(rows, versions, days, strict=True):
                 row |= {"version": version, "isodate": day}
         document.rows[mark] = rows
-        return [_with(template, row) for row in rows for template in templates]
+        return [
+            _Line(_with(template, row), template, mark, index)
+            for index, row in enumerate(rows)
+            for template in templates
+        ]
 
     def _filled(self, document: Document, line: str) -> str:
         for slot in _MARKED.findall(line):
+            if slot.startswith("sum:"):
+                document.values[slot] = self._sum(document, slot[4:])
             if slot not in document.values:
                 document.values[slot] = self._value(slot)
         return _with(line, document.values)
 
-    def _value(self, slot: str) -> str:
-        """Return a value that does not stand in the document yet."""
+    def _sum(self, document: Document, slot: str) -> str:
+        """Return the sum of what the rows have in a slot."""
+        texts = [row[slot] for row in document.rows["*"]]
+        digits = max(len(re.sub(r"^\d+[.,]?", "", text)) for text in texts)
+        total = f"{sum(map(_number, texts)):.{digits}f}"
+        return total.replace(".", ",") if "," in texts[0] else total
+
+    def _value(self, slot: str, *, is_new: bool = True) -> str:
+        """Return a value that does not stand in the document yet, if it must be new."""
         pools, name = _words()["pools"], slot.partition("_")[0]
         pool = pools[name]
-        if self._language == "de":
+        if self._written == "de":
             pool = pools["de"].get(name, pool)
         value = ""
         for _ in range(_TRIES):
             value = self._digits(self._rng.choice(self._side(pool)))
-            if value not in self._used:
+            if value not in self._used or not is_new:
                 self._used.add(value)
                 return value
         if len(pool) >= _FEW:
@@ -224,30 +315,32 @@ class Documents:
 
     # questions
 
-    def two(self, language: str) -> tuple[Document, Asked]:
+    def two(
+        self, language: str, tools: Collection[str] = tuple(_ARGUMENTS)
+    ) -> tuple[Document, Asked]:
         """Return a document and a question for two things that stand in it, or might."""
         rng, self._language = self._rng, language
-        while True:
-            name = rng.choice(list(families()))
+        for family in self._families(tools):
             try:
-                document = self._document(name)
-                facts = rng.sample(families()[name]["fact"], 2)
+                document = self._document(family)
+                facts = self._facts(document.family, 2)
                 of_rows = [each for each in facts if "#>" in each[language][0]]
                 if of_rows and rng.random() < 0.4:
                     facts = [of_rows[0], of_rows[0]]
                 parts = [self._parts(document, fact) for fact in facts]
             except _TooAlikeError:
                 continue
-            if parts[0].answer == parts[1].answer:
+            if parts[0].answer == parts[1].answer or parts[0].quoted == parts[1].quoted != []:
                 continue
             if sum(len(line) + 3 for line in document.lines) <= LONGEST:
                 return document, self._both(document, parts)
+        raise AssertionError
 
     def _both(self, document: Document, parts: list[_Parts]) -> Asked:
         """Return one question for two things."""
         rng, letters = self._rng, iter(string.ascii_uppercase)
         is_bare = any(_MARKED.fullmatch(each.thing[0]) for each in parts)
-        frames = _words()["frames"][self._language]["two"]
+        frames = self._frames(document, "two")
         phrasing = rng.choice([each for each in frames if not (is_bare and "<n>" in each)])
         slots = {"P": Value(document.shown, document.path)}
         for number, part in zip(("", "2"), parts, strict=True):
@@ -260,24 +353,35 @@ class Documents:
                 phrasing = phrasing.replace(f"<{sort}{number}>", form)
         if phrasing.endswith("<q2>") and rng.random() < 0.6:
             phrasing += "?"
-        return Asked(phrasing, slots, " ".join(each.answer for each in parts))
+        if all(each.quoted for each in parts) and rng.random() < QUOTE_SHARE:
+            lines = dict.fromkeys(line for each in parts for line in each.quoted)
+            return Asked(phrasing, slots, self._quote(document, list(lines)))
+        answers = [each.answer or "\n".join(each.quoted) for each in parts]
+        has_lines = not all(each.answer for each in parts)
+        return Asked(phrasing, slots, ("\n" if has_lines else " ").join(answers))
 
     def _asked(self, document: Document, fact: dict[str, Any], *, again: bool) -> Asked:
         rng, language = self._rng, self._language
-        frames = _words()["frames"][language]
-        question, thing, clause, answer, values = self._parts(document, fact)
-        full = fact.get("full_" + language, [])
+        question, thing, clause, answer, values, quoted = self._parts(document, fact)
+        share = QUOTE_SHARE if self._written == language else 1.5 * QUOTE_SHARE
+        if quoted and (not answer or rng.random() < share):
+            answer = self._quote(document, quoted)
+        full = self._sayable(fact.get("full_" + language, []))
         is_bare = bool(_MARKED.fullmatch(thing[0]))  # a name alone is no question
         if again:
             phrasing = rng.choice(
-                [each for each in frames["again"] if not (is_bare and "<n>" in each)]
+                [
+                    each
+                    for each in self._frames(document, "again")
+                    if not (is_bare and "<n>" in each)
+                ]
             )
         elif full and rng.random() < 0.3:
             phrasing = rng.choice(full)
         else:
             shares = [0.5, 0.0 if is_bare else 0.2, 0.3]
             sort = rng.choices(["question", "thing", "clause"], shares)[0]
-            phrasing = rng.choice(frames[sort])
+            phrasing = rng.choice(self._frames(document, sort))
         is_question = phrasing.endswith("<q>")
         for mark, forms in (("<q>", question), ("<n>", thing), ("<i>", clause)):
             phrasing = phrasing.replace(mark, rng.choice(forms))
@@ -291,23 +395,107 @@ class Documents:
             phrasing += "?"
         return Asked(phrasing, slots, answer)
 
+    def _quote(self, document: Document, lines: list[str]) -> str:
+        """Return lines that answer a question, word for word."""
+        frames = _words()["frames"][self._language]
+        of_table = re.search(r"\S[,;|]\S| \| ", lines[0]) and document.rows
+        sort = "quote" if len(lines) == 1 else "quotes"
+        said = self._rng.choice(frames[sort + ("_rows" if of_table else "")])
+        said = self._about(document, said)
+        return said.replace("{P}", document.path).replace("<l>", "\n".join(lines))
+
+    def _about(self, document: Document, phrasing: str) -> str:
+        """Return a phrasing as it is said of a page of the web, if that is what is asked about."""
+        if document.tool != "web_fetch":
+            return phrasing
+        phrasing = phrasing.replace("{P} says: <l>", "The page says: <l>")
+        phrasing = phrasing.replace("In {P} steht: <l>", "Auf der Seite steht: <l>")
+        words = _ON_PAGES | ({"in": "auf"} if self._language == "de" else {})
+        return re.sub(r"\b(in|into|In|aus) (?=\{P\})", lambda said: words[said[1]] + " ", phrasing)
+
+    def _frames(self, document: Document, sort: str) -> list[str]:
+        frames: list[str] = _words()["frames"][self._language][sort]
+        if document.tool != "web_fetch":
+            return frames
+        return [self._about(document, each) for each in frames if not _OF_FILES.search(each)]
+
+    def _sayable(self, forms: list[str]) -> list[str]:
+        """Return the forms whose values are the same in the language of the document."""
+        if self._written == self._language:
+            return forms
+        translated = _words()["pools"]["de"].keys() - _SAME_ABROAD
+        return [
+            each
+            for each in forms
+            if not any(
+                re.split("[_#~]", slot.rpartition(":")[2])[0] in translated
+                for slot in _MARKED.findall(each)
+            )
+        ]
+
     def _parts(self, document: Document, fact: dict[str, Any]) -> _Parts:
         """Return how a fact is asked for, its answer, and what fills both."""
         language = self._language
         question, thing, clause = (
-            [each.strip() for each in part.split(" / ")] for part in fact[language][:3]
+            self._sayable([each.strip() for each in part.split(" / ")])
+            for part in fact[language][:3]
         )
-        values = {
-            **document.values,
-            **self._of_rows(document),
-            **self._missing(str(fact[language])),
-        }
-        if len(fact[language]) > 3:
-            answer = fact[language][3]
-        else:
+        if not (question and thing and clause):
+            raise _TooAlikeError
+        texts = str(fact[language]) + fact.get("by", "")
+        known, fitting = self._of_rows(document, fact, texts)
+        values = {**document.values, **known, **self._missing(texts)}
+        answer = fact[language][3] if len(fact[language]) > 3 else ""
+        told = fact.get("by") or answer
+        quoted = [] if fact.get("quote") is False else self._lines(document, told, fitting)
+        if "line" in fact:
+            quoted = [document.lines[fact["line"]]]
+        if len(quoted) > _MOST_QUOTED:
+            raise _TooAlikeError
+        if len(fitting.get("where", [])) > 1:
+            answer = ""
+        elif not answer and not quoted:
+            if not _is_absent(fact):
+                raise _TooAlikeError
             gone = self._rng.choice(_words()["frames"][language]["gone"])
             answer = gone.replace("<n>", thing[0]).replace("{P}", "<path>")
-        return _Parts(question, thing, clause, _with(answer, values), values)
+        return _Parts(question, thing, clause, _with(answer, values), values, quoted)
+
+    def _lines(self, document: Document, told: str, fitting: dict[str, list[int]]) -> list[str]:
+        """Return the lines that say what an answer tells; none where they would not do."""
+        slots = [slot for slot in _MARKED.findall(told) if slot != "path"]
+        if "where" in fitting:
+            rows = fitting["where"]
+            needed = [_bare(slot) for slot in slots]
+            return [
+                line.text.strip()
+                for line in document.made
+                if line.mark == "*"
+                and line.row in rows
+                and (not needed or set(needed) & set(_MARKED.findall(line.template)))
+            ]
+        if not slots or any(re.fullmatch("list[:~].*|count~?|last[#~]", slot) for slot in slots):
+            return []
+        saying: list[set[_Line]] = []
+        for slot in slots:
+            mark, rows = "", [-1]
+            for key in (slot[:5], slot[:6], slot[-1:]):
+                if key in fitting and (key in "#~" or slot.startswith(key)):
+                    mark, rows = "+" if "~" in key else "*", fitting[key]
+            saying.append(
+                {
+                    line
+                    for line in document.made
+                    if line.mark == mark
+                    and line.row in rows
+                    and (slot if not mark else _bare(slot)) in _MARKED.findall(line.template)
+                }
+            )
+        in_all = set.intersection(*saying)
+        lines = in_all or set.union(*saying)
+        if not all(saying) or len(lines) > (1 if in_all else 2):
+            return []
+        return [line.text.strip() for line in document.made if line in lines]
 
     def _missing(self, texts: str) -> dict[str, str]:
         """Return values for slots that do not stand in the document: those ending in `_x`."""
@@ -317,25 +505,47 @@ class Documents:
             if slot.endswith("_x")
         }
 
-    def _of_rows(self, document: Document) -> dict[str, str]:
-        """Return what is known of the rows: one of them, their number, the first, the greatest."""
+    def _of_rows(
+        self, document: Document, fact: dict[str, Any], texts: str
+    ) -> tuple[dict[str, str], dict[str, list[int]]]:
+        """Return what is known of the rows: one of them, their number, the first, the greatest.
+
+        Which rows that is comes with it; `where` are those that a fact asks for.
+        """
         known: dict[str, str] = {}
+        fitting: dict[str, list[int]] = {}
         rank = families()[document.family].get("rank", "")
+        where = fact.get("where_" + self._written, fact.get("where", ""))
         for mark, rows in document.rows.items():
             other = _KINDS_OF_ROWS[mark]
-            row = self._rng.choice(rows)
+            asked = [_bare(slot) for slot in _MARKED.findall(texts) if slot[-1] == (other or "#")]
+            full = [row for row in rows if all(row.get(slot, "x") for slot in asked)]
+            if where and mark == "*":
+                fits = fitting_rows(rows, where, self._rng)
+                if not fits or len(fits) > _MOST_QUOTED:
+                    raise _TooAlikeError
+                fitting["where"], full = fits, [rows[fits[0]]]
+            if not full:
+                raise _TooAlikeError
+            row = self._rng.choice(full)
             known |= {slot + (other or "#"): value for slot, value in row.items()}
             if "person" in row:
                 known["last" + (other or "#")] = row["person"].split()[-1]
             known["count" + other] = str(len(rows))
             ranked = sorted(rows, key=lambda each: _number(each[rank])) if rank else rows
+            sign = other or ":"
+            fitting |= {
+                other or "#": [rows.index(row)],
+                "first" + sign: [0],
+                "most" + sign: [rows.index(ranked[-1])],
+                "least" + sign: [rows.index(ranked[0])],
+            }
             for slot in row:
-                sign = other or ":"
                 known[f"list{sign}{slot}"] = self._enumerated([each[slot] for each in rows])
                 known[f"first{sign}{slot}"] = rows[0][slot]
                 known[f"most{sign}{slot}"] = ranked[-1][slot]
                 known[f"least{sign}{slot}"] = ranked[0][slot]
-        return known
+        return known, fitting
 
     def _enumerated(self, items: list[str]) -> str:
         if len(items) == 1:
@@ -348,8 +558,44 @@ def _with(text: str, values: dict[str, str]) -> str:
     return _MARKED.sub(lambda match: values[match.group(1)], text)
 
 
+def _is_absent(fact: dict[str, Any]) -> bool:
+    """Return whether what is asked for does not stand in the document."""
+    return len(fact["en"]) < 4 and not {"by", "where", "where_en", "line"} & set(fact)
+
+
+def _bare(slot: str) -> str:
+    """Return the slot of a row without what tells which row."""
+    return slot.rstrip("#~").rpartition(":")[2].rpartition("~")[2]
+
+
+def fitting_rows(rows: list[dict[str, str]], where: str, rng: random.Random) -> list[int]:
+    """Return which rows fit, such as `last`, `mail empty`, `price max`, `status is open|late`."""
+    slot, _, how = where.partition(" ")
+    how, _, given = how.partition(" ")
+    texts = [row.get(slot, "") for row in rows]
+    if where in {"first", "last"}:
+        return [0 if slot == "first" else len(rows) - 1]
+    if how in {"max", "min", "over", "under"}:
+        numbers = [_number(text) if text else None for text in texts]
+        there = [number for number in numbers if number is not None]
+        limit = float(given) if given else (max if how == "max" else min)(there)
+        signs = {"over": 1, "under": -1}
+        return [
+            index
+            for index, number in enumerate(numbers)
+            if number is not None
+            and (number - limit) * signs.get(how, 0) >= 0
+            and (how in signs) == (number != limit)
+        ]
+    if how == "same":
+        given = rng.choice([text for text in texts if text] or [""])
+    wanted = set(given.split("|"))
+    return [index for index, text in enumerate(texts) if (text in wanted) != (how == "not")]
+
+
 def _number(text: str) -> float:
-    return float(text.replace(",", "."))
+    found = re.search(r"-?\d+(?:[.,]\d+)?", text)
+    return float(found.group().replace(",", ".")) if found else 0.0
 
 
 def _version(text: str) -> list[int]:

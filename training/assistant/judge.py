@@ -68,7 +68,7 @@ class Judge:
         """Asks for each message of the assistant."""
         messages, is_right = row["messages"], True
         for index, message in enumerate(messages):
-            if message["role"] == "assistant":
+            if message["role"] == "assistant" and message.get("learnt", True):
                 answer = self.ask(messages[:index], row["tools"])
                 said_right = self._judge_answer(message, answer)
                 is_right = is_right and said_right

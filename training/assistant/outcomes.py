@@ -486,6 +486,9 @@ class Outcomes:
             found = make.file_name() if where else make.path()
             if where and where != ".":
                 found = where if _is_file(where) else f"{where.rstrip('/')}/{found}"
+            wanted = arguments.get("glob", "")
+            if wanted.startswith("*."):
+                found = f"{found.rpartition('.')[0] or found}{wanted[1:]}"
             hits.append((found, rng.randint(1, 400), line))
         path, number, line = hits[0]
         said = f"I found it in {path}, line {number}: {line}"
@@ -1023,6 +1026,8 @@ _SILENT = {
     "mkdir": (1, "Created the folder {}.", "Der Ordner {} ist angelegt."),
     "tar": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
     "touch": (1, "Created the empty file {}.", "Die leere Datei {} ist angelegt."),
+    "gzip": (1, "Compressed {0} to {0}.gz.", "{0} ist jetzt als {0}.gz komprimiert."),
+    "scp": (2, "Copied {} to {}", "{} ist kopiert nach {}"),
     "pkill": (1, "Ended {}.", "{} ist beendet."),
     "ln": (3, "Linked {2} to {1}.", "{2} zeigt jetzt auf {1}."),
     "zip": (3, "Packed {2} into {1}.", "{2} ist in {1} gepackt."),
@@ -1059,7 +1064,7 @@ _ALWAYS_THERE = {
 
 
 # What says something by exiting with 1: `printed.py` knows what.
-_TELLING = {"printenv", "which", "pgrep", "lsof", "diff", "crontab"}
+_TELLING = {"printenv", "which", "pgrep", "lsof", "diff", "crontab", "nc"}
 
 
 def _exited(code: int) -> str:

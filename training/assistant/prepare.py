@@ -1,7 +1,7 @@
 """Draws conversations and writes them as token ids, by llama.cpp's own tokenizer.
 
     python -m training.assistant.prepare BASE.gguf OUT.npz [--tokens 1000000] [--seed 1]
-        [--longest 256] [--known 0.4]
+        [--longest 272] [--known 0.4]
 
 Beside OUT.npz stands OUT.held.jsonl: conversations with words that training never sees, and with
 no request of theirs, for `judge`. The first are in OUT.npz too, marked, for figures on the way.
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--tokens", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--longest", type=int, default=256, help="tokens of one, without its head")
+    parser.add_argument("--longest", type=int, default=272, help="tokens of one, without its head")
     parser.add_argument("--known", type=float, default=0.4, help="share kept of the base's answers")
     given = parser.parse_args()
     writer, started = Writer(Runner(given.base), given.longest), time.monotonic()

@@ -88,6 +88,7 @@ class Printer:
             "fuser": self._opened,
             "apt": self._apt,
             "sort": self._sorted,
+            "shuf": self._lines,
         }
         if words[0].startswith("TZ="):
             words = words[1:]
@@ -387,7 +388,9 @@ class Printer:
         for option, english, german in (
             ("@{u}..", "Not pushed yet", "Noch nicht gepusht"),
             ("--since=", "Commits of today", "Commits von heute"),
+            ("--since=1.week", "Commits of the last week", "Commits der letzten Woche"),
             ("--author=", "Commits by {}", "Commits von {}"),
+            ("--grep=", "Commits that mention {}", "Commits, die {} nennen"),
         ):
             for word in more:
                 if word.startswith(option):
@@ -401,8 +404,12 @@ class Printer:
             return self._git_last(more[-1] if "--" in more else "", language)
         asked = [int(word) for word in more if word.isdigit()]
         count = min(asked[0] if asked else rng.randint(2, 4), 5)
+        about = "".join(
+            f"{word.removeprefix('--grep=')}: " for word in more if word.startswith("--grep=")
+        )
         rows = [
-            f"{self._hash()} {self._values.of('GM', language).sent}" for _ in range(max(count, 1))
+            f"{self._hash()} {about}{self._values.of('GM', language).sent}"
+            for _ in range(max(count, 1))
         ]
         while len(rows) > 1 and sum(map(len, rows)) > 230:
             rows.pop()
@@ -560,7 +567,7 @@ class Printer:
             case ["ps", *more]:
                 return self._docker_ps(is_all=bool(more))
             case ["logs", *_]:
-                return self._lines([rest[-1]], language)
+                return self._lines(rest[1:], language)
             case ["stats", "--no-stream"]:
                 name = f"{self._make.word()}-{rng.choice(_SERVICES)}"
                 share, memory = f"{rng.randint(0, 9900) / 100:.2f}%", f"{rng.randint(9, 900)}MiB"
@@ -683,10 +690,13 @@ class Printer:
             case _:
                 return None
 
-    def _df(self, _rest: list[str], _language: str) -> Printed:
+    def _df(self, rest: list[str], _language: str) -> Printed:
         rng = self._rng
         rows, said, gesagt = [], [], []
-        mounts = ["/", *rng.sample(["/home", "/boot", "/data", "/mnt/backup"], rng.randint(0, 2))]
+        mounts = rest[1:] or [
+            "/",
+            *rng.sample(["/home", "/boot", "/data", "/mnt/backup"], rng.randint(0, 2)),
+        ]
         for index, mount in enumerate(mounts):
             total, share = rng.choice([120, 234, 468, 916, 1800]), rng.randint(3, 99)
             used = total * share // 100
@@ -822,6 +832,7 @@ class Printer:
             "stop": ("Stopped {}.", "{} ist gestoppt."),
             "start": ("Started {}.", "{} ist gestartet."),
             "enable": ("{} will start at boot.", "{} startet jetzt beim Booten."),
+            "disable": ("{} no longer starts at boot.", "{} startet beim Booten nicht mehr."),
         }.get(rest[0] if rest else "")
         if did and len(rest) == 2:
             return Printed("(no output)", did[0].format(rest[1]), did[1].format(rest[1]))
@@ -1297,6 +1308,30 @@ class Printer:
             f"{name} läuft als Prozess {number}.",
         )
 
+    def _one_groups(self, _rest: list[str], _language: str) -> Printed:
+        named = ["adm", "sudo", "docker", "users", "audio", "video", "plugdev"]
+        listed = [self._make.word(), *self._rng.sample(named, self._rng.randint(1, 3))]
+        english, german = _and(listed)
+        return Printed(" ".join(listed), f"You are in {english}.", f"Du bist in {german}.")
+
+    def _one_nc(self, rest: list[str], _language: str) -> Printed | None:
+        """Of `nc -zv HOST PORT`: whether the port is open."""
+        if rest[:1] != ["-zv"] or len(rest) != 3:
+            return None
+        host, port = rest[1:]
+        if self._rng.random() < 0.35:
+            return Printed(
+                f"nc: connect to {host} port {port} (tcp) failed: Connection refused",
+                f"Port {port} on {host} is not open.",
+                f"Port {port} auf {host} ist nicht offen.",
+                code=1,
+            )
+        return Printed(
+            f"Connection to {host} {port} port [tcp/*] succeeded!",
+            f"Port {port} on {host} is open.",
+            f"Port {port} auf {host} ist offen.",
+        )
+
     def _one_kill(self, rest: list[str], _language: str) -> Printed:
         return Printed(
             "(no output)", f"Ended process {rest[-1]}.", f"Prozess {rest[-1]} ist beendet."
@@ -1580,6 +1615,20 @@ class Printer:
                     f"{name} is removed.",
                     f"{name} ist entfernt.",
                 )
+            case ["apt", "update"]:
+                count = self._rng.randint(0, 90)
+                return Printed(
+                    f"Reading package lists... Done\n{count} packages can be upgraded.",
+                    f"The lists are fresh; {count} packages can be upgraded.",
+                    f"Die Listen sind aktuell; {count} Pakete haben Updates.",
+                )
+            case ["apt", "upgrade", "-y"]:
+                count = self._rng.randint(0, 90)
+                return Printed(
+                    f"{count} upgraded, 0 newly installed, 0 to remove and 0 not upgraded.",
+                    f"{count} packages were upgraded.",
+                    f"{count} Pakete wurden aktualisiert.",
+                )
             case _:
                 return None
 
@@ -1671,6 +1720,11 @@ class Printer:
                 return Printed(
                     str(count), f"There are {count} files here.", f"Hier liegen {count} Dateien."
                 )
+            case ["-d", "*/", "|", "wc", "-l"]:
+                count = rng.randint(2, 60)
+                return Printed(
+                    str(count), f"There are {count} folders here.", f"Hier gibt es {count} Ordner."
+                )
             case [folder, "|", "wc", "-l"]:
                 count = rng.randint(2, 400)
                 return Printed(
@@ -1758,6 +1812,8 @@ class Printer:
             names = [rest[-1].replace("*", self._make.word()) for _ in names]
         elif "-name" in rest:
             names = [f"{self._make.name()}/{rest[-1]}" for _ in names[:2]]
+        elif rest[1:3] == ["-type", "d"]:
+            names = [self._make.name() for _ in names]
         start = rest[0].rstrip("/")
         paths = [f"{start}/{name}" for name in dict.fromkeys(names)]
         both = _and(paths)
@@ -1767,6 +1823,15 @@ class Printer:
 
     def _sorted(self, rest: list[str], language: str) -> Printed | None:
         """Lines of text in order."""
+        if rest[1:] == ["|", "uniq", "-c", "|", "sort", "-rn"]:
+            words = list(dict.fromkeys(self._make.word() for _ in range(4)))
+            counts = sorted((self._rng.randint(1, 90) for _ in words), reverse=True)
+            return Printed(
+                "\n".join(f"{a:7d} {b}" for a, b in zip(counts, words, strict=True)),
+                f"The most frequent line is {words[0]}, {counts[0]} times.",
+                f"Am häufigsten ist die Zeile {words[0]}, {counts[0]}-mal.",
+                words[0],
+            )
         printed = self._lines(rest, language)
         if not printed:
             return None

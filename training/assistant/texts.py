@@ -41,14 +41,20 @@ class Texts:
     ) -> tuple[str, list[tuple[str, bool]]]:
         """Returns the head, which names the tools, and the rest in parts; the true ones are learnt.
 
-        What an assistant says is a part, with the mark that ends it.
+        What an assistant says is a part, with the mark that ends it; where its message has `learnt`
+        as false, it is not learnt.
         """
         if messages[-1]["role"] != "assistant":
             raise ValueError("a conversation to learn from ends with what the assistant says")
         text = self.prompt(messages, tools).removesuffix(_PROMPT_END).removesuffix("\n")
         head, end, rest = text.partition(_HEAD_END)
         pieces = _SAID.split(rest)
-        parts = [(piece, index % 2 == 1) for index, piece in enumerate(pieces) if piece]
+        learnt = [each.get("learnt", True) for each in messages if each["role"] == "assistant"]
+        parts = [
+            (piece, index % 2 == 1 and learnt[index // 2])
+            for index, piece in enumerate(pieces)
+            if piece
+        ]
         return head + end, parts
 
 

@@ -48,7 +48,8 @@ HELD_OUT_BATCH = 2048
 CALL = 2  # in the mask, where an assistant calls
 # By what the mask says: given, an answer, a call, an answer of the base's own. The last are as long
 # and as hard to foretell as they are unimportant: at full weight they drown what calls teach.
-WEIGHTS = (0.0, 1.0, 1.0, 0.5)
+WEIGHTS = (0.0, 1.0, 1.5, 0.5)
+FIRST_WEIGHT = 2.5  # of the token by which an assistant begins: it decides between call and answer
 
 Row = tuple[np.ndarray, np.ndarray]
 
@@ -170,7 +171,8 @@ class Trainer:
         ids, mask = self._tensors(batch)
         hidden, _ = self.model.hidden(ids[:, :-1], self._prefix)
         wanted = mask[:, 1:] > 0
-        weights = self._weights[mask[:, 1:][wanted].long()]
+        weights = self._weights[mask[:, 1:].long()]
+        weights = torch.where(mask[:, :-1] > 0, weights, weights * FIRST_WEIGHT)[wanted]
         loss, right = self.model.loss(hidden[wanted], ids[:, 1:][wanted], weights)
         loss.backward()
         return [loss.item(), right.item(), weights.sum().item(), ids.numel(), len(weights)]

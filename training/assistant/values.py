@@ -18,6 +18,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from training.assistant.changes import GROUPED, Changes
 from training.data.arguments import Arguments
 from training.data.lists import (
     COMMANDS,
@@ -40,6 +41,7 @@ _KNOWN_COMMANDS = [
     "pytest -q", "pytest", "make build", "make", "git status", "git tag", "docker ps -a", "ls -la",
 ]  # fmt: skip
 _NO_TEXTS = ["pdf", "png", "jpg", "zip", "docx", "tar.gz", "mp3", "bak", "tmp", "db", "xlsx", "old"]
+_NO_LINES = {"pdf", "docx", "xlsx", "pptx", "mp3", "mp4", "zip", "png", "epub"}
 QUOTES = "\"'`"
 _QUOTE_MARKS = ['""', "''", "``", "„“", "“”", "»«", "‘’"]
 _NUMBER_WORDS = {
@@ -118,10 +120,11 @@ _WELL_KNOWN_FOLDERS = {
     ],
 }  # fmt: skip
 _DIFFERENT = [
+    ("N2", "NO2"),
     ("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2"), ("PN", "PN2"), ("UN", "UN2"),
     ("I", "I2"), ("JL", "JL2"), ("P2", "P3"), ("P", "P3"), ("SK", "SK2"),
     ("H", "H2"), ("R", "R2"), ("W3", "W4"), ("W", "W3"), ("XB", "XB2"), ("PY", "P"), ("XV", "XV2"),
-    ("U", "U2"), ("H", "D"), ("H2", "D"),
+    ("U", "U2"), ("H", "D"), ("H2", "D"), ("T", "T2"), ("F", "F2"),
 ]  # fmt: skip
 _PERCENTS_IN_WORDS = {
     "en": {
@@ -156,6 +159,28 @@ _SETTINGS = [
     "batch_size", "interval", "depth", "width", "height", "margin", "max_users", "ttl", "seed",
     "page_size", "quota", "delay", "volume", "zoom", "font_size", "year", "price", "budget",
 ]  # fmt: skip
+
+
+_ADDED_UP = frozenset(
+    {
+        "price",
+        "stock",
+        "population",
+        "quantity",
+        "salary",
+        "kilos",
+        "points",
+        "Preis",
+        "Menge",
+        "Gehalt",
+        "Einwohner",
+        "Miete",
+        "Strom",
+        "Punkte",
+        "Tore",
+        "Kilo",
+    }
+)  # columns of tables
 
 
 @dataclass(frozen=True)
@@ -258,12 +283,16 @@ class Values:
         self._real = real(held_out)
         self._currency = {"en": "{}", "de": "{}"}
         self.make = _Everyday(rng, held_out=held_out)
+        self._changes = Changes(rng, self, self._real)
 
     def all(self, slots: Iterable[str], language: str) -> dict[str, Value]:
         """Return values for slots; what must differ or belong together does."""
         rng = self._rng
         self._currency = {key: rng.choice(marks) for key, marks in _CURRENCIES.items()}
-        filled = {name: self.of(name, language) for name in sorted(set(slots))}
+        wanted = sorted(set(slots))
+        filled = {name: self.of(name, language) for name in wanted if name not in GROUPED}
+        grouped = self._changes.all(wanted, language)
+        filled |= {name: Value(*pair) for name, pair in grouped.items()}
         if {"A", "A2"} <= set(filled):
             pairs = self._real["edits"] + self._real["typos"]
             old, new = rng.choice(pairs) if rng.random() < 0.5 else ("", "")
@@ -280,7 +309,10 @@ class Values:
             count = filled["LB"].sent - filled["LA"].sent + 1
             filled["LC"] = Value(str(count), count)
         if "TB" in filled or "TN" in filled:
-            filled |= self._table(language)
+            is_changed = "TA" in filled  # by a number
+            filled |= self._table(language, adds_up="TS" in filled or is_changed)
+            while is_changed and not re.fullmatch(r"\d{2,}", filled["TU"].sent):
+                filled |= self._table(language, adds_up=True)
         if "OL" in filled:
             filled |= self._items(language)
         if {"DT", "DU"} & set(filled):
@@ -295,9 +327,19 @@ class Values:
             filled |= self._noted("lists", language)
         if "GF" in filled:
             filled |= self._noted("logs", language)
+        for name, line, key in (("MK", "ML", "told"), ("MX", "MY", "told_asked")):
+            if {name, line} & set(filled):
+                filled |= dict(zip((name, line), self._told_once(key, language), strict=True))
+        if "IG" in filled:
+            filled |= self._ignored()
         if "VT" in filled:
             on, off = rng.choice(_SWITCHED)
             filled |= {"VT": Value(on, on), "VF": Value(off, off)}
+        if {"FT", "FT2"} <= set(filled) and "FT3" not in filled:
+            larger = sorted((filled["FT"], filled["FT2"]), key=lambda each: -float(each.sent))
+            filled |= dict(zip(("FT", "FT2"), larger, strict=True))
+        if {"GN", "GR"} & set(filled):
+            filled |= self._noted_thing(language)
         for name, other in _DIFFERENT:
             while {name, other} <= set(filled) and filled[name].sent == filled[other].sent:
                 filled[other] = self.of(other, language)
@@ -369,7 +411,7 @@ class Values:
         return self._blank_name() if chance < 0.97 else rng.choice(german()["umlaut_names"])
 
     def _p(self, _language: str) -> Value:
-        return self._named(self.path())
+        return self.named(self.path())
 
     def _pd(self, _language: str) -> Value:
         """A file of any sort, also one that is no text."""
@@ -378,13 +420,13 @@ class Values:
             stem = path.rpartition(".")[0]
             stem = path if stem[-1:] in {"", "/"} else stem
             path = f"{stem}.{self._rng.choice(_NO_TEXTS)}"
-        return self._named(path)
+        return self.named(path)
 
     def _d(self, _language: str) -> Value:
-        return self._named(self.folder())
+        return self.named(self.folder())
 
     def _f(self, _language: str) -> Value:
-        return self._named(
+        return self.named(
             self._rng.choice(
                 [
                     self._plain_file,
@@ -393,6 +435,12 @@ class Values:
                 ]
             )()
         )
+
+    def _fn(self, _language: str) -> Value:
+        """A file that is told without its ending."""
+        stem = self._rng.choice([self.make.name, self.make.noun, self.make.word])()
+        name = f"{stem}.{self._rng.choice(['md', 'txt', 'md', 'csv', 'json', 'yml', 'log', 'py'])}"
+        return Value(stem, name)
 
     def _h(self, _language: str) -> Value:
         """A plain folder, as `the src folder`."""
@@ -406,7 +454,7 @@ class Values:
         rng = self._rng
         stem = rng.choice([rng.choice(FILE_STEMS), self.make.name(), self.make.noun()])
         folder = self.folder().rstrip("/") + "/" if rng.random() < 0.25 else ""
-        return self._named(f"{folder}{stem}.{extension}")
+        return self.named(f"{folder}{stem}.{extension}")
 
     def _wf(self, _language: str) -> Value:
         """A file that is called by what it is, as the readme."""
@@ -436,7 +484,8 @@ class Values:
     def _md(self, _language: str) -> Value:
         return self._ending_in("md")
 
-    def _named(self, name: str) -> Value:
+    def named(self, name: str) -> Value:
+        """Return the name of a file as it is said: in quotes where it needs them."""
         rng = self._rng
         must = " " in name
         free = [quote for quote in QUOTES if quote not in name]
@@ -775,6 +824,9 @@ class Values:
 
     def _u(self, _language: str) -> Value:
         url = self.make.url()
+        if self._rng.random() < 0.3:
+            digit = self._rng.randint
+            url = re.sub("@", lambda _: str(digit(1, 9)), self._rng.choice(self._real["urls"]))
         return Value(url, url)
 
     def _e(self, language: str) -> Value:
@@ -1038,19 +1090,29 @@ class Values:
     def _ol(self, language: str) -> Value:
         return self._x(language)
 
-    def _table(self, language: str) -> dict[str, Value]:
+    def _table(self, language: str, *, adds_up: bool = False) -> dict[str, Value]:
         """Return a table, the name of one of its rows, of a column, and what stands there."""
         rng = self._rng
         key = "tables_de" if language == "de" and rng.random() < 0.75 else "tables"
-        head, names, *columns = rng.choice(self._real[key])
+        tables = self._real[key]
+        if adds_up:  # the few of the held-out side may have no numbers
+            known = real(held_out=False)[key]
+            fit = [[each for each in some if _ADDED_UP & set(each[0])] for some in (tables, known)]
+            tables = fit[0] or fit[1]
+        head, names, *columns = rng.choice(tables)
         rows = rng.sample(names, rng.choice([2, 3, 3, 4]))
         cells = [rng.sample(column, len(rows)) for column in columns]
         row, column = rng.randrange(len(rows)), rng.randrange(len(columns))
+        if adds_up:
+            column = rng.choice([i for i, name in enumerate(head[1:]) if name in _ADDED_UP])
         lines = [
             head,
             *([name, *(each[index] for each in cells)] for index, name in enumerate(rows)),
         ]
-        mark = rng.choice([",", ",", ";", "\t", " | "])
+        has_comma = any("," in cell for column in cells for cell in column)
+        mark = rng.choice(
+            [";", ";", ";", "\t", " | "] if has_comma else [",", ",", ";", "\t", " | "]
+        )
         texts = [mark.join(line) for line in lines]
         if mark == " | ":
             texts = [f"| {text} |" for text in texts]
@@ -1060,6 +1122,9 @@ class Values:
         changed = [*lines[row + 1]]
         changed[column + 1] = fresh
         line = mark.join(changed)
+        changed[column + 1] = "§"
+        gap = mark.join(changed).partition("§")
+        start, end = ("| ", " |") if mark == " | " else ("", "")
         other_row, other_column = (row + 1) % len(rows), (column + 1) % len(columns)
         known = {
             "TR": rows[row],
@@ -1068,12 +1133,20 @@ class Values:
             "TL": texts[at],  # the row as it stands, and with another value
             "TM": f"| {line} |" if mark == " | " else line,
             "TF": fresh,
+            "TA": start + gap[0],  # what stands in the row before the value, and after it
+            "TD": gap[2] + end,
+            "TU": cells[column][row].replace(",", "."),
             "TQ": head[other_column + 1],  # another column, another row, and their values
             "TE": cells[other_column][row],
             "TO": rows[other_row],
             "TG": cells[column][other_row],
+            "TJ": "\n".join(cells[column]),  # the whole column, and what adds it up
+            "TS": " + ".join(cell.replace(",", ".") for cell in cells[column]),
         }
         shown = {name: Value(text, text) for name, text in known.items()}
+        shown |= self._further_row(
+            head, [each for each in names if each not in rows], columns, mark
+        )
         without = [text for index, text in enumerate(texts) if index != at]
         return {
             **shown,
@@ -1107,7 +1180,91 @@ class Values:
             "OI": Value(place, place),
             "OV": Value(items[at], items[at]),
             "ON": Value(str(at + 1), at + 1),
+            "OW": Value("", mark + items[at]),
         }
+
+    def _further_row(
+        self, head: list[str], names: list[str], columns: list[list[str]], mark: str
+    ) -> dict[str, Value]:
+        """Return a row that a table does not have: as it is told, with the heads, and as a line."""
+        rng = self._rng
+        name = rng.choice(names) if names else self.make.word().capitalize()
+        cells = [name, *(rng.choice(column) for column in columns)]
+        line = mark.join(cells)
+        labelled = ", ".join(f"{key} {cell}" for key, cell in zip(head, cells, strict=True))
+        told = rng.choice([", ".join(cells), ", ".join(cells), " / ".join(cells)])
+        return {
+            "RT": Value(told, told),
+            "RH": Value(labelled, labelled),
+            "RN": Value("", f"| {line} |" if mark == " | " else line),
+        }
+
+    def _rt(self, language: str) -> Value:
+        """Cells of a row that is added; `RH` with the heads, `RN` as the table's lines are."""
+        return self._x(language)
+
+    _rh = _rn = _rt
+
+    def _told_once(self, key: str, language: str) -> tuple[Value, Value]:
+        """Return what somebody once told, as it is asked and looked for, and as it was said."""
+        asked, query, line = self._rng.choice(self._real[key + "_de" * (language == "de")])
+        line = re.sub("#", lambda _: str(self._rng.randint(1, 9)), line)
+        line = line.replace("@", self.make.person())
+        return Value(asked, query), Value("", line)
+
+    def _mk(self, language: str) -> Value:
+        return self._w(language)
+
+    _ml = _mx = _my = _mk
+
+    def _ignored(self) -> dict[str, Value]:
+        """Return a file of one entry a line, and several entries for it."""
+        rng = self._rng
+        files, entries = rng.choice(self._real["entered"])
+        path = rng.choice(files)
+        if rng.random() < 0.25:
+            path = f"{self.folder().strip('/')}/{path}"
+        chosen = rng.sample(entries, min(len(entries), rng.choice([2, 2, 3, 3, 4])))
+        between = rng.choice([", ", ", ", ", ", " "])
+        last = rng.choice([" and ", " and ", " + ", between])
+        told = between.join(chosen[:-1]) + last + chosen[-1]
+        told_de = told.replace(" and ", " und ")
+        return {
+            "IG": self.named(path),
+            "IL": Value(told, "\n".join(chosen)),
+            "IM": Value(told_de, "\n".join(chosen)),
+        }
+
+    def _ig(self, language: str) -> Value:
+        return self._p(language)
+
+    def _il(self, language: str) -> Value:
+        return self._x(language)
+
+    def _im(self, language: str) -> Value:
+        return self._x(language)
+
+    def _wq(self, language: str) -> Value:
+        """A question for the web, as it is typed into a search."""
+        return self._of_web("questions", language)
+
+    def _wy(self, language: str) -> Value:
+        """What a small script says."""
+        text = self._rng.choice(self._real["says_de" if language == "de" else "says"])
+        return self._quoted(text, 0.4)
+
+    def _wc(self, language: str) -> Value:
+        """What may be so or not, as it follows `whether`."""
+        return self._of_web("clauses", language)
+
+    def _wn(self, language: str) -> Value:
+        """What is looked for on the web, with its article."""
+        return self._of_web("nouns", language)
+
+    def _of_web(self, sort: str, language: str) -> Value:
+        text = self._rng.choice(self._real[f"web_{sort}_de" if language == "de" else f"web_{sort}"])
+        article = r"(the|an?|der|die|das|den|eine?n?) " if sort == "nouns" else "$"
+        return Value(text, re.sub("^" + article, "", text))
 
     def _oi(self, language: str) -> Value:
         return self._w(language)
@@ -1118,10 +1275,12 @@ class Values:
     def _on(self, language: str) -> Value:
         return self._n(language)
 
+    _ow = _on
+
     def _tn(self, language: str) -> Value:
         return self._w(language)
 
-    _tl = _tm = _tf = _tq = _te = _to = _tg = _ti = _tn
+    _tl = _tm = _tf = _tq = _te = _to = _tg = _ti = _tj = _ts = _ta = _td = _tu = _tn
 
     def _xv(self, _language: str) -> Value:
         """A version."""
@@ -1156,23 +1315,53 @@ class Values:
             called = rng.choice(german_names)
             entries = german_entries if rng.random() < 0.85 else entries
         entry = rng.choice(entries)
+        if rng.random() < 0.3:  # what nobody can know by heart
+            entry = self._any_entry(language)
         path = rng.choice(files)
         if rng.random() < 0.2:
             path = f"{self.folder().rstrip('/')}/{path}"
-        listed = {"LF": self._named(path), "LK": Value(called, called)}
+        listed = {"LF": self.named(path), "LK": Value(called, called)}
         if key == "logs":
             must = entry[-1] in ".!?" or entry[:1] in "#-"
             entered = self._quoted(entry, 1.0 if must else 0.45)
             return {"GF": listed["LF"], "GI": entered, "GK": listed["LK"]}
         mark = rng.choice(["- ", "* ", "", "", "- [ ] "])
-        held = rng.sample([each for each in entries if each[:1] != "-"], rng.choice([2, 3, 3, 4]))
+        others = [each for each in entries if each[:1] != "-" and each != entry]
+        held = rng.sample(others, min(len(others), rng.choice([2, 3, 3, 4])))
         last = " und " if language == "de" else " and "
         return {
             **listed,
             "LI": self._quoted(entry, 1.0 if entry[-1] in ".!?" else 0.3),
+            "LM": Value("", mark + entry),
             "LR": Value("", "\n".join(mark + each for each in held)),
             "LS": Value("", ", ".join(held[:-1]) + last + held[-1]),
         }
+
+    def _any_entry(self, language: str) -> str:
+        """Return what might stand on any list."""
+        rng, make, noun = self._rng, self.make, self.make.noun()
+        count, person = rng.randint(2, 48), make.person()
+        if language == "de":
+            noun = make.german("nouns")
+            return rng.choice(
+                [
+                    noun,
+                    f"{count} x {noun}",
+                    f"{noun} für {person}",
+                    f"{noun} ({person})",
+                    f"{person}, {count}",
+                ]
+            )
+        return rng.choice(
+            [
+                f"{rng.choice(make.adjectives)} {noun}",
+                f"{count} {noun}" + "s" * (not noun.endswith("s")),
+                f"{noun} for {person}",
+                f"{noun} ({person})",
+                f"{person}, {count}",
+                f"{make.word()} {noun}, {count} pcs",
+            ]
+        )
 
     def _lf(self, language: str) -> Value:
         return self._p(language)
@@ -1184,6 +1373,10 @@ class Values:
         return self._x(language)
 
     def _ls(self, language: str) -> Value:
+        return self._x(language)
+
+    def _lm(self, language: str) -> Value:
+        """The item as a line of the list."""
         return self._x(language)
 
     def _lk(self, language: str) -> Value:
@@ -1216,7 +1409,7 @@ class Values:
 
     def _df(self, _language: str) -> Value:
         """The name of a file that is mostly empty or begins with a dot."""
-        return self._named(str(self._rng.choice(self._real["dotted"])))
+        return self.named(str(self._rng.choice(self._real["dotted"])))
 
     def _lb(self, language: str) -> Value:
         return self._n(language)
@@ -1268,7 +1461,7 @@ class Values:
                 f"*_{make.word()}.{extension}",
             ]
         )
-        return self._named(text) if rng.random() < 0.5 else Value(text, text)
+        return self.named(text) if rng.random() < 0.5 else Value(text, text)
 
     def _t(self, _language: str) -> Value:
         """An ending of names."""
@@ -1355,13 +1548,19 @@ class Values:
             host = f"{self.make.word()}.{rng.choice(['com', 'org', 'de'])}"
             url = f"https://{host}/{self.make.name()}.pdf"
             return Value(url, url)
-        stem = self._blank_name() if rng.random() < 0.1 else self.make.name()
-        name = stem + ".pdf"
-        return self._named(name if rng.random() < 0.6 else self.folder().rstrip("/") + "/" + name)
+        name = self._pdf_name()
+        return self.named(name if rng.random() < 0.6 else self.folder().rstrip("/") + "/" + name)
 
     def _zf(self, _language: str) -> Value:
         """The name of a document, without a folder."""
-        return self._named(self.make.name() + ".pdf")
+        return self.named(self._pdf_name())
+
+    def _pdf_name(self) -> str:
+        rng = self._rng
+        if rng.random() < 0.35:
+            digit = rng.randint
+            return re.sub("#", lambda _: str(digit(1, 9)), rng.choice(self._real["pdfs"]))
+        return (self._blank_name() if rng.random() < 0.1 else self.make.name()) + ".pdf"
 
     def _y(self, _language: str) -> Value:
         """Pages of a document."""
@@ -1489,6 +1688,86 @@ class Values:
     def _listed(self, key: str) -> Value:
         name = str(self._rng.choice(self._real[key]))
         return Value(name, name)
+
+    def _dn(self, language: str) -> Value:
+        """A document by what it is, and the word for it that is in its file's name."""
+        rng = self._rng
+        if language == "de":
+            shown, sent = rng.choice(self._real["papers_de"])
+        else:
+            sent = str(rng.choice(self._real["papers"]))
+            shown = f"{rng.choice(['my', 'my', 'the'])} {sent}"
+        if rng.random() < 0.3:
+            shown, sent = shown.lower(), sent.lower()
+        return Value(shown, sent)
+
+    def _fk(self, language: str) -> Value:
+        """Files by what they are called, and their ending."""
+        return Value(
+            *self._rng.choice(self._real["kinds_of_files" + ("_de" if language == "de" else "")])
+        )
+
+    def _fx(self, language: str) -> Value:
+        """Files of text by what they are called, and their ending."""
+        found = self._fk(language)
+        while found.sent in _NO_LINES:
+            found = self._fk(language)
+        return found
+
+    def _tw(self, language: str) -> Value:
+        """What a text is about, in one word."""
+        noun = self.make.german("nouns") if language == "de" else self.make.noun()
+        return self._quoted(noun, 0.08)
+
+    def _mp(self, _language: str) -> Value:
+        """Where a disk is mounted."""
+        return self._listed("mounts")
+
+    def _tk(self, _language: str) -> Value:
+        """Marks in code that something is to be done, in the plural."""
+        mark = self._rng.choice(["TODO", "TODO", "FIXME", "XXX", "HACK"])
+        return Value(f"{mark}s", mark)
+
+    def _gn(self, language: str) -> Value:
+        return self._noted_thing(language)["GN"]
+
+    def _gr(self, language: str) -> Value:
+        return self._noted_thing(language)["GR"]
+
+    def _noted_thing(self, language: str) -> dict[str, Value]:
+        """Return what somebody has written down somewhere, and what it is."""
+        rng, make = self._rng, self.make
+        digits = str(rng.randint(1000, 999999))
+        is_german = language == "de"
+        called, thing = rng.choice(
+            [
+                (("phone number", "die Telefonnummer"), f"0{rng.randint(151, 896)} {digits}"),
+                (("mobile number", "die Handynummer"), f"01{rng.randint(50, 79)}-{digits}"),
+                (("number", "die Nummer"), digits),
+                (
+                    ("invoice number", "die Rechnungsnummer"),
+                    f"RE-{rng.randint(2024, 2037)}-{digits[:4]}",
+                ),
+                (("order number", "die Bestellnummer"), f"{make.word()[:2].upper()}-{digits}"),
+                (("customer number", "die Kundennummer"), f"K{digits}"),
+                (("email address", "die Mailadresse"), f"{make.word()}@{make.word()}.org"),
+                (("name", "der Name"), f"{self.make.person()}"),
+                (("street", "die Straße"), f"{make.word().capitalize()} Road {rng.randint(1, 99)}"),
+                (
+                    ("date", "das Datum"),
+                    f"{rng.randint(2024, 2037)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}",
+                ),
+                (("amount", "der Betrag"), f"{rng.randint(2, 900)},{rng.randint(10, 99)}"),
+                (("word", "das Wort"), make.word()),
+                (("ticket", "das Ticket"), f"{make.word()[:4].upper()}-{rng.randint(10, 4999)}"),
+            ]
+        )
+        if is_german and called[0] == "street":
+            thing = f"{make.word().capitalize()}weg {rng.randint(1, 99)}"
+        return {
+            "GN": Value(called[is_german], called[is_german]),
+            "GR": self._quoted(thing, 0.15),
+        }
 
     def _jv(self, _language: str) -> Value:
         """A program that tells its version and has a manual."""

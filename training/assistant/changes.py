@@ -1,0 +1,367 @@
+"""Files with something to be changed or taken over, and what is said of it.
+
+A request names what is meant as people call it (`the port`); the file has a line of its own for it
+(`  listen 8080;`), which is read before it is changed. Words stand in assistant_values.toml.
+"""
+
+import random
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from training.assistant.values import Values
+
+Pair = tuple[str, Any]  # a value as the request has it, and as the call has it
+
+# Of which slots one group consists: they belong together, and are drawn at once.
+GROUPS = {
+    "changes": frozenset(
+        {"CP", "CT", "CK", "CD", "CE", "CO", "CN", "CL", "CM", "CI", "CX", "CS", "CG", "CH"}
+    ),
+    "blanks": frozenset({"BP", "BT", "BK", "BD", "BE", "BN", "BL", "BM", "BG"}),
+    "statuses": frozenset({"KP", "KT", "KK", "KO", "KN", "KL", "KM", "KI", "KS"}),
+    "versions": frozenset({"VP", "VB", "VL", "VM", "VN", "VO", "VK", "VU", "VR"}),
+    "tasks": frozenset({"UP", "UT", "UO", "UD"}),
+    "headings": frozenset({"HT", "HL"}),
+    "slips": frozenset({"QW", "QR"}),
+}
+GROUPED = frozenset[str]().union(*GROUPS.values())
+_MEANT = "§"  # in a text: what is to be changed
+_NO_FOLDER = 0.65  # of the files lie right here
+_COMMENTED = (".py", ".sh", ".toml", ".yml", ".yaml", ".conf", ".env", "file", "_config")
+_RENAMED = 0.3  # of the notes and tables have names that tell nothing
+_INVENTED = 0.35  # of the changed files have settings with invented names
+_STARTS = [
+    "max", "min", "default", "initial", "allowed", "total", "front", "back", "user", "admin",
+    "cache", "mail", "image",
+]  # fmt: skip
+_ENDS = [
+    "size", "limit", "delay", "count", "name", "level", "interval", "host", "color", "ratio",
+    "title", "depth",
+]  # fmt: skip
+_SPECS = ["int:1-99", "int:10-9000", "int:2-50", "word", "word", "hex", "time", "host", "name"]
+_SYNTAXES = [
+    ("toml", "K = V", "_"), ("py", "K = V", "upper"), ("py", "K = V", "_"), ("sh", "K=V", "upper"),
+    ("json", '  "K": V,', "camel"), ("json", '  "K": V,', "_"), ("yml", "K: V", "_"),
+    ("yaml", "K: V", "-"), ("ini", "K = V", "_"), ("cfg", "K = V", "-"), ("env", "K=V", "upper"),
+    ("js", "const K = V;", "camel"), ("css", "  --K: V;", "-"), ("properties", "K=V", "."),
+    ("ts", "  K: V,", "camel"), ("conf", "K V", "_"),
+]  # fmt: skip
+_ARTICLES = {"m": ("der", "den"), "f": ("die", "die"), "n": ("das", "das")}
+_PARTS = {
+    "en": [
+        ["major version", "major number", "first number of the version"],
+        ["minor version", "minor number", "middle number of the version"],
+        ["patch version", "patch level", "patch number", "last number of the version"],
+    ],
+    "de": [
+        ["Major-Version", "erste Stelle der Version", "Hauptversion"],
+        ["Minor-Version", "mittlere Stelle der Version", "Nebenversion"],
+        ["Patch-Version", "letzte Stelle der Version", "Patch-Nummer"],
+    ],
+}
+_DAYS = {
+    "en": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+    "de": "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag",
+}
+_MONTHS = {
+    "en": "January February March April May June July August September October November December",
+    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
+}
+
+
+def _same(text: str) -> Pair:
+    return text, text
+
+
+def _key(words: list[str], style: str) -> str:
+    """Return words as a key is written: in camel case, capitals, or joined by a sign."""
+    joined = [part for word in words for part in word.split()]
+    if style == "camel":
+        return joined[0].lower() + "".join(part.capitalize() for part in joined[1:])
+    return "_".join(joined).upper() if style == "upper" else style.join(joined)
+
+
+class Changes:
+    """A factory of such files.
+
+    Args:
+        rng: the source of all chance.
+        values: the factory of values, which names files and has words.
+        real: what real projects have.
+    """
+
+    def __init__(self, rng: random.Random, values: "Values", real: dict[str, list[Any]]) -> None:
+        self._rng, self._values, self._real = rng, values, real
+
+    def all(self, slots: Collection[str], language: str) -> dict[str, Pair]:
+        """Return the values of every group of which a slot is wanted."""
+        filled: dict[str, Pair] = {}
+        for name, group in GROUPS.items():
+            if group & set(slots):
+                filled |= getattr(self, "_" + name)(set(slots), language)
+        return filled
+
+    def _said(self, text: str) -> Pair:
+        """Return a value as it is said, now and then in quotes."""
+        quote = self._rng.choice("\"'`")
+        if self._rng.random() < 0.12 and not set(text) & set("\"'`"):
+            return quote + text + quote, text
+        return text, text
+
+    def _path(self, names: list[str]) -> Pair:
+        path = self._filled(self._rng.choice(names))
+        folder, _, name = path.rpartition("/")
+        ending = name.rpartition(".")[2]
+        if ending in {"txt", "md", "csv"} and name != "README.md" and self._rng.random() < _RENAMED:
+            path = f"{folder}/{self._values.make.name()}.{ending}".removeprefix("/")
+        if "/" not in path and self._rng.random() > _NO_FOLDER:
+            path = f"{self._values.folder().rstrip('/')}/{path}"
+        named = self._values.named(path)
+        return named.shown, named.sent
+
+    def _filled(self, text: str) -> str:
+        """Return a text with its words, numbers and names."""
+        make, rng = self._values.make, self._rng
+        text = text.replace("{w}", make.word()).replace("{p}", make.person())
+        return text.replace("{n}", str(rng.randint(1, 99)))
+
+    def _standing(self, spec: str | list[str], language: str) -> str:
+        """Return what may stand where something is to be changed."""
+        rng, make = self._rng, self._values.make
+        if isinstance(spec, list):
+            return self._filled(rng.choice(spec))
+        if spec.startswith("int:"):
+            low, _, high = spec[4:].partition("-")
+            number = rng.randint(int(low), int(high))
+            rounded = number // 10 * 10
+            return str(rounded if rounded >= int(low) and rng.random() < 0.5 else number)
+        month = rng.choice(_MONTHS[language].split())
+        day, point = rng.randint(1, 28), "." if language == "de" else ""
+        return {
+            "hex": f"#{rng.getrandbits(24):06x}" if rng.random() < 0.6 else f"#{day * 9:03x}",
+            "time": f"{rng.randint(6, 22)}:{rng.choice(['00', '15', '30', '45'])}",
+            "price": f"{rng.randint(1, 480)}.{rng.choice(['00', '50', '90', '25', '40'])}",
+            "name": make.person(),
+            "word": make.word(),
+            "host": rng.choice(
+                [f"10.0.{rng.randint(0, 99)}.{rng.randint(2, 99)}", f"{make.word()}.example.org"]
+            ),
+            "day": rng.choice(
+                [f"{day}{point} {month}", f"2027-{rng.randint(1, 12):02d}-{day:02d}"]
+            ),
+        }[spec]
+
+    def _changed(
+        self, prefix: str, entry: list[Any], language: str, old: str = ""
+    ) -> dict[str, Pair]:
+        """Return a file with one thing in it that is another afterwards."""
+        rng = self._rng
+        names, labels, spec, text = entry
+        new = self._standing(spec, language)
+        is_gap = prefix == "B"
+        while not is_gap and old in {"", new}:
+            old = self._standing(spec, language)
+        text = self._filled(text)
+        before = [line.replace(_MEANT, old).rstrip() for line in text.split("\n")]
+        at = next(index for index, line in enumerate(text.split("\n")) if _MEANT in line)
+        line = text.split("\n")[at].strip()
+        label = rng.choice(labels)
+        subject = object_ = f"the {label}"
+        if language == "de":
+            gender, _, label = label.partition(" ")
+            subject, object_ = (f"{article} {label}" for article in _ARTICLES[gender])
+            object_ = re.sub(r"\b(\w*[Nn]ame)\b", r"\1n", object_, count=1)
+        known = {
+            "T": "\n".join(before),
+            "K": label,
+            "D": subject,
+            "E": object_,
+            "O": old,
+            "L": line.replace(_MEANT, old).rstrip(),
+            "M": line.replace(_MEANT, new),
+            "G": line.partition(_MEANT)[0],
+            "H": line.partition(_MEANT)[2],
+            "X": "# " + line.replace(_MEANT, old),
+        }
+        filled = {prefix + letter: _same(each) for letter, each in known.items()}
+        number = str(at + 1), at + 1
+        filled |= {prefix + "N": self._said(new), prefix + "I": number}
+        return filled | {prefix + "P": self._path(names)}
+
+    def _changes(self, slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a setting or a fact: C with P path, T text, K its name, O and N values."""
+        rng, german = self._rng, language == "de"
+        settings = [
+            [names, de if german else en, spec, text]
+            for names, en, de, spec, text in self._real["changes"]
+        ]
+        notes = self._real["changes_notes_de" if german else "changes_notes"]
+        entries = settings if rng.random() < 0.6 else notes
+        if {"CS", "CG"} & slots:  # it is reckoned with
+            entries = [each for each in settings + notes if str(each[2]).startswith("int:")]
+        if "CX" in slots:
+            entries = [each for each in settings if each[0][0].endswith(_COMMENTED)]
+        entry = rng.choice(entries)
+        if "CX" not in slots and rng.random() < _INVENTED:
+            entry = self._invented(language, "int:2-900" if {"CS", "CG"} & slots else "")
+        filled = self._changed("C", entry, language)
+        steps = [1, 2, 5, 10, 20, 50, 100, rng.randint(2, 60)]
+        if "CS" in slots:
+            steps = [each for each in steps if each < int(filled["CO"][1])] or [1]
+        return filled | {"CS": _same(str(rng.choice(steps)))}
+
+    def _invented(self, language: str, spec: str) -> list[Any]:
+        """Return a file of settings with names that nobody has heard of."""
+        rng, make = self._rng, self._values.make
+        keys: list[list[str]] = []
+        for _ in range(rng.choice([2, 3, 3])):
+            start = rng.choice([rng.choice(_STARTS), rng.choice(make.adjectives), make.noun()])
+            ends = rng.sample(_ENDS, 2)
+            if rng.random() < 0.4:
+                ends[0] = make.noun()
+            keys.append([start, *ends[: rng.choice([1, 1, 2])]])
+        ending, form, style = rng.choice(_SYNTAXES)
+        values = [spec or rng.choice(_SPECS) for _ in keys]
+        at = rng.randrange(len(keys))
+        lines: list[str] = []
+        for index, (words, each) in enumerate(zip(keys, values, strict=True)):
+            standing = _MEANT if index == at else self._standing(each, language)
+            bare = each.startswith("int") or ending in {
+                "sh",
+                "env",
+                "ini",
+                "yml",
+                "properties",
+                "css",
+            }
+            line = form.replace("V", standing if bare else f'"{standing}"', 1)
+            lines.append(line.replace("K", _key(words, style), 1))
+        if ending == "json":
+            lines = ["{", *lines[:-1], lines[-1].removesuffix(","), "}"]
+        text = "\n".join(lines)
+        label = rng.choice([" ".join(keys[at]), " ".join(keys[at]), _key(keys[at], style)])
+        name = rng.choice(["config", "settings", make.word(), make.noun(), "app", "defaults"])
+        german = [f"m Wert für {label}", f"m Wert von {label}", f"f Einstellung {label}"]
+        names = [".env" if ending == "env" and rng.random() < 0.5 else f"{name}.{ending}"]
+        return [names, german if language == "de" else [label], values[at], text]
+
+    def _blanks(self, slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a form with a gap: B as C, and N what fills it."""
+        entries = self._real["blanks_de" if language == "de" else "blanks"]
+        dated = [each for each in entries if {"date", "n Datum"} & set(each[1])]
+        entry = self._rng.choice(dated if "BG" in slots and dated else entries)
+        return self._changed("B", entry, language, self._rng.choice(self._real["gaps"]))
+
+    def _statuses(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a list with a status each: K with P path, T text, K item, O and N status."""
+        rng = self._rng
+        key = "statuses_de" if language == "de" and rng.random() < 0.85 else "statuses"
+        names, form, items, known = rng.choice(self._real[key])
+        items = rng.sample(items, rng.choice([3, 3, 4]))
+        states = [rng.choice(known) for _ in items]
+        at = rng.randrange(len(items))
+        new = rng.choice([each for each in known if each != states[at]])
+        lines = [
+            form.replace("{}", item, 1).replace("{}", state, 1)
+            for item, state in zip(items, states, strict=True)
+        ]
+        changed = form.replace("{}", items[at], 1).replace("{}", new, 1)
+        texts = {"KT": "\n".join(lines), "KL": lines[at], "KM": changed, "KO": states[at]}
+        texts["KS"] = "\n".join(
+            line for line, state in zip(lines, states, strict=True) if state == states[at]
+        )
+        filled = {name: _same(text) for name, text in texts.items()}
+        number = str(at + 1), at + 1
+        said = {"KK": self._said(items[at]), "KN": self._said(new)}
+        return filled | said | {"KI": number, "KP": self._path(names)}
+
+    def _versions(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a file with a version O: V with N another, K a part of it, U raised there."""
+        rng, make = self._rng, self._values.make
+        form, *names = rng.choice(self._real["versions"])
+        parts = [rng.choice([0, 1, 2, rng.randint(3, 12)]), rng.randint(0, 24), rng.randint(0, 20)]
+        which = rng.choice([0, 1, 1, 2, 2, 2])
+        raised = [*parts[:which], parts[which] + 1, *[0] * (2 - which)]
+        other = [parts[0], parts[1] + rng.randint(1, 9), rng.randint(0, 20)]
+        if rng.random() < 0.4:
+            other = [parts[0] + rng.choice([1, 1, 2]), rng.randint(0, 9), rng.randint(0, 9)]
+        old, bumped, new = (".".join(str(part) for part in each) for each in (parts, raised, other))
+        around = {
+            "pyproject.toml": (f'name = "{make.word()}"', 'license = "MIT"'),
+            "package.json": ("{", f'  "name": "{make.word()}"'),
+        }.get(names[0], ())
+        lines = [*around[:1], form.replace("{}", old), *around[1:]]
+        if names[0] == "package.json":
+            lines.append("}")
+        form = form.strip()
+        known = {
+            "VB": "\n".join(lines) if len(lines) > 1 else lines[0],
+            "VL": form.replace("{}", old),
+            "VM": form.replace("{}", new),
+            "VR": form.replace("{}", bumped),
+            "VO": old,
+            "VU": bumped,
+            "VN": new,
+            "VK": rng.choice(_PARTS[language][which]),
+        }
+        filled = {name: _same(text) for name, text in known.items()}
+        return filled | {"VP": self._path(names)}
+
+    def _tasks(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a list of tasks of which some are done: U with P path, T text, O open, D done."""
+        rng = self._rng
+        items: list[str] = []
+        while len(items) < 4:
+            items = list(dict.fromkeys([*items, self._values.short(language)]))
+        marks = ["[ ]", "[x]", *rng.choices(["[ ]", "[x]"], k=rng.choice([1, 2]))]
+        rng.shuffle(marks)
+        lines = [f"- {mark} {item}" for mark, item in zip(marks, items, strict=False)]
+        names = {
+            "en": ["todo.md", "tasks.md", "TODO.md", "chores.md", "plan.md", "checklist.md"],
+            "de": ["todo.md", "aufgaben.md", "erledigen.md", "plan.md", "checkliste.md"],
+        }
+        texts = {
+            "UT": "\n".join(lines),
+            "UO": "\n".join(line for line in lines if "[ ]" in line),
+            "UD": "\n".join(line for line in lines if "[x]" in line),
+        }
+        filled = {name: _same(text) for name, text in texts.items()}
+        return filled | {"UP": self._path(names[language])}
+
+    def _headings(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a text under headings, HT, and its headings, HL."""
+        short = self._values.short
+        lines = [f"# {short(language)}"]
+        for _ in range(self._rng.choice([1, 2, 2])):
+            lines += [short(language), f"## {short(language)}"]
+        lines.append(short(language))
+        found = [line for line in lines if line.startswith("#")]
+        return {"HT": _same("\n".join(lines)), "HL": _same("\n".join(found))}
+
+    def _slips(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return what is wrong and what is right in its stead: a day, a name, a number."""
+        rng, make = self._rng, self._values.make
+        hour = rng.randint(7, 20)
+        pair = rng.choice(
+            [
+                rng.sample(_DAYS[language].split(), 2),
+                rng.sample(_DAYS[language].split(), 2),
+                rng.sample(_MONTHS[language].split(), 2),
+                [make.person(), make.person()],
+                [make.person(), make.person()],
+                [make.word(), make.word()],
+                [rng.choice(make.places), rng.choice(make.places)],
+                [f"{hour}:00", f"{hour}:30"],
+                [f"{hour}:15", f"{hour + 1}:15"],
+                [str(rng.randint(2, 90)), str(rng.randint(91, 900))],
+                [str(rng.randint(1950, 1999)), str(rng.randint(2000, 2035))],
+                [f"{rng.randint(1, 28)}.{rng.randint(1, 12)}.", f"{rng.randint(1, 28)}.12.2027"],
+            ]
+        )
+        if pair[0] == pair[1]:
+            return self._slips(_slots, language)
+        if rng.random() < 0.3:
+            pair.reverse()
+        return {"QW": self._said(pair[0]), "QR": self._said(pair[1])}
