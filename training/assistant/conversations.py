@@ -24,7 +24,7 @@ from training.assistant.values import Value, Values, growing_files
 from training.data.lists import STOP_WORDS, WORDS
 from training.data.phrasings import expand
 
-TALK_SHARE = 0.25
+TALK_SHARE = 0.27
 ASKS = 0.4  # of the shares of topics that ask back: with more, plain requests are asked back, too
 CALL_ONLY_SHARE = 0.4
 EARLY_END_SHARE = 0.08  # of those end before the last call: what follows is the harder part
