@@ -124,6 +124,13 @@ def test_an_adapter_file_holds_what_was_trained(tmp_path: Path) -> None:
     assert np.array_equal(tensors["blk.0.attn_q.weight.lora_b"], up.astype(np.float16))
     assert [path.name for path in tmp_path.iterdir()] == ["a.gguf"]
 
+    adapter_file.write_adapter(tmp_path / "b.gguf", [("blk.0.attn_q.weight", 3 * down, up)], 8.0)
+    adapter_file.mean_adapter(*(tmp_path / f"{each}.gguf" for each in "ab"), 0.25, tmp_path / "c")
+    mean, alpha = adapter_file.read_adapter(tmp_path / "c")
+    assert alpha == 8.0
+    assert np.allclose(mean["blk.0.attn_q.weight.lora_a"], 1.5 * down, atol=0.01)
+    assert np.allclose(mean["blk.0.attn_q.weight.lora_b"], up, atol=0.01)
+
 
 @each_row(
     ("answer", "expected"),

@@ -1,5 +1,11 @@
-"""The adapter as a GGUF file: what llama.cpp loads beside a base, and training goes on from."""
+"""The adapter as a GGUF file: what llama.cpp loads beside a base, and training goes on from.
 
+    python -m training.assistant.adapter_file FIRST SECOND SHARE OUT
+
+writes the mean of two adapters of one run.
+"""
+
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -32,3 +38,17 @@ def read_adapter(path: Path) -> tuple[dict[str, np.ndarray], float]:
     reader = GGUFReader(path)
     tensors = {tensor.name: tensor.data.astype(np.float32) for tensor in reader.tensors}
     return tensors, float(reader.fields["adapter.lora.alpha"].contents())
+
+
+def mean_adapter(first: Path, second: Path, share: float, out: Path) -> None:
+    """Writes the mean of two adapters of one run, of which the second has that share."""
+    (one, alpha), (other, _) = read_adapter(first), read_adapter(second)
+    mean = {name: (1 - share) * one[name] + share * other[name] for name in one}
+    names = [name.removesuffix(".lora_a") for name in mean if name.endswith(".lora_a")]
+    matrices = ((each, mean[f"{each}.lora_a"], mean[f"{each}.lora_b"]) for each in names)
+    write_adapter(out, matrices, alpha)
+
+
+if __name__ == "__main__":
+    earlier, later, weight, target = sys.argv[1:]
+    mean_adapter(Path(earlier), Path(later), float(weight), Path(target))
