@@ -125,8 +125,9 @@ def test_an_adapter_file_holds_what_was_trained(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.gguf"]
 
     adapter_file.write_adapter(tmp_path / "b.gguf", [("blk.0.attn_q.weight", 3 * down, up)], 8.0)
-    adapter_file.mean_adapter(*(tmp_path / f"{each}.gguf" for each in "ab"), 0.25, tmp_path / "c")
-    mean, alpha = adapter_file.read_adapter(tmp_path / "c")
+    mean_path = tmp_path / "mean.gguf"
+    adapter_file.mean_adapter(tmp_path / "a.gguf", tmp_path / "b.gguf", 0.25, mean_path)
+    mean, alpha = adapter_file.read_adapter(mean_path)
     assert alpha == 8.0
     assert np.allclose(mean["blk.0.attn_q.weight.lora_a"], 1.5 * down, atol=0.01)
     assert np.allclose(mean["blk.0.attn_q.weight.lora_b"], up, atol=0.01)
