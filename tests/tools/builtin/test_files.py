@@ -141,6 +141,19 @@ async def test_an_empty_file_and_a_binary_one_are_said_to_be_so(bench: Bench) ->
     assert "binary" in (await bench.call("file_read", path="latin", start_line=1)).error
 
 
+async def test_near_names_are_none_that_may_not_be_seen(bench: Bench) -> None:
+    bench.put("keys/signing.txt", "")
+    outside = bench.workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "ledger.txt").write_text("")
+    (bench.workspace / "link").symlink_to(outside)
+    for path in ("signing.txt", "notes/signing.txt", "ledger.txt", "notes/ledger.txt"):
+        missing = await bench.call("file_read", path=path)
+        assert missing.error == f"{path} does not exist; file_list shows what is there"
+    bench.put("notes/signing.txt", "")  # where it may be seen it is named
+    assert "notes/signing.txt" in (await bench.call("file_read", path="signing.txt")).error
+
+
 async def test_a_missing_file_comes_with_near_names(bench: Bench) -> None:
     bench.put("sub/Notes.txt", "")
     result = await bench.call("file_read", path="sub/note.txt")
