@@ -215,6 +215,28 @@ def test_a_line_is_read_before_it_is_changed() -> None:
     assert found > 5
 
 
+def test_a_wrong_edit_is_not_learnt_and_is_put_right_by_what_the_tool_says() -> None:
+    kinds = {name for name, kind in request_kinds().items() if "file_edit" in kind.tools}
+    said: Counter[str] = Counter()
+    for conversation in islice(Conversations(8, only=kinds), 700):
+        for wrong, error, right in zip(
+            conversation.messages,
+            conversation.messages[1:],
+            conversation.messages[2:],
+            strict=False,
+        ):
+            told = error["content"]
+            if wrong.get("learnt", True) or "near names are" in told or "tool_calls" not in right:
+                continue
+            assert told.startswith("error: ")
+            given = [json.dumps(each["tool_calls"][0]["function"]) for each in (wrong, right)]
+            assert given[0] != given[1]
+            reasons = ("would stay as it is", "but new_text does", "the nearest is", "not stand in")
+            said[next(reason for reason in reasons if reason in told)] += 1
+    assert min(said[reason] for reason in ("would stay as it is", "but new_text does")) > 5
+    assert said["the nearest is"] > 10
+
+
 def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
     kinds, found = {"read_value", "read_cell", "read_item"}, Counter[str]()
     for conversation in islice(Conversations(8, only=kinds), 90):

@@ -14,6 +14,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from clawd.tools.builtin import file_text
+from clawd.tools.builtin.files import as_it_is
 from clawd.tools.builtin.user import NO_ANSWER
 from training.assistant.documents import Asked, Document, Documents
 from training.assistant.offers import OfferedList, offered_lists, product_tools
@@ -42,6 +44,7 @@ GOES_ON_LONGEST = 480  # letters; longer ones have no further turn, as they woul
 LINE_THERE_SHARE = 0.75  # of the lines asked for in a file that was read or written
 OTHER_DRAWS = 3
 SLIP_SHARE = 0.08  # of the calls that name a file name it wrongly, to be put right
+EDIT_SLIP_SHARE = 0.15  # of the edits have a wrong text, to be put right
 THANKS_SHARE = 0.1  # of the second turns that call a tool
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
 MAX_RESULT = 420
@@ -757,7 +760,8 @@ class _Turn:
                 break
             before = (outcome, earlier)
             tool, arguments = call["tool"], filled(call["arguments"], slots, outcome, earlier)
-            self._slip(tool, arguments)
+            if not self._slip(tool, arguments):
+                self._slip_of_edit(tool, arguments)
             self.messages.append(_called(self._offered.names[tool], arguments))
             if not whole and (index == len(calls) - 1 or rng.random() < EARLY_END_SHARE):
                 return
@@ -834,7 +838,7 @@ class _Turn:
         if rng.random() < (NEXT_TURN_SHARE if outcome.failed else NEXT_TURN_SHARE / 3):
             self._next(tool, arguments, outcome)
 
-    def _slip(self, tool: str, arguments: dict[str, Any]) -> None:
+    def _slip(self, tool: str, arguments: dict[str, Any]) -> bool:
         """Let a name be written wrongly now and then, and the tool say which it is near to.
 
         Where the assistant was wrong its call is not learnt from: only what is to be done then.
@@ -844,10 +848,11 @@ class _Turn:
         name = _NAMES_A_FILE.get(tool, "")
         path = str(arguments.get(name, ""))
         if not _SLIPS.fullmatch(path) or rng.random() >= SLIP_SHARE:
-            return
+            return False
         wrong, near = _misspelt(path, rng), [path]
         is_asked_so = tool == "file_read" and len(self.messages) == 1 and rng.random() < 0.4
-        if is_asked_so and request["content"].count(path) == 1:
+        is_asked_so = is_asked_so and request["content"].count(path) == 1
+        if is_asked_so:
             request["content"] = request["content"].replace(path, wrong)
             self._instead = f"{wrong} does not exist; I took {path}."
             if self._language == "de":
@@ -856,7 +861,34 @@ class _Turn:
             near.insert(rng.randint(0, 1), _misspelt(path, rng))
         call = _called(self._offered.names[tool], arguments | {name: wrong})
         told = f"error: {wrong} does not exist; near names are {', '.join(near)}"
-        self.messages += [call | {"learnt": bool(self._instead)}, _result(told)]
+        self.messages += [call | {"learnt": is_asked_so}, _result(told)]
+        return True
+
+    def _slip_of_edit(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Let the texts of an edit be wrong now and then: as they are, swapped, or misquoted.
+
+        The wrong call is not learnt from, only what is to be done after the tool's error.
+        """
+        rng, old, new = self._source.rng, arguments.get("old_text"), arguments.get("new_text")
+        if tool != "file_edit" or not old or rng.random() >= EDIT_SLIP_SHARE:
+            return
+        path = arguments["path"]
+        text = "\n".join(self._scene.lines(path) or [old])
+        if text.count(old) != 1:
+            return
+        wrong = rng.choice([(old, old), (new, old), *[(_misquoted(old, rng), new)] * 2])
+        edit = file_text.Edit(new_text=wrong[1], old_text=wrong[0])
+        try:
+            if not edit.old_text or file_text.edited(text, [edit], path) != text:
+                return
+            told = as_it_is(path)
+        except file_text.EditError as error:
+            told = error.message
+        call = _called(
+            self._offered.names[tool],
+            arguments | {"old_text": edit.old_text, "new_text": edit.new_text},
+        )
+        self.messages += [call | {"learnt": False}, _result(f"error: {told}")]
 
     def _ended(self, answer: str) -> dict[str, Any]:
         """Return the last message of a request; what was taken for what was named comes first."""
@@ -1035,6 +1067,19 @@ def _misspelt(path: str, rng: random.Random) -> str:
     else:
         stem = stem[:at] + stem[at : at + 1] + stem[at:]
     return folder + slash + stem + dot + ending
+
+
+def _misquoted(text: str, rng: random.Random) -> str:
+    """Return a text of a file as it is quoted by mistake: with marks around, or a letter off."""
+    chance = rng.random()
+    if chance < 0.4:
+        return f'"{text}"' + rng.choice(["", ","])
+    at = rng.randrange(len(text))
+    if chance < 0.6:
+        return text[:at] + text[at + 1 :]
+    if chance < 0.8:
+        return text[:at] + rng.choice("aeinrst ") + text[at:]
+    return rng.choice([text + rng.choice([".", ",", ";"]), text.swapcase(), "- " + text])
 
 
 def _with_line(outcome: Outcome, line: str) -> Outcome:

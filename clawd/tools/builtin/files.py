@@ -381,7 +381,7 @@ def edit_file(path: str, edits: Sequence[file_text.Edit], workspace: Workspace) 
         return text
     changed = file_text.edited(text, edits, path)
     if changed == text:
-        return failed(f"{path} would stay as it is: new_text is what stands there")
+        return failed(as_it_is(path))
     data = changed.encode("utf-8", "replace")
     if len(data) > _MAX_WRITE_BYTES:
         return failed(
@@ -389,6 +389,11 @@ def edit_file(path: str, edits: Sequence[file_text.Edit], workspace: Workspace) 
         )
     workspace.write(path, data, was=FileState.of(text.encode()))
     return succeeded(f"updated {path} ({len(data)} B)", bytes=len(data))
+
+
+def as_it_is(path: str) -> str:
+    """Return what is said of an edit that changes nothing."""
+    return f"{path} would stay as it is: new_text is what stands there"
 
 
 def overlap_in(
