@@ -253,7 +253,7 @@ class Kind:
     derived: bool = False  # what the call carries does not stand in the request as it is
     reads: str = ""  # what stands in the file that the first call reads
     says: dict[str, str] = field(default_factory=dict)  # what is told of it in the end
-    shows: str = ""  # a file that a listing has
+    shows: str = ""  # a file that a listing has; where there are several, it has no other
     tells: bool = False  # every result is told, not the last one alone
     otherwise: dict[str, str] = field(default_factory=dict)  # told where a condition does not hold
     then: list[dict[str, Any]] = field(default_factory=list)  # asked next, answered without a call
@@ -730,7 +730,9 @@ class _Turn:
             told: what is said in the end if all went well; "" for the words of the outcome.
         """
         if kind.shows:
-            self._scene.show(filled(kind.shows, slots, Outcome("", "")))
+            paths = filled(kind.shows, slots, Outcome("", "")).split("\n")
+            for path in paths:
+                self._scene.show(path, alone=len(paths) > 1)
         self._go_on(kind, slots, told, 0, Outcome("", ""), Outcome("", ""))
 
     def _go_on(
@@ -767,7 +769,7 @@ class _Turn:
             if reads and tool == "file_read" and not outcome.failed:
                 outcome = self._found(arguments["path"], filled(reads, slots, outcome))
             if kind.finds and index == 0 and outcome.value and not outcome.failed:
-                outcome = _with_line(outcome, filled(kind.finds, slots, outcome))
+                outcome = _with_line(tool, outcome, filled(kind.finds, slots, outcome))
             has_read = has_read or tool == "file_read"
             self._scene.note(tool, arguments, outcome)
             self.messages.append(_result(outcome.result))
@@ -847,7 +849,8 @@ class _Turn:
             return
         wrong, near = _misspelt(path, rng), [path]
         is_asked_so = tool == "file_read" and len(self.messages) == 1 and rng.random() < 0.4
-        if is_asked_so and request["content"].count(path) == 1:
+        is_asked_so = is_asked_so and request["content"].count(path) == 1
+        if is_asked_so:
             request["content"] = request["content"].replace(path, wrong)
             self._instead = f"{wrong} does not exist; I took {path}."
             if self._language == "de":
@@ -856,7 +859,7 @@ class _Turn:
             near.insert(rng.randint(0, 1), _misspelt(path, rng))
         call = _called(self._offered.names[tool], arguments | {name: wrong})
         told = f"error: {wrong} does not exist; near names are {', '.join(near)}"
-        self.messages += [call | {"learnt": bool(self._instead)}, _result(told)]
+        self.messages += [call | {"learnt": is_asked_so}, _result(told)]
 
     def _ended(self, answer: str) -> dict[str, Any]:
         """Return the last message of a request; what was taken for what was named comes first."""
@@ -1037,9 +1040,11 @@ def _misspelt(path: str, rng: random.Random) -> str:
     return folder + slash + stem + dot + ending
 
 
-def _with_line(outcome: Outcome, line: str) -> Outcome:
+def _with_line(tool: str, outcome: Outcome, line: str) -> Outcome:
     """Return an outcome that has another line for the one it found."""
     found = outcome.value
+    if tool == "web_search":  # the first result's text, not its title
+        found = outcome.result.split("\n")[2].strip()
     return outcome._replace(
         result=outcome.result.replace(found, line),
         answer=outcome.answer.replace(found, line),
