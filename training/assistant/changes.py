@@ -17,7 +17,7 @@ Pair = tuple[str, Any]  # a value as the request has it, and as the call has it
 # Of which slots one group consists: they belong together, and are drawn at once.
 GROUPS = {
     "changes": frozenset(
-        {"CP", "CT", "CK", "CD", "CE", "CO", "CN", "CL", "CM", "CI", "CX", "CS", "CG", "CH"}
+        {"CP", "CT", "CK", "CD", "CE", "CO", "CN", "CL", "CM", "CI", "CX", "CS", "CG", "CH", "CA"}
     ),
     "blanks": frozenset({"BP", "BT", "BK", "BD", "BE", "BN", "BL", "BM", "BG"}),
     "statuses": frozenset({"KP", "KT", "KK", "KO", "KN", "KL", "KM", "KI", "KS"}),
@@ -25,6 +25,13 @@ GROUPS = {
     "tasks": frozenset({"UP", "UT", "UO", "UD"}),
     "headings": frozenset({"HT", "HL"}),
     "slips": frozenset({"QW", "QR"}),
+    "amounts": frozenset(
+        {"EP", "ET", "EK", "ES", "EM", "EI", "EJ", "EN", "EA", "EB", "EL", "EG", "EH", "EC", "ED"}
+    ),
+    "looked_up": frozenset({"QA", "QE", "QS", "QL", "QV"}),
+    "rates": frozenset({"RK", "RL", "RV"}),
+    "translated": frozenset({"XE", "XD"}),
+    "hits": frozenset({"YP", "YW", "YH", "YN", "YL", "YT"}),
 }
 GROUPED = frozenset[str]().union(*GROUPS.values())
 _MEANT = "§"  # in a text: what is to be changed
@@ -148,6 +155,10 @@ class Changes:
             "host": rng.choice(
                 [f"10.0.{rng.randint(0, 99)}.{rng.randint(2, 99)}", f"{make.word()}.example.org"]
             ),
+            "year": str(rng.randint(1620, 2012)),
+            "big": f"{rng.randint(2, 980)},{rng.randint(100, 999)}"
+            if language == "en"
+            else f"{rng.randint(2, 980)}.{rng.randint(100, 999)}",
             "day": rng.choice(
                 [f"{day}{point} {month}", f"2027-{rng.randint(1, 12):02d}-{day:02d}"]
             ),
@@ -199,18 +210,18 @@ class Changes:
         ]
         notes = self._real["changes_notes_de" if german else "changes_notes"]
         entries = settings if rng.random() < 0.6 else notes
-        if {"CS", "CG"} & slots:  # it is reckoned with
+        if {"CS", "CG", "CA"} & slots:  # it is reckoned with
             entries = [each for each in settings + notes if str(each[2]).startswith("int:")]
         if "CX" in slots:
             entries = [each for each in settings if each[0][0].endswith(_COMMENTED)]
         entry = rng.choice(entries)
         if "CX" not in slots and rng.random() < _INVENTED:
-            entry = self._invented(language, "int:2-900" if {"CS", "CG"} & slots else "")
+            entry = self._invented(language, "int:2-900" if {"CS", "CG", "CA"} & slots else "")
         filled = self._changed("C", entry, language)
         steps = [1, 2, 5, 10, 20, 50, 100, rng.randint(2, 60)]
         if "CS" in slots:
             steps = [each for each in steps if each < int(filled["CO"][1])] or [1]
-        return filled | {"CS": _same(str(rng.choice(steps)))}
+        return filled | {"CS": _same(str(rng.choice(steps))), "CA": filled["CO"]}
 
     def _invented(self, language: str, spec: str) -> list[Any]:
         """Return a file of settings with names that nobody has heard of."""
@@ -339,6 +350,110 @@ class Changes:
         lines.append(short(language))
         found = [line for line in lines if line.startswith("#")]
         return {"HT": _same("\n".join(lines)), "HL": _same("\n".join(found))}
+
+    def _amounts(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a list of numbers: E with P path, T text, K what they are, S what adds them up.
+
+        EI is one of them with its number EN, as a sum has it EA, and its line EL, EJ another with
+        EB; EG has the largest, EH; EC is how many there are, EM their mean, ED the two together.
+        """
+        rng = self._rng
+        key = "amounts_de" if language == "de" else "amounts"
+        told, names, spec, items = rng.choice(self._real[key])
+        items = rng.sample(items, rng.choice([2, 3, 3, 4]))
+        numbers: list[str] = []
+        while len(set(numbers)) < len(items):
+            numbers = [self._standing(spec, language) for _ in items]
+        reckoned = [*numbers]
+        if spec == "price" and language == "de":
+            numbers = [number.replace(".", ",") for number in numbers]
+        form = rng.choice(["{}: {}", "{}: {}", "{} {}", "- {}: {}", "{} = {}", "{};{}"])
+        lines = [
+            form.replace("{}", item, 1).replace("{}", number, 1)
+            for item, number in zip(items, numbers, strict=True)
+        ]
+        one, other = rng.sample(range(len(items)), 2)
+        largest = max(range(len(items)), key=lambda index: float(reckoned[index]))
+        total = " + ".join(reckoned)
+        texts = {
+            "ET": "\n".join(lines),
+            "EK": told,
+            "ES": total,
+            "EM": f"({total}) / {len(items)}",
+            "EN": numbers[one],
+            "EA": reckoned[one],
+            "EB": reckoned[other],
+            "EL": lines[one],
+            "EG": items[largest],
+            "EH": numbers[largest],
+            "EC": str(len(items)),
+            "ED": f"{reckoned[one]} + {reckoned[other]}",
+        }
+        filled = {name: _same(text) for name, text in texts.items()}
+        said = {"EI": self._said(items[one]), "EJ": self._said(items[other])}
+        return filled | said | {"EP": self._path(names)}
+
+    def _looked_up(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return what is looked up: QA as it is told, QS what is searched, QV the answer in QL."""
+        key = "looked_up_de" if language == "de" else "looked_up"
+        told, searched, text, spec = self._rng.choice(self._real[key])
+        name, place = self._values.make.word().capitalize(), self._filled("{p}")
+        told, searched, text = (
+            each.replace("{N}", name).replace("{P}", place) for each in (told, searched, text)
+        )
+        answer = self._standing(spec, language)
+        object_ = re.sub("^der ", "den ", told) if language == "de" else told
+        known = {
+            "QA": told,
+            "QE": object_,
+            "QS": searched,
+            "QL": text.replace(_MEANT, answer),
+            "QV": answer,
+        }
+        return {name: _same(text) for name, text in known.items()}
+
+    def _rates(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a number that a page has: RK what it is, RL its line, RV the number."""
+        rng = self._rng
+        told, text, low, high = rng.choice(self._real["rates_de" if language == "de" else "rates"])
+        number = f"{rng.uniform(low, high):.{rng.choice([1, 2, 2, 3])}f}"
+        if high > 90:
+            number = str(rng.randint(int(low), int(high)))
+        text = self._filled(text).replace(_MEANT, number)
+        return {name: _same(each) for name, each in (("RK", told), ("RL", text), ("RV", number))}
+
+    def _translated(self, _slots: set[str], _language: str) -> dict[str, Pair]:
+        """Return a sentence in English, XE, and in German, XD."""
+        english, german = self._rng.choice(self._real["translations"])
+        return {"XE": _same(english), "XD": _same(german)}
+
+    def _hits(self, _slots: set[str], _language: str) -> dict[str, Pair]:
+        """Return what a search for YW in a log YP finds, YH: YN lines, YL; YT is the text."""
+        rng, make = self._rng, self._values.make
+        words = ["ERROR", "WARN", "WARNING", "FATAL", "failed", "timeout", "denied", "404", "retry"]
+        if rng.random() < 0.35:
+            words = [make.word()]
+        word, count = rng.choice(words), rng.choice([1, 2, 2, 3, 3, 4])
+        day = f"2027-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
+        minutes = sorted(rng.sample(range(1, 1440), count + rng.choice([1, 1, 2])))
+        fitting = set(rng.sample(range(len(minutes)), count))
+        lines = []
+        form = rng.choice(["{d} {t} {w} {s}", "[{t}] {w} {s}", "{t} {w}: {s}", "{d} {s} {w}"])
+        for index, minute in enumerate(minutes):
+            mark = word if index in fitting else rng.choice(["INFO", "ok", "DEBUG"])
+            line = form.replace("{d}", day).replace("{t}", f"{minute // 60:02d}:{minute % 60:02d}")
+            lines.append(line.replace("{w}", mark).replace("{s}", f"{make.word()} {make.noun()}"))
+        names = ["app.log", "error.log", "server.log", "logs/{w}.log", "{w}.log", "access.log"]
+        path = self._path([*names, "build.txt", "/var/log/{w}.log", "sync.log", "out/run.log"])
+        found = [(index + 1, lines[index]) for index in sorted(fitting)]
+        texts = {
+            "YH": "\n".join(f"{path[1]}:{number}:{line}" for number, line in found),
+            "YN": str(count),
+            "YL": "\n".join(line for _, line in found),
+            "YT": "\n".join(lines),
+        }
+        filled = {name: _same(text) for name, text in texts.items()}
+        return filled | {"YP": path, "YW": self._said(word)}
 
     def _slips(self, _slots: set[str], language: str) -> dict[str, Pair]:
         """Return what is wrong and what is right in its stead: a day, a name, a number."""

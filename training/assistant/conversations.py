@@ -256,7 +256,7 @@ class Kind:
     derived: bool = False  # what the call carries does not stand in the request as it is
     reads: str = ""  # what stands in the file that the first call reads
     says: dict[str, str] = field(default_factory=dict)  # what is told of it in the end
-    shows: str = ""  # a file that a listing has
+    shows: str = ""  # a file that a listing has; where there are several, it has no other
     tells: bool = False  # every result is told, not the last one alone
     otherwise: dict[str, str] = field(default_factory=dict)  # told where a condition does not hold
     then: list[dict[str, Any]] = field(default_factory=list)  # asked next, answered without a call
@@ -733,7 +733,9 @@ class _Turn:
             told: what is said in the end if all went well; "" for the words of the outcome.
         """
         if kind.shows:
-            self._scene.show(filled(kind.shows, slots, Outcome("", "")))
+            paths = filled(kind.shows, slots, Outcome("", "")).split("\n")
+            for path in paths:
+                self._scene.show(path, alone=len(paths) > 1)
         self._go_on(kind, slots, told, 0, Outcome("", ""), Outcome("", ""))
 
     def _go_on(
@@ -771,7 +773,7 @@ class _Turn:
             if reads and tool == "file_read" and not outcome.failed:
                 outcome = self._found(arguments["path"], filled(reads, slots, outcome))
             if kind.finds and index == 0 and outcome.value and not outcome.failed:
-                outcome = _with_line(outcome, filled(kind.finds, slots, outcome))
+                outcome = _with_line(tool, outcome, filled(kind.finds, slots, outcome))
             has_read = has_read or tool == "file_read"
             self._scene.note(tool, arguments, outcome)
             self.messages.append(_result(outcome.result))
@@ -1082,9 +1084,11 @@ def _misquoted(text: str, rng: random.Random) -> str:
     return rng.choice([text + rng.choice([".", ",", ";"]), text.swapcase(), "- " + text])
 
 
-def _with_line(outcome: Outcome, line: str) -> Outcome:
+def _with_line(tool: str, outcome: Outcome, line: str) -> Outcome:
     """Return an outcome that has another line for the one it found."""
     found = outcome.value
+    if tool == "web_search":  # the first result's text, not its title
+        found = outcome.result.split("\n")[2].strip()
     return outcome._replace(
         result=outcome.result.replace(found, line),
         answer=outcome.answer.replace(found, line),

@@ -25,6 +25,7 @@ class Scene:
         self._partly: set[str] = set()  # of which there may be more than is known
         self._made: dict[str, list[str]] = {}
         self._there: dict[str, str] = {}
+        self._alone: set[str] = set()  # folders that have nothing but what was shown or made
         self._changed: tuple[str, str, str] | None = None  # path, old and new text of an edit
 
     def outcome(self, tool: str, arguments: dict[str, Any]) -> Outcome:
@@ -41,9 +42,11 @@ class Scene:
         self._texts[path], self._there[path] = lines, ": a file"
         return self._outcomes.reading(path, lines, self._language)
 
-    def show(self, path: str) -> None:
-        """Let a file be there, so that its folder's listing has it."""
+    def show(self, path: str, *, alone: bool = False) -> None:
+        """Let a file be there, so that its folder's listing has it, or nothing beside such."""
         self._make(path)
+        if alone:
+            self._alone.add(_parted(path)[0])
 
     def lines(self, path: str) -> list[str]:
         """Return the lines of a file, if all of them are known; else none."""
@@ -93,6 +96,8 @@ class Scene:
         if tool != "file_list" or not made or arguments.get("recursive"):
             return outcome
         others = outcome.value.split("\n")[:_LISTED_BESIDE] if outcome.value else []
+        if path.rstrip("/") in self._alone:
+            others = []
         return self._outcomes.listing(path, sorted({*others, *made}), language)
 
     def _printed(self, command: str) -> Outcome | None:

@@ -124,7 +124,7 @@ _DIFFERENT = [
     ("N", "NO"), ("W", "W2"), ("P", "P2"), ("PD", "PD2"), ("G", "G2"), ("PN", "PN2"), ("UN", "UN2"),
     ("I", "I2"), ("JL", "JL2"), ("P2", "P3"), ("P", "P3"), ("SK", "SK2"),
     ("H", "H2"), ("R", "R2"), ("W3", "W4"), ("W", "W3"), ("XB", "XB2"), ("PY", "P"), ("XV", "XV2"),
-    ("U", "U2"), ("H", "D"), ("H2", "D"), ("T", "T2"), ("F", "F2"),
+    ("U", "U2"), ("H", "D"), ("H2", "D"), ("T", "T2"), ("F", "F2"), ("FN", "FN2"),
 ]  # fmt: skip
 _PERCENTS_IN_WORDS = {
     "en": {
@@ -309,7 +309,7 @@ class Values:
             count = filled["LB"].sent - filled["LA"].sent + 1
             filled["LC"] = Value(str(count), count)
         if "TB" in filled or "TN" in filled:
-            is_changed = "TA" in filled  # by a number
+            is_changed = bool({"TA", "TU"} & set(filled))  # by a number, or reckoned with
             filled |= self._table(language, adds_up="TS" in filled or is_changed)
             while is_changed and not re.fullmatch(r"\d{2,}", filled["TU"].sent):
                 filled |= self._table(language, adds_up=True)
