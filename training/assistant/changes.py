@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from training.assistant.edits import Edits, misspelt
+
 if TYPE_CHECKING:
     from training.assistant.values import Values
 
@@ -32,6 +34,8 @@ GROUPS = {
     "rates": frozenset({"RK", "RL", "RV"}),
     "translated": frozenset({"XE", "XD"}),
     "hits": frozenset({"YP", "YW", "YH", "YN", "YL", "YT"}),
+    "edits": frozenset({"AP", "AT", "AR", "AL", "AM", "AV", "AW", "AI"}),
+    "typos": frozenset({"ZA", "ZB", "ZC", "ZD"}),
 }
 GROUPED = frozenset[str]().union(*GROUPS.values())
 _MEANT = "§"  # in a text: what is to be changed
@@ -101,6 +105,7 @@ class Changes:
 
     def __init__(self, rng: random.Random, values: "Values", real: dict[str, list[Any]]) -> None:
         self._rng, self._values, self._real = rng, values, real
+        self._everyday = Edits(rng, values.make.person, values.make.word)
 
     def all(self, slots: Collection[str], language: str) -> dict[str, Pair]:
         """Return the values of every group of which a slot is wanted."""
@@ -480,3 +485,23 @@ class Changes:
         if rng.random() < 0.3:
             pair.reverse()
         return {"QW": self._said(pair[0]), "QR": self._said(pair[1])}
+
+    def _edits(self, slots: set[str], language: str) -> dict[str, Pair]:
+        """Return a file of everyday life and a change: A with P path, T text, R how it is asked.
+
+        L and M are the line before and after, V and W those of a second one, I its number.
+        """
+        sort = "twice" if "AV" in slots else "cut" if "AI" in slots else "edit"
+        if sort == "edit" and "AL" not in slots:
+            sort = "add"
+        names, drawn, asked = self._everyday.draw(sort, language)
+        filled = {name: _same(text) for name, text in drawn.items()}
+        if "AI" in drawn:
+            filled["AI"] = drawn["AI"], int(drawn["AI"])
+        return filled | {"AR": _same(asked), "AP": self._path(names)}
+
+    def _typos(self, _slots: set[str], language: str) -> dict[str, Pair]:
+        """Return two misspelt words, ZA and ZC, and the right ones, ZB and ZD."""
+        (one, right), (two, other) = self._rng.sample(misspelt(language), 2)
+        said = self._said if self._rng.random() < 0.3 else _same
+        return {"ZA": said(one), "ZB": _same(right), "ZC": said(two), "ZD": _same(other)}

@@ -490,6 +490,8 @@ class Conversations:
         slots = self._values.all(wanted, language)
         while _is_absurd(kind, slots) and rng.random() < 0.98:
             slots = self._values.all(wanted, language)
+        if "AR" in slots:  # it has words of its own
+            phrasing = expand(rng, str(slots["AR"].sent))
         if not _REPLACES.search(phrasing):
             self._spare_lists(kind, slots, language)
         return slots, self.sentence(phrasing, slots, language)
