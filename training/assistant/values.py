@@ -939,6 +939,8 @@ class Values:
         if rng.random() < 0.2:
             sent = str(rng.randint(2, 990))
         told = sent.replace(".", ",") if language == "de" and rng.random() < 0.85 else sent
+        if "." not in sent and rng.random() < 0.3:  # `1,00`
+            told += ",00" if language == "de" else ".00"
         return Value(self._currency[language].format(told), sent)
 
     def _mu(self, language: str) -> Value:
