@@ -635,6 +635,8 @@ class Outcomes:
             return ""
         if program == "mv" and rest[1].endswith("/"):
             german = "{} liegt jetzt in {}."
+        if program in {"mv", "cp"} and rest[1] == ".":
+            english, german = english.replace("to {}", "here"), "{} liegt jetzt hier."
         return _either(language, english, german).format(*rest)
 
     def _printed(self, program: str, rest: list[str], language: str) -> Outcome | None:

@@ -1725,6 +1725,14 @@ class Values:
         """Where a disk is mounted."""
         return self._listed("mounts")
 
+    def _dw(self, language: str) -> Value:
+        """A day of the week."""
+        days = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
+        if language == "de":
+            days = "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag"
+        day = self._rng.choice(days.split())
+        return Value(day, day)
+
     def _tk(self, _language: str) -> Value:
         """Marks in code that something is to be done, in the plural."""
         mark = self._rng.choice(["TODO", "TODO", "FIXME", "XXX", "HACK"])
