@@ -1703,6 +1703,14 @@ class Values:
             shown, sent = shown.lower(), sent.lower()
         return Value(shown, sent)
 
+    def _dm(self, language: str) -> Value:
+        """The same as a subject: `der Mietvertrag`, not `den Mietvertrag`."""
+        document = self._dn(language)
+        if language == "en":
+            return document
+        shown = re.sub("^meinen ", "mein ", re.sub("^den ", "der ", document.shown))
+        return Value(shown, document.sent)
+
     def _fk(self, language: str) -> Value:
         """Files by what they are called, and their ending."""
         return Value(
