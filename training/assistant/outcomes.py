@@ -461,7 +461,7 @@ class Outcomes:
         paths = []
         for _ in range(rng.choice([1, 1, 2, 2, 3, 4, 8])):
             folder = start or (make.directory().strip("./~") if rng.random() < 0.6 else "")
-            name = pattern.replace("*", make.word())
+            name = self._fitting(pattern)
             paths.append(f"{folder.strip('/')}/{name}".lstrip("/"))
         paths = sorted(dict.fromkeys(paths))
         said = (
@@ -470,6 +470,16 @@ class Outcomes:
             else (f"I found {self._listed(paths, language)}.")
         )
         return Outcome("\n".join(paths), said, "\n".join(paths), paths[0])
+
+    def _fitting(self, pattern: str) -> str:
+        """Return a name of a file that fits a pattern."""
+        rng, word = self._rng, self._make.word()
+        middle = pattern.strip("*")
+        if pattern != f"*{middle}*" or not re.fullmatch(r"[^*.?\[]+", middle):
+            return pattern.replace("*", word)
+        year = str(rng.randint(2015, 2029))
+        parts = rng.choice([[middle], [middle, word], [word, middle], [middle, year]])
+        return f"{rng.choice('-_').join(parts)}.{rng.choice(['txt', 'md', 'csv', 'log', 'json'])}"
 
     def _grep(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, make = self._rng, self._make
