@@ -9,6 +9,7 @@ import math
 import random
 import re
 import shlex
+import statistics
 from collections.abc import Callable, Iterable
 from datetime import date
 from typing import Any, NamedTuple
@@ -460,7 +461,7 @@ class Outcomes:
         paths = []
         for _ in range(rng.choice([1, 1, 2, 2, 3, 4, 8])):
             folder = start or (make.directory().strip("./~") if rng.random() < 0.6 else "")
-            name = pattern.replace("*", make.word())
+            name = self._fitting(pattern)
             paths.append(f"{folder.strip('/')}/{name}".lstrip("/"))
         paths = sorted(dict.fromkeys(paths))
         said = (
@@ -469,6 +470,16 @@ class Outcomes:
             else (f"I found {self._listed(paths, language)}.")
         )
         return Outcome("\n".join(paths), said, "\n".join(paths), paths[0])
+
+    def _fitting(self, pattern: str) -> str:
+        """Return a name of a file that fits a pattern."""
+        rng, word = self._rng, self._make.word()
+        middle = pattern.strip("*")
+        if pattern != f"*{middle}*" or not re.fullmatch(r"[^*.?\[]+", middle):
+            return pattern.replace("*", word)
+        year = str(rng.randint(2015, 2029))
+        parts = rng.choice([[middle], [middle, word], [word, middle], [middle, year]])
+        return f"{rng.choice('-_').join(parts)}.{rng.choice(['txt', 'md', 'csv', 'log', 'json'])}"
 
     def _grep(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, make = self._rng, self._make
@@ -634,6 +645,8 @@ class Outcomes:
             return ""
         if program == "mv" and rest[1].endswith("/"):
             german = "{} liegt jetzt in {}."
+        if program in {"mv", "cp"} and rest[1] == ".":
+            english, german = english.replace("to {}", "here"), "{} liegt jetzt hier."
         return _either(language, english, german).format(*rest)
 
     def _printed(self, program: str, rest: list[str], language: str) -> Outcome | None:
@@ -687,17 +700,28 @@ class Outcomes:
         return Outcome(result, _either(language, english, german), result)
 
     def _job(self, arguments: dict[str, Any], language: str) -> Outcome:
-        line, job = self._make.text(), arguments["id"]
+        rng, line = self._rng, self._make.text()
+        job = arguments.get("id") or f"job-{rng.randint(1, 9)}"  # without one it is the newest
         if arguments["action"] == "stop":
+            news = f"{line}\n" if rng.random() < 0.5 else ""
             return Outcome(
-                f"{job} was stopped",
+                f"{news}[{job} was ended by the model]",
                 f"{job} wurde beendet." if language == "de" else f"{job} was stopped.",
             )
-        said = f"{job} printed: {line}"
-        return Outcome(
-            f"{job} ended with code 0\n{line}",
-            f"{job} hat ausgegeben: {line}" if language == "de" else said,
-        )
+        if rng.random() < (0.6 if arguments["action"] == "output" else 0.15):
+            seconds = rng.randint(5, 900)
+            said = f"{job} still runs, for {seconds} s now. It printed: {line}"
+            if language == "de":
+                said = f"{job} läuft noch, seit {seconds} s. Ausgegeben hat er: {line}"
+            goes_on = (
+                f"it runs since {seconds} s and goes on as {job}, at most 3600 s in all; "
+                f'job(action="wait", id="{job}") waits for it, action="stop" ends it'
+            )
+            return Outcome(f"{line}\n[{goes_on}]", said)
+        said = f"{job} has ended without an error. It printed: {line}"
+        if language == "de":
+            said = f"{job} ist ohne Fehler durch. Ausgegeben hat er: {line}"
+        return Outcome(f"{line}\n[{job} has ended with exit code 0]", said)
 
     def _evaluate(self, arguments: dict[str, Any], language: str) -> Outcome:
         value = self._by_chance(arguments["code"]) or _evaluated(arguments["code"])
@@ -1041,7 +1065,7 @@ def _evaluated(code: str) -> str:
     """Return what a piece of Python of the generator gives."""
     text = re.sub(r"^(import|from) [^;]*; ", "", code)
     printed = re.fullmatch(r"print\((.*)\)", text)
-    names = {"math": math, "date": date, "calendar": calendar}
+    names = {"math": math, "date": date, "calendar": calendar, "statistics": statistics}
     value = eval(printed[1] if printed else text, names)
     return str(value) if printed else repr(value)
 

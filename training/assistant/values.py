@@ -939,6 +939,8 @@ class Values:
         if rng.random() < 0.2:
             sent = str(rng.randint(2, 990))
         told = sent.replace(".", ",") if language == "de" and rng.random() < 0.85 else sent
+        if "." not in sent and rng.random() < 0.3:  # `1,00`
+            told += ",00" if language == "de" else ".00"
         return Value(self._currency[language].format(told), sent)
 
     def _mu(self, language: str) -> Value:
@@ -1701,6 +1703,14 @@ class Values:
             shown, sent = shown.lower(), sent.lower()
         return Value(shown, sent)
 
+    def _dm(self, language: str) -> Value:
+        """The same as a subject: `der Mietvertrag`, not `den Mietvertrag`."""
+        document = self._dn(language)
+        if language == "en":
+            return document
+        shown = re.sub("^meinen ", "mein ", re.sub("^den ", "der ", document.shown))
+        return Value(shown, document.sent)
+
     def _fk(self, language: str) -> Value:
         """Files by what they are called, and their ending."""
         return Value(
@@ -1722,6 +1732,14 @@ class Values:
     def _mp(self, _language: str) -> Value:
         """Where a disk is mounted."""
         return self._listed("mounts")
+
+    def _dw(self, language: str) -> Value:
+        """A day of the week."""
+        days = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
+        if language == "de":
+            days = "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag"
+        day = self._rng.choice(days.split())
+        return Value(day, day)
 
     def _tk(self, _language: str) -> Value:
         """Marks in code that something is to be done, in the plural."""
