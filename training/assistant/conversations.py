@@ -847,7 +847,8 @@ class _Turn:
             return
         wrong, near = _misspelt(path, rng), [path]
         is_asked_so = tool == "file_read" and len(self.messages) == 1 and rng.random() < 0.4
-        if is_asked_so and request["content"].count(path) == 1:
+        is_asked_so = is_asked_so and request["content"].count(path) == 1
+        if is_asked_so:
             request["content"] = request["content"].replace(path, wrong)
             self._instead = f"{wrong} does not exist; I took {path}."
             if self._language == "de":
@@ -856,7 +857,7 @@ class _Turn:
             near.insert(rng.randint(0, 1), _misspelt(path, rng))
         call = _called(self._offered.names[tool], arguments | {name: wrong})
         told = f"error: {wrong} does not exist; near names are {', '.join(near)}"
-        self.messages += [call | {"learnt": bool(self._instead)}, _result(told)]
+        self.messages += [call | {"learnt": is_asked_so}, _result(told)]
 
     def _ended(self, answer: str) -> dict[str, Any]:
         """Return the last message of a request; what was taken for what was named comes first."""
