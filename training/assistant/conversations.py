@@ -812,7 +812,19 @@ class _Turn:
         """Read a file and answer a question, without any other call."""
         source, arguments, tool = self._source, document.arguments, document.tool
         rng = source.rng
-        self._slip(tool, arguments)
+        if document.listed:
+            listing = {"path": document.listed}
+            self._scene.show(document.path)
+            seen = self._scene.outcome("file_list", listing)
+            self._scene.note("file_list", listing, seen)
+            self.messages += [_called(self._offered.names["file_list"], listing)]
+            self.messages += [_result(seen.result)]
+            name = document.path.rpartition("/")[2]
+            if seen.failed or name not in seen.result:
+                self.messages.append(self._ended(seen.answer))
+                return
+        else:
+            self._slip(tool, arguments)
         self.messages.append(_called(self._offered.names[tool], arguments))
         if rng.random() < DOCUMENT_CALL_ONLY_SHARE:
             return
@@ -820,7 +832,9 @@ class _Turn:
         outcome = outcome._replace(answer=asked.answer, value="")
         if tool == "pdf_extract":
             text = "\n".join(document.lines)
-            outcome = outcome._replace(result=f"pages: 1\n\n--- page 1 ---\n{text}")
+            page = document.page or "1"
+            count = rng.randint(int(page), int(page) + 20) if document.page else 1
+            outcome = outcome._replace(result=f"pages: {count}\n\n--- page {page} ---\n{text}")
         elif tool == "web_fetch":
             title, text = document.lines[0], "\n".join(document.lines[1:])
             outcome = outcome._replace(result=f"title: {title}\nurl: {document.path}\n\n{text}")
@@ -830,9 +844,23 @@ class _Turn:
         if outcome.failed:
             self._retry = partial(self.look_up, document, asked)
         self._scene.note(tool, arguments, outcome)
-        self.messages += [_result(outcome.result), self._ended(outcome.answer)]
+        self.messages.append(_result(outcome.result))
+        if asked.expression and not outcome.failed:
+            self._add_up(asked)
+            return
+        self.messages.append(self._ended(outcome.answer))
         if rng.random() < (NEXT_TURN_SHARE if outcome.failed else NEXT_TURN_SHARE / 3):
             self._next(tool, arguments, outcome)
+
+    def _add_up(self, asked: Asked) -> None:
+        """Work out the sum that was asked for, and say it."""
+        arguments = {"expression": asked.expression}
+        outcome = self._source.outcomes.of("calculator", arguments, self._language)
+        self._scene.note("calculator", arguments, outcome)
+        self.messages += [_called(self._offered.names["calculator"], arguments)]
+        is_done = not outcome.failed and outcome.value
+        answer = filled(asked.answer, {}, outcome) if is_done else outcome.answer
+        self.messages += [_result(outcome.result), self._ended(answer)]
 
     def _slip(self, tool: str, arguments: dict[str, Any]) -> None:
         """Let a name be written wrongly now and then, and the tool say which it is near to.
@@ -847,7 +875,8 @@ class _Turn:
             return
         wrong, near = _misspelt(path, rng), [path]
         is_asked_so = tool == "file_read" and len(self.messages) == 1 and rng.random() < 0.4
-        if is_asked_so and request["content"].count(path) == 1:
+        is_asked_so = is_asked_so and request["content"].count(path) == 1
+        if is_asked_so:
             request["content"] = request["content"].replace(path, wrong)
             self._instead = f"{wrong} does not exist; I took {path}."
             if self._language == "de":
@@ -856,7 +885,7 @@ class _Turn:
             near.insert(rng.randint(0, 1), _misspelt(path, rng))
         call = _called(self._offered.names[tool], arguments | {name: wrong})
         told = f"error: {wrong} does not exist; near names are {', '.join(near)}"
-        self.messages += [call | {"learnt": bool(self._instead)}, _result(told)]
+        self.messages += [call | {"learnt": is_asked_so}, _result(told)]
 
     def _ended(self, answer: str) -> dict[str, Any]:
         """Return the last message of a request; what was taken for what was named comes first."""
