@@ -51,7 +51,7 @@ _OF_PROJECTS = re.compile(
 
 
 class Asked(NamedTuple):
-    """A question, what fills its slots, and the answer; `expression` has to be worked out for it."""
+    """A question, what fills its slots, and the answer, for which `expression` is worked out."""
 
     phrasing: str
     slots: dict[str, Value]
@@ -543,6 +543,8 @@ class Documents:
         alike, rows = fact.get("of", ""), document.rows["*"]
         if alike:
             rows = [row for row in rows if row[alike] == values[alike + "#"]]
+        if "where" in fact:
+            rows = [rows[index] for index in fitting_rows(rows, fact["where"], self._rng)]
         if len(rows) < 2:
             raise _TooAlikeError
         return " + ".join(row[fact["adds"]].replace(",", ".") for row in rows)
