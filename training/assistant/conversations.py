@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clawd.tools.builtin.user import NO_ANSWER
-from training.assistant.documents import Asked, Document, Documents
+from training.assistant.documents import Asked, Document, Documents, Folder
 from training.assistant.offers import OfferedList, offered_lists, product_tools
 from training.assistant.outcomes import Outcome, Outcomes, computed
 from training.assistant.scene import Scene
@@ -32,6 +32,7 @@ DOCUMENT_SHARE = 0.14  # of the working ones ask for what stands in a file, a pa
 DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
 DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
 DOCUMENT_TWO_SHARE = 0.22  # of them ask for two things at once
+FOLDER_SHARE = 0.07  # of the questions about files are about several that lie in a folder
 GERMAN_SHARE = 0.25
 QUESTION_SHARE = 0.48  # of what is answered without a tool
 OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
@@ -443,6 +444,11 @@ class Conversations:
             turn = _Turn(self, offered, language, self._question(both, language))
             turn.look_up(document, both)
             return f"document_{document.family}", turn.messages
+        if "file_list" in offered.names and self._rng.random() < FOLDER_SHARE:
+            folder = self._documents.folder(language)
+            turn = _Turn(self, offered, language, self._question(folder.asked, language))
+            turn.look_through(folder)
+            return "document_in_folder", turn.messages
         document, asked = self._documents.draw(language, 2, offered.names)
         turn = _Turn(self, offered, language, self._question(asked[0], language))
         turn.look_up(document, asked[0])
@@ -851,6 +857,19 @@ class _Turn:
         self.messages.append(self._ended(outcome.answer))
         if rng.random() < (NEXT_TURN_SHARE if outcome.failed else NEXT_TURN_SHARE / 3):
             self._next(tool, arguments, outcome)
+
+    def look_through(self, folder: Folder) -> None:
+        """List a folder, read the files in it that matter, and answer."""
+        source = self._source
+        listed = source.outcomes.listing(folder.path, folder.names, self._language)
+        calls = [("file_list", folder.path, listed)]
+        for path, lines in folder.read:
+            calls.append(("file_read", path, source.outcomes.reading(path, lines, self._language)))
+        for tool, path, outcome in calls:
+            self._scene.note(tool, {"path": path}, outcome)
+            self.messages.append(_called(self._offered.names[tool], {"path": path}))
+            self.messages.append(_result(outcome.result))
+        self.messages.append(self._ended(folder.asked.answer))
 
     def _add_up(self, asked: Asked) -> None:
         """Work out the sum that was asked for, and say it."""

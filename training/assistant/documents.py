@@ -59,6 +59,22 @@ class Asked(NamedTuple):
     expression: str = ""
 
 
+class Folder(NamedTuple):
+    """A folder whose files are looked through.
+
+    Attributes:
+        path: where it lies.
+        names: what it has.
+        read: the paths and lines of those that answer.
+        asked: what is asked about it.
+    """
+
+    path: str
+    names: list[str]
+    read: list[tuple[str, list[str]]]
+    asked: Asked
+
+
 class _Parts(NamedTuple):
     """How a fact is asked for, its answer, and what stands in the slots of both."""
 
@@ -157,6 +173,49 @@ class Documents:
             if sum(len(line) + 3 for line in document.lines) <= LONGEST:
                 return document, asked
         raise AssertionError
+
+    def folder(self, language: str) -> Folder:
+        """Return a folder of small files that are alike, and what is asked of them, or of one."""
+        rng, self._language, self._written = self._rng, language, language
+        sort = rng.choice(list(_words()["folders"].values()))
+        ending = "_de" if language == "de" else ""
+        while True:
+            self._used = set()
+            days = sort.get("days" + ending, [])
+            path = rng.choice(self._side(sort["folders" + ending]))
+            texts = [sort["text" + ending]] * (len(days) or rng.choice([2, 2, 3]))
+            slots = list(dict.fromkeys(_MARKED.findall(texts[0] + ("" if days else sort["file"]))))
+            again = [sort.get("where", "").partition(" ")[0], "system"]
+            try:
+                rows = [
+                    {slot: self._value(slot, is_new=slot not in again) for slot in slots}
+                    for _ in texts[: 1 if days else None]
+                ]
+                break
+            except _TooAlikeError:
+                continue
+        phrasing = rng.choice(sort[language]) + rng.choice(["", "", "?"])
+        if phrasing.endswith("??"):
+            phrasing = phrasing[:-1]
+        named = {"H": Value(path, path)}
+        if days:
+            [row], day = rows, rng.choice(days)
+            lines = _with(texts[0], row).split("\n")
+            name = day if language == "en" else day.capitalize()
+            named["D"] = Value(name.capitalize() if rng.random() < 0.7 else name, day)
+            read = [(f"{path}/{day}.md", lines)]
+            names = sorted(f"{each}.md" for each in days)
+            return Folder(path, names, read, Asked(phrasing, named, "\n".join(lines)))
+        rows.sort(key=lambda each: _with(sort["file"], each))
+        names = [_with(sort["file"], row) for row in rows]
+        fits = fitting_rows(rows, sort["where"], rng)
+        told = [f"- {path}/{names[index]}: {_with(sort['told'], rows[index])}" for index in fits]
+        answer = "\n".join([sort["some" + ending], *told]) if told else sort["none" + ending]
+        read = [
+            (f"{path}/{name}", _with(texts[0], row).split("\n"))
+            for name, row in zip(names, rows, strict=True)
+        ]
+        return Folder(path, names, read, Asked(phrasing, named, answer))
 
     def _families(self, tools: Collection[str]) -> Iterator[str]:
         """Yield families to be tried, each several times, so that picky ones are not rare."""
@@ -437,7 +496,7 @@ class Documents:
         frames = _words()["frames"][self._language]
         of_table = re.search(r"\S[,;|]\S| \| ", lines[0]) and document.rows
         sort = "quote" if len(lines) == 1 else "quotes"
-        said = self._rng.choice(frames[sort + ("_rows" if of_table else "")])
+        said: str = self._rng.choice(frames[sort + ("_rows" if of_table else "")])
         if document.tool == "web_fetch":
             said = self._about(document, said)
         return said.replace("{P}", document.path).replace("<l>", "\n".join(lines))
