@@ -17,7 +17,7 @@ from typing import Any
 from clawd.tools.builtin import file_text
 from clawd.tools.builtin.files import as_it_is
 from clawd.tools.builtin.user import NO_ANSWER
-from training.assistant.documents import Asked, Document, Documents
+from training.assistant.documents import Asked, Document, Documents, Folder
 from training.assistant.offers import OfferedList, offered_lists, product_tools
 from training.assistant.outcomes import Outcome, Outcomes, computed
 from training.assistant.scene import Scene
@@ -34,6 +34,7 @@ DOCUMENT_SHARE = 0.14  # of the working ones ask for what stands in a file, a pa
 DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
 DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
 DOCUMENT_TWO_SHARE = 0.22  # of them ask for two things at once
+FOLDER_SHARE = 0.07  # of the questions about files are about several that lie in a folder
 GERMAN_SHARE = 0.25
 QUESTION_SHARE = 0.48  # of what is answered without a tool
 OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
@@ -446,6 +447,11 @@ class Conversations:
             turn = _Turn(self, offered, language, self._question(both, language))
             turn.look_up(document, both)
             return f"document_{document.family}", turn.messages
+        if "file_list" in offered.names and self._rng.random() < FOLDER_SHARE:
+            folder = self._documents.folder(language)
+            turn = _Turn(self, offered, language, self._question(folder.asked, language))
+            turn.look_through(folder)
+            return "document_in_folder", turn.messages
         document, asked = self._documents.draw(language, 2, offered.names)
         turn = _Turn(self, offered, language, self._question(asked[0], language))
         turn.look_up(document, asked[0])
@@ -820,7 +826,19 @@ class _Turn:
         """Read a file and answer a question, without any other call."""
         source, arguments, tool = self._source, document.arguments, document.tool
         rng = source.rng
-        self._slip(tool, arguments)
+        if document.listed:
+            listing = {"path": document.listed}
+            self._scene.show(document.path)
+            seen = self._scene.outcome("file_list", listing)
+            self._scene.note("file_list", listing, seen)
+            self.messages += [_called(self._offered.names["file_list"], listing)]
+            self.messages += [_result(seen.result)]
+            name = document.path.rpartition("/")[2]
+            if seen.failed or name not in seen.result:
+                self.messages.append(self._ended(seen.answer))
+                return
+        else:
+            self._slip(tool, arguments)
         self.messages.append(_called(self._offered.names[tool], arguments))
         if rng.random() < DOCUMENT_CALL_ONLY_SHARE:
             return
@@ -828,7 +846,9 @@ class _Turn:
         outcome = outcome._replace(answer=asked.answer, value="")
         if tool == "pdf_extract":
             text = "\n".join(document.lines)
-            outcome = outcome._replace(result=f"pages: 1\n\n--- page 1 ---\n{text}")
+            page = document.page or "1"
+            count = rng.randint(int(page), int(page) + 20) if document.page else 1
+            outcome = outcome._replace(result=f"pages: {count}\n\n--- page {page} ---\n{text}")
         elif tool == "web_fetch":
             title, text = document.lines[0], "\n".join(document.lines[1:])
             outcome = outcome._replace(result=f"title: {title}\nurl: {document.path}\n\n{text}")
@@ -838,9 +858,36 @@ class _Turn:
         if outcome.failed:
             self._retry = partial(self.look_up, document, asked)
         self._scene.note(tool, arguments, outcome)
-        self.messages += [_result(outcome.result), self._ended(outcome.answer)]
+        self.messages.append(_result(outcome.result))
+        if asked.expression and not outcome.failed:
+            self._add_up(asked)
+            return
+        self.messages.append(self._ended(outcome.answer))
         if rng.random() < (NEXT_TURN_SHARE if outcome.failed else NEXT_TURN_SHARE / 3):
             self._next(tool, arguments, outcome)
+
+    def look_through(self, folder: Folder) -> None:
+        """List a folder, read the files in it that matter, and answer."""
+        source = self._source
+        listed = source.outcomes.listing(folder.path, folder.names, self._language)
+        calls = [("file_list", folder.path, listed)]
+        for path, lines in folder.read:
+            calls.append(("file_read", path, source.outcomes.reading(path, lines, self._language)))
+        for tool, path, outcome in calls:
+            self._scene.note(tool, {"path": path}, outcome)
+            self.messages.append(_called(self._offered.names[tool], {"path": path}))
+            self.messages.append(_result(outcome.result))
+        self.messages.append(self._ended(folder.asked.answer))
+
+    def _add_up(self, asked: Asked) -> None:
+        """Work out the sum that was asked for, and say it."""
+        arguments = {"expression": asked.expression}
+        outcome = self._source.outcomes.of("calculator", arguments, self._language)
+        self._scene.note("calculator", arguments, outcome)
+        self.messages += [_called(self._offered.names["calculator"], arguments)]
+        is_done = not outcome.failed and outcome.value
+        answer = filled(asked.answer, {}, outcome) if is_done else outcome.answer
+        self.messages += [_result(outcome.result), self._ended(answer)]
 
     def _slip(self, tool: str, arguments: dict[str, Any]) -> bool:
         """Let a name be written wrongly now and then, and the tool say which it is near to.

@@ -41,6 +41,9 @@ _CALLED = {
     "CHANGELOG.md": "the changelog",
     "docker-compose.yml": "the docker compose file",
 }
+PAGE_SHARE = 0.2  # of the PDFs are asked about by the page
+LISTED_SHARE = 0.12  # of the files that lie in a folder are named without their ending
+ADDED_SHARE = 0.7  # of what is asked of tables whose numbers can be added up asks for their sum
 _OF_PROJECTS = re.compile(
     r"(?i)readme|changelog|changes|history|news|releases|dockerfile|makefile|compose|package|"
     r"pyproject|requirements|constraints|crontab|env$|env\."
@@ -48,11 +51,28 @@ _OF_PROJECTS = re.compile(
 
 
 class Asked(NamedTuple):
-    """A question, what fills its slots, and the answer."""
+    """A question, what fills its slots, and the answer, for which `expression` is worked out."""
 
     phrasing: str
     slots: dict[str, Value]
     answer: str
+    expression: str = ""
+
+
+class Folder(NamedTuple):
+    """A folder whose files are looked through.
+
+    Attributes:
+        path: where it lies.
+        names: what it has.
+        read: the paths and lines of those that answer.
+        asked: what is asked about it.
+    """
+
+    path: str
+    names: list[str]
+    read: list[tuple[str, list[str]]]
+    asked: Asked
 
 
 class _Parts(NamedTuple):
@@ -64,6 +84,7 @@ class _Parts(NamedTuple):
     answer: str
     values: dict[str, str]
     quoted: list[str]
+    expression: str = ""
 
 
 class _Line(NamedTuple):
@@ -103,6 +124,8 @@ class Document:
         rows: what stands in the slots of its rows.
         made: its lines and what they were made of.
         tool: what reads it.
+        page: the page of it that is asked about; "" for all of it.
+        listed: the folder that has to be listed first, as the request names no ending.
     """
 
     family: str
@@ -113,11 +136,13 @@ class Document:
     rows: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     made: list[_Line] = field(default_factory=list)
     tool: str = "file_read"
+    page: str = ""
+    listed: str = ""
 
     @property
     def arguments(self) -> dict[str, str]:
         """What is given to the tool."""
-        return {_ARGUMENTS[self.tool]: self.path}
+        return {_ARGUMENTS[self.tool]: self.path} | ({"pages": self.page} if self.page else {})
 
 
 class Documents:
@@ -138,7 +163,7 @@ class Documents:
         for family in self._families(tools):
             try:
                 document = self._document(family)
-                facts = self._facts(document.family, count)
+                facts = self._facts(document.family, count, adds="calculator" in tools)
                 asked = [
                     self._asked(document, fact, again=bool(index))
                     for index, fact in enumerate(facts)
@@ -149,6 +174,49 @@ class Documents:
                 return document, asked
         raise AssertionError
 
+    def folder(self, language: str) -> Folder:
+        """Return a folder of small files that are alike, and what is asked of them, or of one."""
+        rng, self._language, self._written = self._rng, language, language
+        sort = rng.choice(list(_words()["folders"].values()))
+        ending = "_de" if language == "de" else ""
+        while True:
+            self._used = set()
+            days = sort.get("days" + ending, [])
+            path = rng.choice(self._side(sort["folders" + ending]))
+            texts = [sort["text" + ending]] * (len(days) or rng.choice([2, 2, 3]))
+            slots = list(dict.fromkeys(_MARKED.findall(texts[0] + ("" if days else sort["file"]))))
+            again = [sort.get("where", "").partition(" ")[0], "system"]
+            try:
+                rows = [
+                    {slot: self._value(slot, is_new=slot not in again) for slot in slots}
+                    for _ in texts[: 1 if days else None]
+                ]
+                break
+            except _TooAlikeError:
+                continue
+        phrasing = rng.choice(sort[language]) + rng.choice(["", "", "?"])
+        if phrasing.endswith("??"):
+            phrasing = phrasing[:-1]
+        named = {"H": Value(path, path)}
+        if days:
+            [row], day = rows, rng.choice(days)
+            lines = _with(texts[0], row).split("\n")
+            name = day if language == "en" else day.capitalize()
+            named["D"] = Value(name.capitalize() if rng.random() < 0.7 else name, day)
+            read = [(f"{path}/{day}.md", lines)]
+            names = sorted(f"{each}.md" for each in days)
+            return Folder(path, names, read, Asked(phrasing, named, "\n".join(lines)))
+        rows.sort(key=lambda each: _with(sort["file"], each))
+        names = [_with(sort["file"], row) for row in rows]
+        fits = fitting_rows(rows, sort["where"], rng)
+        told = [f"- {path}/{names[index]}: {_with(sort['told'], rows[index])}" for index in fits]
+        answer = "\n".join([sort["some" + ending], *told]) if told else sort["none" + ending]
+        read = [
+            (f"{path}/{name}", _with(texts[0], row).split("\n"))
+            for name, row in zip(names, rows, strict=True)
+        ]
+        return Folder(path, names, read, Asked(phrasing, named, answer))
+
     def _families(self, tools: Collection[str]) -> Iterator[str]:
         """Yield families to be tried, each several times, so that picky ones are not rare."""
         names = [
@@ -157,13 +225,20 @@ class Documents:
         while True:
             yield from [self._rng.choice(names)] * _TRIES
 
-    def _facts(self, family: str, count: int) -> list[dict[str, Any]]:
-        """Return so many facts, seldom one that does not stand in the document."""
+    def _facts(self, family: str, count: int, *, adds: bool = False) -> list[dict[str, Any]]:
+        """Return so many facts, seldom one that does not stand in the document.
+
+        The first may be a sum that has to be worked out, where that can be done.
+        """
         rng, facts = self._rng, families()[family]["fact"]
+        sums = [each for each in facts if "adds" in each]
+        facts = [each for each in facts if "adds" not in each]
         absent = [each for each in facts if _is_absent(each)]
         there = rng.sample([each for each in facts if not _is_absent(each)], count)
         if absent and rng.random() < ABSENT_SHARE * count:
             there[rng.randrange(count)] = rng.choice(absent)
+        if sums and adds and rng.random() < ADDED_SHARE:
+            there[0] = rng.choice(sums)
         return there
 
     # documents
@@ -183,9 +258,28 @@ class Documents:
             path = self._path(path)
             shown = self._shown(path)
         kind = {"web_fetch": "the page", "pdf_extract": "the pdf"}.get(tool)
-        if kind and self._language == "en" and self._rng.random() < 0.15:
+        page = listed = ""
+        folder, _, file = path.rpartition("/")
+        if tool == "pdf_extract" and self._rng.random() < PAGE_SHARE:
+            page = str(self._rng.randint(2, 19))
+            shown = f"{'Seite' if self._language == 'de' else 'page'} {page} "
+            shown += f"{'von' if self._language == 'de' else 'of'} {path}"
+        elif (
+            tool == "file_read"
+            and re.fullmatch(r"[\w-]+", folder)
+            and re.fullmatch(r"[\w-]+\.[a-z]{2,4}", file)
+            and not _OF_PROJECTS.search(file)
+            and self._rng.random() < LISTED_SHARE
+        ):
+            stem, listed = file.partition(".")[0], folder
+            shown = f"{stem} in the {folder} folder"
+            if self._language == "de":
+                shown = f"{stem} im Ordner {folder}"
+        elif kind and self._language == "en" and self._rng.random() < 0.15:
             shown = f"{kind} {shown}"
-        document = Document(name, path, shown, [], {"path": path}, tool=tool)
+        document = Document(
+            name, path, shown, [], {"path": path}, tool=tool, page=page, listed=listed
+        )
         text = family.get("text_" + language, family["text"]).strip("\n")
         blocks: list[tuple[str, list[str]]] = []
         for line in text.split("\n"):
@@ -332,6 +426,8 @@ class Documents:
                 continue
             if parts[0].answer == parts[1].answer or parts[0].quoted == parts[1].quoted != []:
                 continue
+            if document.listed:
+                continue
             if sum(len(line) + 3 for line in document.lines) <= LONGEST:
                 return document, self._both(document, parts)
         raise AssertionError
@@ -362,7 +458,7 @@ class Documents:
 
     def _asked(self, document: Document, fact: dict[str, Any], *, again: bool) -> Asked:
         rng, language = self._rng, self._language
-        question, thing, clause, answer, values, quoted = self._parts(document, fact)
+        question, thing, clause, answer, values, quoted, sum_of = self._parts(document, fact)
         share = QUOTE_SHARE if self._written == language else 1.5 * QUOTE_SHARE
         if quoted and (not answer or rng.random() < share):
             answer = self._quote(document, quoted)
@@ -393,20 +489,21 @@ class Documents:
             phrasing = phrasing.replace(f"<{slot}>", "{" + name + "}")
         if is_question and rng.random() < 0.6:
             phrasing += "?"
-        return Asked(phrasing, slots, answer)
+        return Asked(phrasing, slots, answer, sum_of)
 
     def _quote(self, document: Document, lines: list[str]) -> str:
         """Return lines that answer a question, word for word."""
         frames = _words()["frames"][self._language]
         of_table = re.search(r"\S[,;|]\S| \| ", lines[0]) and document.rows
         sort = "quote" if len(lines) == 1 else "quotes"
-        said = self._rng.choice(frames[sort + ("_rows" if of_table else "")])
-        said = self._about(document, said)
+        said: str = self._rng.choice(frames[sort + ("_rows" if of_table else "")])
+        if document.tool == "web_fetch":
+            said = self._about(document, said)
         return said.replace("{P}", document.path).replace("<l>", "\n".join(lines))
 
     def _about(self, document: Document, phrasing: str) -> str:
         """Return a phrasing as it is said of a page of the web, if that is what is asked about."""
-        if document.tool != "web_fetch":
+        if document.tool != "web_fetch" and not document.page:
             return phrasing
         phrasing = phrasing.replace("{P} says: <l>", "The page says: <l>")
         phrasing = phrasing.replace("In {P} steht: <l>", "Auf der Seite steht: <l>")
@@ -415,7 +512,7 @@ class Documents:
 
     def _frames(self, document: Document, sort: str) -> list[str]:
         frames: list[str] = _words()["frames"][self._language][sort]
-        if document.tool != "web_fetch":
+        if document.tool != "web_fetch" and not document.page:
             return frames
         return [self._about(document, each) for each in frames if not _OF_FILES.search(each)]
 
@@ -448,6 +545,9 @@ class Documents:
         answer = fact[language][3] if len(fact[language]) > 3 else ""
         told = fact.get("by") or answer
         quoted = [] if fact.get("quote") is False else self._lines(document, told, fitting)
+        if "adds" in fact:
+            sum_of = self._sum_of(document, fact, values)
+            return _Parts(question, thing, clause, _with(answer, values), values, [], sum_of)
         if "line" in fact:
             quoted = [document.lines[fact["line"]]]
         if len(quoted) > _MOST_QUOTED:
@@ -496,6 +596,17 @@ class Documents:
         if not all(saying) or len(lines) > (1 if in_all else 2):
             return []
         return [line.text.strip() for line in document.made if line in lines]
+
+    def _sum_of(self, document: Document, fact: dict[str, Any], values: dict[str, str]) -> str:
+        """Return what adds up the numbers of all rows, or of those that are alike in a slot."""
+        alike, rows = fact.get("of", ""), document.rows["*"]
+        if alike:
+            rows = [row for row in rows if row[alike] == values[alike + "#"]]
+        if "where" in fact:
+            rows = [rows[index] for index in fitting_rows(rows, fact["where"], self._rng)]
+        if len(rows) < 2:
+            raise _TooAlikeError
+        return " + ".join(row[fact["adds"]].replace(",", ".") for row in rows)
 
     def _missing(self, texts: str) -> dict[str, str]:
         """Return values for slots that do not stand in the document: those ending in `_x`."""
