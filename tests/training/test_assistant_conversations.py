@@ -158,6 +158,41 @@ def test_a_sum_is_computed_before_its_result_is_written() -> None:
     assert found > 5
 
 
+@pytest.mark.parametrize(
+    "sort",
+    ["search_answer_write", "rate_write", "grep_value_then_write", "amount_item_write"],
+)
+def test_what_is_written_stands_in_what_was_looked_up(sort: str) -> None:
+    found = 0
+    for conversation in islice(Conversations(8, only={sort}), 40):
+        if has_slipped(conversation) or len(calls := calls_of(conversation)) < 2:
+            continue
+        content = calls[1]["arguments"].get("content")
+        if content is None:
+            continue
+        found += 1
+        results = [each["content"] for each in conversation.messages if each["role"] == "tool"]
+        assert content in results[0]
+    assert found > 5
+
+
+def test_the_numbers_of_a_file_are_those_that_are_added_up() -> None:
+    found = 0
+    for conversation in islice(Conversations(8, only={"amounts_sum"}), 40):
+        if has_slipped(conversation) or len(calls := calls_of(conversation)) < 2:
+            continue
+        if "expression" not in calls[1]["arguments"]:
+            continue
+        found += 1
+        text = next(each["content"] for each in conversation.messages if each["role"] == "tool")
+        lines = text.split("\n")
+        numbers = calls[1]["arguments"]["expression"].split(" + ")
+        assert len(numbers) == len(lines)
+        for number, line in zip(numbers, lines, strict=True):
+            assert line.replace(",", ".").endswith(number)
+    assert found > 5
+
+
 def test_a_result_is_told_in_the_unit_that_was_asked_for() -> None:
     assert unit_asked_for("{NM} boxes of {UN}, how many {UN} are left", "en") == "{UN}"
     assert unit_asked_for("how many are left", "en") == ""
@@ -369,6 +404,16 @@ def test_a_listing_has_what_was_written_before_it() -> None:
     read = scene.outcome("file_read", {"path": "docs/new.txt"})
     assert read.result == "1|one\n2|two"
     assert scene.outcome("file_read", {"path": "docs/new.txt", "start_line": 9}).failed
+
+
+def test_a_folder_that_is_shown_whole_has_nothing_else() -> None:
+    source = Conversations(3)
+    scene = Scene(source.values, source.outcomes, "en")
+    for path in ("sums/a.txt", "sums/b.txt"):
+        scene.show(path, alone=True)
+    drawn = (scene.outcome("file_list", {"path": "sums"}) for _ in range(30))
+    listed = next(each for each in drawn if not each.failed)
+    assert listed.result == "a.txt\nb.txt"
 
 
 def test_a_range_of_lines_has_as_many_lines_as_are_asked_for() -> None:

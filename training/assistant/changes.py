@@ -22,7 +22,7 @@ GROUPS = {
         {"CP", "CT", "CK", "CD", "CE", "CO", "CN", "CL", "CM", "CI", "CX", "CS", "CG", "CH", "CA"}
     ),
     "blanks": frozenset({"BP", "BT", "BK", "BD", "BE", "BN", "BL", "BM", "BG"}),
-    "statuses": frozenset({"KP", "KT", "KK", "KO", "KN", "KL", "KM", "KI", "KS"}),
+    "statuses": frozenset({"KP", "KT", "KK", "KO", "KN", "KL", "KM", "KI", "KS", "KU", "KC"}),
     "versions": frozenset({"VP", "VB", "VL", "VM", "VN", "VO", "VK", "VU", "VR"}),
     "tasks": frozenset({"UP", "UT", "UO", "UD"}),
     "headings": frozenset({"HT", "HL"}),
@@ -288,6 +288,8 @@ class Changes:
         texts["KS"] = "\n".join(
             line for line, state in zip(lines, states, strict=True) if state == states[at]
         )
+        alike = [item for item, state in zip(items, states, strict=True) if state == states[at]]
+        texts |= {"KU": "\n".join(alike), "KC": str(len(alike))}
         filled = {name: _same(text) for name, text in texts.items()}
         number = str(at + 1), at + 1
         said = {"KK": self._said(items[at]), "KN": self._said(new)}
@@ -428,8 +430,9 @@ class Changes:
         return {name: _same(each) for name, each in (("RK", told), ("RL", text), ("RV", number))}
 
     def _translated(self, _slots: set[str], _language: str) -> dict[str, Pair]:
-        """Return a sentence in English, XE, and in German, XD."""
-        english, german = self._rng.choice(self._real["translations"])
+        """Return two sentences in English, XE, and in German, XD."""
+        pairs = self._rng.sample(self._real["translations"], 2)
+        english, german = ("\n".join(each) for each in zip(*pairs, strict=True))
         return {"XE": _same(english), "XD": _same(german)}
 
     def _hits(self, _slots: set[str], _language: str) -> dict[str, Pair]:
