@@ -13,10 +13,12 @@ from typing import Any
 
 from training.data.lists import WORDS
 
-_PLACE = re.compile(r"<(?!td>|footer>)([a-z_]+\d?)>")  # not what begins in a page
+_PAGE = "td|ul|li|svg|title|header|footer|circle"  # marks of pages, no values
+_PLACE = re.compile(rf"<(?!(?:{_PAGE})>)([a-z_]+\d?)>")
 _FREE = "ABCFGHJKOQSUXYZ"  # slots of values, AA to AZ: the others are those of what changes
 _MINUTES = ["00", "00", "00", "15", "20", "30", "30", "40", "45", "50"]
 _TRIES = 60
+_DIGITS = "0123456789"
 
 
 @cache
@@ -55,6 +57,12 @@ def _filled(text: str, values: dict[str, str]) -> str:
     return _PLACE.sub(lambda each: values[each[1]], text)
 
 
+def _form(line: str) -> str:
+    """Return a line without marks, and without what tells its values from those of others."""
+    old = line.partition("\0")[0].removeprefix("-|").removeprefix("+|")
+    return _PLACE.sub(lambda each: f"<{each[1].rstrip(_DIGITS)}>", old)
+
+
 def _weight(entry: tuple[list[str], str, list[str]]) -> float:
     return 2.0 + len(entry[2])
 
@@ -84,11 +92,13 @@ class Edits:
         entries = _entries(sort, language)
         while True:
             [(files, text, requests)] = rng.choices(entries, [_weight(each) for each in entries])
-            asked = rng.choice(requests)
+            asked, text = rng.choice(requests), self._mixed(text, sort)
             values = self._values(text + asked, language)
             lines = _filled(text, values).split("\n")
             old = [line[2:] for line in lines if line.startswith("-|")]
             new = [line[2:] for line in lines if line.startswith("+|")]
+            if sort == "edit":  # several lines may come instead of one
+                new = ["\n".join(new)]
             before = [line.removeprefix("-|") for line in lines if not line.startswith("+|")]
             whole = "\n".join(before)
             if all(whole.count(each.strip()) == 1 for each in old) and old != new:
@@ -107,6 +117,32 @@ class Edits:
         shown = {name: "{" + slot + "}" for name, slot in names.items()}
         return files, slots, _filled(asked, shown)
 
+    def _mixed(self, text: str, sort: str) -> str:
+        """Return a text in which what changes stands anywhere among lines of its form."""
+        if sort == "twice":
+            return text
+        rng = self._rng
+        units = text.replace("\n+|", "\0+|").split("\n")  # a line stays with what comes instead
+        if sort == "add":
+            *units, added = text.split("\n")
+        else:
+            added = next(each for each in units if each.startswith("-|"))
+        form = _form(added)
+        alike = [index for index, each in enumerate(units) if _form(each) == form]
+        if sort != "add":
+            order = rng.sample(alike, len(alike))
+            units = [
+                units[order[alike.index(index)]] if index in alike else each
+                for index, each in enumerate(units)
+            ]
+        more = rng.choice([0, 0, 1, 1, 2, 3]) if len(alike) > 1 else 0
+        for number in range(6, 6 + more):
+            other = _PLACE.sub(rf"<\g<1>{number}>", form)
+            units.insert(rng.choice(alike) + (sort == "add"), other)
+        if sort == "add":
+            units.append(added)
+        return "\n".join(units).replace("\0", "\n")
+
     def _values(self, text: str, language: str) -> dict[str, str]:
         """Return a value for each that a text names; no two are the same."""
         values: dict[str, str] = {"f": ""}
@@ -115,7 +151,7 @@ class Edits:
             tries = 0
             while name not in values and tries < _TRIES:
                 tries += 1
-                value = self._value(name.rstrip("0123456789"), language)
+                value = self._value(name.rstrip(_DIGITS), language)
                 is_new = value not in values.values() and (len(value) < 4 or value not in standing)
                 if is_new or tries == _TRIES:
                     values[name] = value
@@ -128,7 +164,7 @@ class Edits:
         if listed:
             return re.sub("@", lambda _: str(rng.randint(0, 9)), rng.choice(listed))
         cents = rng.choice(["00", "20", "50", "90", "40", "80", "95", "75"])
-        return {
+        makers: dict[str, Callable[[], str]] = {
             "p": self._person,
             "w": self._word,
             "n": lambda: str(rng.randint(2, 60)),
@@ -145,4 +181,5 @@ class Edits:
                 f"{rng.randint(2025, 2028)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
             ),
             "ver": lambda: f"{rng.randint(0, 4)}.{rng.randint(0, 19)}.{rng.randint(0, 9)}",
-        }[sort]()
+        }
+        return makers[sort]()
