@@ -474,12 +474,13 @@ class Outcomes:
     def _fitting(self, pattern: str) -> str:
         """Return a name of a file that fits a pattern."""
         rng, word = self._rng, self._make.word()
-        middle = pattern.strip("*")
-        if pattern != f"*{middle}*" or not re.fullmatch(r"[^*.?\[]+", middle):
+        part = re.fullmatch(r"\*([^*.?\[]+)\*(\.\w+)?", pattern)
+        if not part:
             return pattern.replace("*", word)
-        year = str(rng.randint(2015, 2029))
+        middle, year = part[1], str(rng.randint(2015, 2029))
         parts = rng.choice([[middle], [middle, word], [word, middle], [middle, year]])
-        return f"{rng.choice('-_').join(parts)}.{rng.choice(['txt', 'md', 'csv', 'log', 'json'])}"
+        ending = part[2] or rng.choice([".txt", ".md", ".csv", ".log", ".json"])
+        return rng.choice("-_").join(parts) + ending
 
     def _grep(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, make = self._rng, self._make
@@ -631,6 +632,14 @@ class Outcomes:
         made = enumerated(rest, language)
         if program == "rm" and len(rest) > 1:
             return _either(language, f"Deleted {made}.", f"{made} sind gelöscht.")
+        if program in {"mv", "cp"} and len(rest) > 2 and rest[-1].endswith("/"):
+            several = enumerated(rest[:-1], language)
+            done = "Moved" if program == "mv" else "Copied"
+            return _either(
+                language,
+                f"{done} {several} to {rest[-1]}.",
+                f"{several} liegen jetzt in {rest[-1]}.",
+            )
         if program == "mkdir" and len(rest) > 1 and "&&" not in rest:
             return _either(
                 language, f"Created the folders {made}.", f"Die Ordner {made} sind angelegt."
