@@ -426,21 +426,21 @@ def test_a_range_of_lines_has_as_many_lines_as_are_asked_for() -> None:
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_an_everyday_change_says_what_comes_and_what_goes_stands_once(language: str) -> None:
     values = Values(Random(12), held_out=False)
-    wanted = {"edit": ["EL", "EM"], "cut": ["EI"], "add": ["EM"], "twice": ["EV", "EW"]}
+    wanted = {"edit": ["AL", "AM"], "cut": ["AI"], "add": ["AM"], "twice": ["AV", "AW"]}
     lines: Counter[int] = Counter()
     for sort, slots in wanted.items():
         for _ in range(150):
-            drawn = values.all(["EP", "ET", "ER", *slots], language)
+            drawn = values.all(["AP", "AT", "AR", *slots], language)
             sent = {name: each.sent for name, each in drawn.items()}
-            assert "{EP}" in sent["ER"]
+            assert "{AP}" in sent["AR"]
             assert not re.search(r"<(p|n|t|w|id)\d?>", "".join(map(str, sent.values())))
-            for name in {"EL", "EV"} & set(sent):
-                assert sent["ET"].count(sent[name]) == 1
+            for name in {"AL", "AV"} & set(sent):
+                assert sent["AT"].count(sent[name]) == 1
             if sort == "cut":
-                lines[sent["EI"]] += 1
-                assert sent["ET"].split("\n")[sent["EI"] - 1].strip() == sent["EL"]
+                lines[sent["AI"]] += 1
+                assert sent["AT"].split("\n")[sent["AI"] - 1].strip() == sent["AL"]
             else:
-                assert sent["EM"] not in sent["ET"].split("\n")
+                assert sent["AM"] not in sent["AT"].split("\n")
     assert len(lines) > 3  # not always the same line
 
 

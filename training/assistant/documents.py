@@ -30,7 +30,8 @@ FOREIGN_SHARE = 0.15  # of the documents are in the other language
 _MOST_QUOTED = 3  # lines
 _SAME_ABROAD = {"person", "first", "last", "phone", "city", "street", "price"}
 _OF_FILES = re.compile(
-    r"(?i)\b(file|line|open|öffne|grep|put|wrote|written|saved|Datei|Zeile)\b|geschrieben|gelegt|notiert"
+    r"(?i)\b(file|line|open|öffne|grep|put|wrote|written|saved|arrived|sent|Datei|Zeile)\b|"
+    r"kam heute|geschickt|geschrieben|gelegt|notiert"
 )
 _ON_PAGES = {"in": "on", "into": "at", "In": "Auf", "aus": "von"}
 _ARGUMENTS = {"file_read": "path", "pdf_extract": "source", "web_fetch": "url"}

@@ -10,18 +10,21 @@ import random
 import re
 import shlex
 import statistics
+import tomllib
 from collections.abc import Callable, Iterable
 from datetime import date
+from functools import cache
 from typing import Any, NamedTuple
 
 from clawd.tools.builtin.calculator import ArithmeticFailure, evaluate
 from training.assistant.printed import GERMAN_DAYS, Printer
 from training.assistant.values import Values
-from training.data.lists import WEEKDAYS
+from training.data.lists import WEEKDAYS, WORDS
 
 LISTED_NAMES = 6
 TOLD_WHOLE = 240  # characters of a file that the answer repeats
 _MAX_LINE = 90
+_FOUND_SHARE = 0.85  # of the searches for a number find it
 _DENIALS = [
     "denied by the user",
     "the user said no",
@@ -67,6 +70,13 @@ class Outcome(NamedTuple):
     first: str = ""
     failed: bool = False
     reason: str = ""
+
+
+@cache
+def _found() -> dict[str, dict[str, Any]]:
+    words = tomllib.loads((WORDS / "assistant_documents.toml").read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = words["found"]
+    return found
 
 
 def enumerated(items: list[str], language: str) -> str:
@@ -781,13 +791,18 @@ class Outcomes:
             ),
         )
 
-    def _web_search(self, _arguments: dict[str, Any], language: str) -> Outcome:
+    def _web_search(self, arguments: dict[str, Any], language: str) -> Outcome:
         rng, make = self._rng, self._make
         if rng.random() < 0.08:
             return Outcome(
                 "no results",
                 _either(language, "The search found nothing.", "Die Suche fand nichts."),
             )
+        for found in _found().values():
+            asked = re.fullmatch(found[language]["query"], arguments["query"])
+            if asked and rng.random() < _FOUND_SHARE:
+                subject = next(each for each in asked.groups() if each)
+                return self._found_number(found, found[language], subject)
         titles = [make.fragment(2, 6) for _ in range(rng.choice([1, 1, 2]))]
         urls = [make.url() for _ in titles]
         lines = [self._values.text(language).split("\n")[0][:_MAX_LINE] for _ in titles]
@@ -796,6 +811,29 @@ class Outcomes:
             f"The first result, {titles[0]}, says: {lines[0]} ({urls[0]})",
             f"Das erste Ergebnis, {titles[0]}, sagt: {lines[0]} ({urls[0]})",
         )
+        shown = [
+            f"{index + 1}. {title}\n   {url}\n   {line}"
+            for index, (title, url, line) in enumerate(zip(titles, urls, lines, strict=True))
+        ]
+        return Outcome("\n".join(shown), said, titles[0], urls[0])
+
+    def _found_number(self, found: dict[str, Any], words: dict[str, Any], subject: str) -> Outcome:
+        """Return results of which one tells the number that was looked for."""
+        rng = self._rng
+        value, other = (
+            re.sub("#", lambda _: str(rng.randint(1, 9)), each)
+            for each in rng.sample(found["value"], 2)
+        )
+        lines = [rng.choice(words["lines"])]
+        if rng.random() < 0.6:
+            lines.insert(rng.choice([0, 1]), rng.choice(words["others"]))
+        titles = rng.sample(words["titles"], len(lines))
+        urls = [self._make.url() for _ in lines]
+        filled = [
+            text.replace("{x}", subject).replace("{v}", value).replace("{o}", other)
+            for text in (*titles, *lines, rng.choice(words["answers"]))
+        ]
+        titles, lines, said = filled[: len(lines)], filled[len(lines) : -1], filled[-1]
         shown = [
             f"{index + 1}. {title}\n   {url}\n   {line}"
             for index, (title, url, line) in enumerate(zip(titles, urls, lines, strict=True))
