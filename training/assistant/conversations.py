@@ -8,6 +8,7 @@ import random
 import re
 import shlex
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -39,6 +40,7 @@ GERMAN_SHARE = 0.25
 QUESTION_SHARE = 0.48  # of what is answered without a tool
 OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
 SHARE_POWER = 0.85  # of the sorts' shares, so that rare ones are seen often enough
+TOOL_POWER = 0.7  # of what the sorts that call a tool first have together, so that no tool is rare
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an answer, if short
 GOES_ON_LONGEST = 480  # letters; longer ones have no further turn, as they would not be learnt from
@@ -382,7 +384,7 @@ class Conversations:
         self._only = frozenset(only)
         kinds = request_kinds().values()
         self._kinds = [kind for kind in kinds if not only or kind.name in self._only]
-        self._shares = [kind.share**SHARE_POWER for kind in self._kinds]
+        self._shares = _shares(self._kinds)
         needed = {tool for kind in self._kinds if only for tool in kind.tools}
         self._lists = [offered for offered in offered_lists() if needed <= set(offered.names)]
         self._list_shares = [offered.share for offered in self._lists]
@@ -1118,6 +1120,14 @@ def _misspelt(path: str, rng: random.Random) -> str:
     else:
         stem = stem[:at] + stem[at : at + 1] + stem[at:]
     return folder + slash + stem + dot + ending
+
+
+def _shares(kinds: list[Kind]) -> list[float]:
+    """Return how often each sort is drawn: rare ones, and those of rare tools, more often."""
+    of_tool: Counter[str] = Counter()
+    for kind in kinds:
+        of_tool[kind.tools[0]] += kind.share**SHARE_POWER
+    return [kind.share**SHARE_POWER * of_tool[kind.tools[0]] ** (TOOL_POWER - 1) for kind in kinds]
 
 
 def _misquoted(text: str, rng: random.Random) -> str:
