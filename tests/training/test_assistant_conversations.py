@@ -291,7 +291,7 @@ def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
 
 def test_a_question_about_a_file_reads_it_and_is_answered_without_another_call() -> None:
     found: Counter[str] = Counter()
-    for conversation in islice(Conversations(8), 1800):
+    for conversation in islice(Conversations(8), 3600):
         if not conversation.kind.startswith("document_") or has_slipped(conversation):
             continue
         calls = calls_of(conversation)
