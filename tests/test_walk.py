@@ -12,7 +12,7 @@ from tests.support.inprocess import Aside
 from tests.walk import ROOT, Walk, walked
 
 MOST_FILES = 60
-MOST_FUNCTIONS = 350
+MOST_FUNCTIONS = 351  # one more than on an idle machine: on a loaded one a timer may fall into it
 
 BESIDE = {
     "clawd/memory/knowledge/entries.py",
@@ -31,7 +31,8 @@ def found() -> Walk:
 
 @pytest.mark.daemon
 def test_a_message_with_one_call_goes_through_no_more_than_it_did(found: Walk) -> None:
-    print(*found, sep="\n")
+    for path, functions in found.items():
+        print(path, *functions)  # shown where it fails
     assert "clawd/tools/dispatch.py" in found
     assert len(found) <= MOST_FILES
     assert sum(map(len, found.values())) <= MOST_FUNCTIONS
