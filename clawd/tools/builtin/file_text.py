@@ -282,11 +282,11 @@ def _piece(text: str, edit: Edit, number: int, path: str) -> _Span:
             number=number,
             matches=count,
         )
+    shown = ""
     if edit.new_text and _in_its_way(edit, has_returns="\r\n" in text)[1] in text:
         shown = ", but new_text does: either it is changed already, or the two are swapped"
-    else:
-        near = nearest_text(text, old)
-        shown = f"; the nearest is\n{near}" if near else ""
+    if near := nearest_text(text, old):
+        shown += f"; the nearest is\n{near}"
     raise EditError(f"old_text does not stand in {path}{shown}", number=number, matches=0)
 
 

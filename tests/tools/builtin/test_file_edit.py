@@ -38,6 +38,7 @@ async def test_a_part_is_replaced(bench: Bench, arguments: dict[str, Any], resul
         ({"old_text": "gamna", "new_text": "B"}, "the nearest is\n3|gamma"),
         ({"old_text": "xyzzy", "new_text": "B"}, "does not stand in f"),
         ({"old_text": "delta", "new_text": "gamma"}, "new_text does: either it is changed already"),
+        ({"old_text": "gamna", "new_text": "alpha"}, "swapped; the nearest is\n3|gamma"),
         ({"old_text": "alpha", "new_text": "alpha"}, "would stay as it is"),
         ({"start_line": 0, "new_text": "x"}, "the file has 4 lines"),
         ({"start_line": 6, "new_text": "x"}, "the file has 4 lines"),
