@@ -162,13 +162,16 @@ class Facts:
         for source in sources:
             self._taint.mark(conversation_id, source)
 
-    async def of_files(self, workspace: Path, names: Sequence[str]) -> tuple[str, ...]:
-        """Return what is untrusted about files of a workspace whose text is in a message.
+    async def of_files(
+        self, workspace: Path, names: Sequence[str]
+    ) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+        """Return the files of a workspace whose text is in a message, and what of it is untrusted.
 
         Raises:
             InvalidRequestError: one of them is none of the workspace's.
         """
-        return await self._taint.files.sources(await asyncio.to_thread(_within, workspace, names))
+        found = await asyncio.to_thread(_within, workspace, names)
+        return found, await self._taint.files.sources(found)
 
     async def _ask(self, source: FactSource, scope: FactScope) -> dict[str, Fact] | None:
         try:

@@ -67,6 +67,7 @@ class LiveConversation:
         shown: the facts as its messages showed them last.
         speakers: uids of those who spoke in it beside its owner.
         preamble: its system prompt, when one was made.
+        seen: the files that its calls read or wrote since it was loaded.
     """
 
     def __init__(self, record: Conversation, found: ModelView, hub: Hub | None = None) -> None:
@@ -91,6 +92,7 @@ class LiveConversation:
         self.no_summary_at = 0
         self.speakers: frozenset[int] = frozenset()
         self.preamble: Preamble | None = None
+        self.seen: set[Path] = set()
         self.checkpoint: Checkpoint | None = None
         self.read = TokensRead()
         self.shown: dict[str, str] = {}

@@ -212,7 +212,7 @@ class Preparation:
             provider=provider,
             model=model,
             limits=_limits(incoming, settings),
-            scope=_bounded(scope, incoming, opening.offer),
+            scope=_bounded(scope, incoming, opening.offer, live.seen),
             late=source.late,
             sampling=_sampling(incoming, agent, live.think),
             hints=live.hints,
@@ -253,7 +253,9 @@ class Preparation:
         brought = tuple(single_line(each)[:SOURCE_NAME] for each in incoming.untrusted)
         brought += tuple(each.label for each in incoming.pictures)
         if incoming.files:
-            brought += await self._facts.of_files(scope.workspace, incoming.files)
+            files, untrusted_files = await self._facts.of_files(scope.workspace, incoming.files)
+            live.seen.update(files)
+            brought += untrusted_files
         if untrusted := (*block.untrusted, *brought):
             self._facts.mark(live.record.id, untrusted)
         text = with_block(block.text, short or incoming.text)
@@ -412,7 +414,9 @@ def _any_of(patterns: tuple[str, ...], workspace: Path) -> bool:
     return any(any(glob.iglob(each, root_dir=workspace)) for each in patterns)  # noqa: PTH207 - some are absolute
 
 
-def _bounded(scope: CallScope, incoming: IncomingMessage, offer: Offer) -> CallScope:
+def _bounded(
+    scope: CallScope, incoming: IncomingMessage, offer: Offer, seen: set[Path]
+) -> CallScope:
     """Return the scope of the calls of a message."""
     return msgspec.structs.replace(
         scope,
@@ -421,6 +425,7 @@ def _bounded(scope: CallScope, incoming: IncomingMessage, offer: Offer) -> CallS
         narrowed=incoming.narrowed,
         helps=incoming.helps,
         at_most=PLANNING if incoming.plan_first or incoming.looks_only else "",
+        seen=seen,
     )
 
 

@@ -320,6 +320,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
         hosts: what was reached by it; None for none.
         is_answered: whether a person said yes to this very call, or lets all run (`full`), and no
             rule does.
+        seen: the files that the model has read or written in its conversation; None for a call that
+            no model makes.
         cleared: returns when the call may act, raises ClawError when it may not; for tools with
             `holds_until_cleared`, which await it before anything that could be noticed.
     """
@@ -339,6 +341,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     way_out: WayOut | None = None
     hosts: HostsReached | None = None
     is_answered: bool = False
+    seen: set[Path] | None = None
     cleared: Callable[[], Awaitable[None]] = _at_once
 
 

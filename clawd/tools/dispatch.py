@@ -53,7 +53,7 @@ from clawd.tools.journal import CANONICAL, Entry, Journal
 from clawd.tools.narrowing import outside
 from clawd.tools.outcome import CallOutcome, CallRequest, CallScope, Execution, OutcomeKind
 from clawd.tools.preparing import CallPreparer, PreparedCall
-from clawd.tools.preview import Preview
+from clawd.tools.preview import Preview, UnseenFileError
 from clawd.tools.registry import Registry
 from clawd.tools.session_files import OutputKeeper
 from clawd.tools.taint_tracking import Passage, TaintTracking, touched_by
@@ -272,8 +272,8 @@ class Dispatcher:
         verdict = self._review(prepared.action)
         narrowed = outside(scope.narrowed, prepared.action) if scope.narrowed else ""
         is_no = isinstance(verdict, Deny) and not verdict.may_ask
-        if not is_no and (problem := await self._foresee(prepared)):
-            return denied(problem)
+        if not is_no and (refusal := await self._foresee(prepared)):
+            return refusal
         lost = self._loss(prepared) if prepared.context.preview is not None else ""
         if because := "; ".join(filter(None, (prepared.ask_because, narrowed, lost))):
             verdict = _asked_too(verdict, because)
@@ -302,14 +302,16 @@ class Dispatcher:
         last = self._gate.may_start(prepared.action)
         return refused_by(last) if isinstance(last, Deny) else None
 
-    async def _foresee(self, prepared: PreparedCall) -> str:
-        """Compute what the call makes of files, to which it is held; returns why it cannot be."""
+    async def _foresee(self, prepared: PreparedCall) -> Refused | None:
+        """Compute what the call makes of files, to which it is held; returns why it is refused."""
         tool = prepared.tool
         try:
             async with asyncio.timeout(tool.timeout_s):
                 preview = await tool.preview(prepared.arguments, prepared.context)
         except TimeoutError:
-            return f"what it would change could not be computed within {tool.timeout_s:g} s"
+            return denied(f"what it would change could not be computed within {tool.timeout_s:g} s")
+        except UnseenFileError as error:
+            return Refused(kind="failed", reason="not read before", text=f"error: {error.message}")
         except ClawError as error:
             # It fails in the same way when it runs, and says so; nothing may be changed by it.
             _log.info("nothing is foreseen of a call: %s", error.code)
@@ -318,7 +320,7 @@ class Dispatcher:
             outcome = preview.digest
             prepared.action = msgspec.structs.replace(prepared.action, outcome=outcome)
             prepared.context = msgspec.structs.replace(prepared.context, preview=preview)
-        return ""
+        return None
 
     def _loss(self, prepared: PreparedCall) -> str:
         """Return what is lost by a call, so that a person is asked in every mode but full."""
@@ -359,8 +361,8 @@ class Dispatcher:
             again = await self._edited(prepared, resolution, entry, request, scope)
             if isinstance(again, Refused):
                 return again
-            if problem := await self._foresee(prepared):
-                return denied(problem)
+            if refusal := await self._foresee(prepared):
+                return refusal
             if lost := self._loss(prepared):
                 again = msgspec.structs.replace(again, reason=f"{again.reason}; {lost}")
             asked = msgspec.structs.replace(request, late=None)
@@ -432,7 +434,7 @@ class Dispatcher:
         self, entry: Entry, refused: Refused, request: CallRequest, scope: CallScope
     ) -> CallOutcome:
         entry.approval, entry.reason = "none", refused.reason
-        is_failure = refused.kind in {"unknown_tool", "bad_arguments"}
+        is_failure = refused.kind in {"failed", "unknown_tool", "bad_arguments"}
         status: Status = "failed" if is_failure else "denied"
         text = self._reports.clip(refused.text)
         receipt_id, cancelled = await settled(self._journal.finish(entry, status, text))

@@ -77,6 +77,8 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
         narrowed: a call that one of these does not name is asked about, in every mode.
         helps: the conversations that it works for as a helper, the nearest first: their modes and
             what their rules refuse hold for it.
+        seen: the files that the model has read or written in its conversation; None for calls that
+            no model makes.
     """
 
     conversation_id: str
@@ -95,6 +97,7 @@ class CallScope(msgspec.Struct, frozen=True, kw_only=True):
     at_most: Autonomy | Literal[""] = ""
     narrowed: tuple[Narrowing, ...] = ()
     helps: tuple[str, ...] = ()
+    seen: set[Path] | None = None
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):

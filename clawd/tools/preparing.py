@@ -119,6 +119,7 @@ class CallPreparer:
             open_page=scope.open_page,
             tools=offer,
             held=held,
+            seen=None if request.late is not None else scope.seen,  # a person was shown it
         )
         return PreparedCall(
             tool=tool, arguments=arguments, action=action, context=context, offer=offer, held=held
@@ -205,7 +206,10 @@ class CallPreparer:
         prepared.held.close()
         prepared.held = held
         prepared.tool, prepared.arguments, prepared.action = tool, decoded, action
-        prepared.context = msgspec.structs.replace(prepared.context, held=held, preview=None)
+        # A person who writes what a file shall hold need not have had it read.
+        prepared.context = msgspec.structs.replace(
+            prepared.context, held=held, preview=None, seen=None
+        )
         entry.arguments, entry.risk = action.arguments, action.assessment.risk
 
     def _action(

@@ -37,6 +37,10 @@ _MAX_COMPARED = 4_000_000
 _CONTEXT_LINES = 2
 
 
+class UnseenFileError(InvalidRequestError):
+    """A model would replace a file whose content it cannot know."""
+
+
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """What a call would change.
 

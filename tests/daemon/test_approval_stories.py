@@ -75,7 +75,9 @@ def test_another_client_answers_and_its_rule_is_listed_and_revoked(home: Home) -
     (rule,) = home.json("approval", "rules")
     assert rule["pattern"] == f"file_write a.txt in {home.workspace}"
     assert (home.path / "approval_rules.json").stat().st_mode & 0o777 == 0o600
+    (home.workspace / "a.txt").unlink()
     assert home.ctl("agent", "-m", "write it").returncode == 0
+    (home.workspace / "a.txt").unlink()
     assert home.ctl("approval", "revoke", rule["id"]).returncode == 0
     assert home.ctl("agent", "-m", "write it").returncode == 4
     assert [(r["tool"], r["status"], r["approval"]) for r in home.receipt_lines()] == [

@@ -37,7 +37,7 @@ def delegate(task: str, **arguments: object) -> dict[str, Any]:
     return call("delegate", task=task, **({"workspace": "copy"} | arguments))
 
 
-WRITE = call("file_write", path="notes.txt", content="the helper's\n")
+EDIT = call("file_edit", path="notes.txt", old_text="mine", new_text="the helper's")
 
 
 @asynccontextmanager
@@ -118,7 +118,7 @@ async def test_what_a_helper_changed_is_asked_about_where_its_turn_is_and_merged
     tmp_path: Path,
 ) -> None:
     more = call("file_write", path="new/b.txt", content="b\n")
-    async with house(tmp_path, {"change": [WRITE, more]}) as inside:
+    async with house(tmp_path, {"change": [EDIT, more]}) as inside:
         notes = inside.workspace / "notes.txt"
 
         async def look(asked: ApprovalRequested) -> Answer:
@@ -138,7 +138,7 @@ async def test_what_a_helper_changed_is_asked_about_where_its_turn_is_and_merged
         assert "merged: new/b.txt created\nmerged: notes.txt changed" in found.text
         first, second, merge, delegated = made(inside)
         assert [each.tool for each in (first, second, merge, delegated)] == [
-            "file_write", "file_write", "helper_merge", "delegate",
+            "file_edit", "file_write", "helper_merge", "delegate",
         ]  # fmt: skip
         assert merge.conversation_id == delegated.conversation_id != first.conversation_id
         assert first.reason.startswith(f"helper of {merge.conversation_id}")
@@ -161,7 +161,7 @@ async def test_what_a_helper_changed_is_asked_about_where_its_turn_is_and_merged
 
 
 async def test_what_is_denied_or_nobody_answers_leaves_nothing(tmp_path: Path) -> None:
-    async with house(tmp_path, {"change": [WRITE]}) as inside:
+    async with house(tmp_path, {"change": [EDIT]}) as inside:
         for answer in ("deny", None):
             found = await said(inside, answer, mode="supervised")
             assert "nothing was merged: denied" in found.text
@@ -170,10 +170,10 @@ async def test_what_is_denied_or_nobody_answers_leaves_nothing(tmp_path: Path) -
 
 
 async def test_each_mode_judges_a_merge_as_it_judges_a_write(tmp_path: Path) -> None:
-    async with house(tmp_path, {"change": [WRITE]}) as inside:
+    async with house(tmp_path, {"change": [EDIT]}) as inside:
         found = await said(inside, "once", mode="readonly")
         assert "nothing to merge" in found.text
-        assert receipts(inside) == [("file_write", "denied"), ("delegate", "allowed")]
+        assert receipts(inside) == [("file_edit", "denied"), ("delegate", "allowed")]
         for mode in ("edits", "full"):
             (inside.workspace / "notes.txt").write_text("mine\n")
             found = await said(inside, mode=mode)
@@ -198,7 +198,7 @@ async def test_what_runs_later_and_untrusted_text_ask_as_for_a_write(tmp_path: P
 async def test_untrusted_text_makes_a_merge_ask_in_edits_and_marks_what_it_brings(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path, {"change": [WRITE]}) as inside:
+    async with house(tmp_path, {"change": [EDIT]}) as inside:
         found = await said(inside, "once", mode="edits", untrusted=("a page",))
         (asked,) = found.asked
         assert "a page" in asked.reason
@@ -207,9 +207,9 @@ async def test_untrusted_text_makes_a_merge_ask_in_edits_and_marks_what_it_bring
 
 
 async def test_of_two_side_by_side_the_second_conflicts_and_says_so(tmp_path: Path) -> None:
-    other = call("file_write", path="notes.txt", content="the other's\n")
+    other = call("file_edit", path="notes.txt", old_text="mine", new_text="the other's")
     extra = call("file_write", path="extra.txt", content="x\n")
-    async with house(tmp_path, {"one": [WRITE], "two": [other, extra]}) as inside:
+    async with house(tmp_path, {"one": [EDIT], "two": [other, extra]}) as inside:
         found = await said(inside, mode="full")
         text = (inside.workspace / "notes.txt").read_text()
         assert text in {"the helper's\n", "the other's\n"}
@@ -221,7 +221,7 @@ async def test_of_two_side_by_side_the_second_conflicts_and_says_so(tmp_path: Pa
 
 
 async def test_what_changes_while_a_person_looks_is_not_overwritten(tmp_path: Path) -> None:
-    async with house(tmp_path, {"change": [WRITE]}) as inside:
+    async with house(tmp_path, {"change": [EDIT]}) as inside:
 
         async def meanwhile(_asked: ApprovalRequested) -> Answer:
             (inside.workspace / "notes.txt").write_text("mine, newer\n")
@@ -235,7 +235,7 @@ async def test_what_changes_while_a_person_looks_is_not_overwritten(tmp_path: Pa
 
 @pytest.mark.parametrize("how", ["cancel", "estop"])
 async def test_nothing_is_merged_after_a_stop(tmp_path: Path, how: str) -> None:
-    async with house(tmp_path, {"change": [WRITE]}) as inside:
+    async with house(tmp_path, {"change": [EDIT]}) as inside:
 
         async def stop(_asked: ApprovalRequested) -> None:
             if how == "cancel":
@@ -276,7 +276,7 @@ async def test_a_merge_that_is_not_wholly_taken_back_is_told_as_that_and_undo_ha
         problems = restore(tree, [each for each in steps if each.path != late], content)
         return problems | {late: "No space left on device"}
 
-    async with house(tmp_path, {"change": [WRITE, more]}) as inside:
+    async with house(tmp_path, {"change": [EDIT, more]}) as inside:
         monkeypatch.setattr(Tree, "restore", full)
         found = await said(inside, mode="full")
         monkeypatch.undo()
@@ -298,7 +298,7 @@ async def test_a_merge_that_is_not_wholly_taken_back_is_told_as_that_and_undo_ha
 async def test_nothing_is_merged_or_asked_if_it_is_cancelled_while_jobs_end(
     tmp_path: Path, mode: str
 ) -> None:
-    async with house(tmp_path, {"change": [WRITE]}) as inside:
+    async with house(tmp_path, {"change": [EDIT]}) as inside:
         helpers = inside.daemon.toolset.helpers
         helpers._jobs = CancelledMeanwhile(inside)  # type: ignore[assignment]
         found = await said(inside, "once", mode=mode)
@@ -342,14 +342,14 @@ async def test_a_copy_is_given_only_where_the_config_or_the_agent_says_so(tmp_pa
         call("delegate", task="change", agent="mender", workspace="read"),
         call("delegate", task="change", agent="mender"),
     ]
-    async with house(tmp_path, {"change": [WRITE]}, begins=begins, tables=tables) as inside:
+    async with house(tmp_path, {"change": [EDIT]}, begins=begins, tables=tables) as inside:
         config = tmp_path / "home" / "config.toml"
         config.write_text(config.read_text().replace("helper_copies = true\n", ""))
         await inside.daemon.reload()
         found = await said(inside, mode="full")
         assert "only as an agent that is given a copy" in found.text
         assert found.text.count("merged: notes.txt changed") == 1
-        assert ("file_write", "denied") in receipts(inside)
+        assert ("file_edit", "denied") in receipts(inside)
 
 
 # What a helper calls, and what is told of it.
@@ -440,15 +440,15 @@ async def test_what_goes_asks_in_edits_too_and_renames_are_named(tmp_path: Path)
 
 async def test_a_helper_that_did_not_end_by_itself_merges_nothing(tmp_path: Path) -> None:
     begins = [delegate("change", budget=1)]
-    async with house(tmp_path, {"change": [WRITE]}, begins=begins) as inside:
+    async with house(tmp_path, {"change": [EDIT]}, begins=begins) as inside:
         found = await said(inside, mode="full")
         assert "nothing was merged: it did not come to an end by itself" in found.text
-        assert ("file_write", "allowed") in receipts(inside)
+        assert ("file_edit", "allowed") in receipts(inside)
         assert (inside.workspace / "notes.txt").read_text() == "mine\n"
 
 
 async def test_a_turn_that_plans_gives_no_copy(tmp_path: Path) -> None:
-    async with house(tmp_path, {"change": [WRITE]}) as inside:
+    async with house(tmp_path, {"change": [EDIT]}) as inside:
         found = await said(inside, mode="full", plan_first=True)
         assert "helpers of a turn that only looks change nothing" in str(found.events)
         assert (inside.workspace / "notes.txt").read_text() == "mine\n"
@@ -457,7 +457,7 @@ async def test_a_turn_that_plans_gives_no_copy(tmp_path: Path) -> None:
 async def test_what_is_untrusted_in_the_workspace_is_so_in_its_copy(tmp_path: Path) -> None:
     tables = f'[security]\nuntrusted_paths = ["{tmp_path}/project/mail/**"]\n'
     read = call("file_read", path="mail/a.txt")
-    async with house(tmp_path, {"change": [read, WRITE]}, tables=tables) as inside:
+    async with house(tmp_path, {"change": [read, EDIT]}, tables=tables) as inside:
         (inside.workspace / "mail").mkdir()
         (inside.workspace / "mail" / "a.txt").write_text("Obey.\n")
         found = await said(inside, "once", mode="edits")
@@ -468,7 +468,7 @@ async def test_what_is_untrusted_in_the_workspace_is_so_in_its_copy(tmp_path: Pa
 
 async def test_undo_keeps_nothing_of_a_copy(tmp_path: Path) -> None:
     made_by_shell = call("shell", command="echo x > by-shell.txt")
-    async with house(tmp_path, {"change": [WRITE, made_by_shell]}) as inside:
+    async with house(tmp_path, {"change": [EDIT, made_by_shell]}) as inside:
         await said(inside, mode="full")
         with contextlib.closing(sqlite3.connect(tmp_path / "home" / "memory.sqlite")) as memory:
             rows = memory.execute("SELECT DISTINCT workspace FROM changes").fetchall()
@@ -492,7 +492,7 @@ async def test_a_copy_that_a_crash_left_is_gone_after_the_start(tmp_path: Path) 
     (tmp_path / "home").chmod(0o700)
     (left / "a").write_text("a")
     left.chmod(0o500)
-    async with house(tmp_path, {"change": [WRITE]}):
+    async with house(tmp_path, {"change": [EDIT]}):
         assert copies_in(tmp_path) == []
 
 
@@ -519,8 +519,8 @@ async def test_a_helper_is_stopped_with_its_copy(tmp_path: Path) -> None:
 
 async def test_what_undo_has_no_room_for_is_not_merged(tmp_path: Path) -> None:
     tables = "[limits]\nundo_commands_mb = 1\n"
-    big = call("file_write", path="big.txt", content="new\n")
-    async with house(tmp_path, {"change": [WRITE, big]}, tables=tables) as inside:
+    big = call("file_append", path="big.txt", content="new\n")
+    async with house(tmp_path, {"change": [EDIT, big]}, tables=tables) as inside:
         (inside.workspace / "big.txt").write_bytes(b"x" * (2 << 20))
         found = await said(inside, mode="full")
         assert "there is no room to keep big.txt for undo" in found.text
@@ -529,7 +529,7 @@ async def test_what_undo_has_no_room_for_is_not_merged(tmp_path: Path) -> None:
 
 
 async def test_what_a_helper_wrote_counts_as_written_once_it_is_merged(tmp_path: Path) -> None:
-    async with house(tmp_path, {"change": [WRITE]}) as inside:
+    async with house(tmp_path, {"change": [EDIT]}) as inside:
         script = tmp_path / "script.json"
         claim = script.read_text().replace("{{tool_results}}", "I wrote notes.txt.", 2)
         script.write_text(claim)

@@ -81,7 +81,10 @@ def test_what_a_person_changed_since_is_left_alone_unless_forced(home: Home) -> 
     notes = home.workspace / "notes.txt"
     notes.write_text("first\n")
     home.configure(
-        call("file_write", path="notes.txt", content="the model's\n"), {"text": "done"}, tables=FULL
+        call("file_read", path="notes.txt"),
+        call("file_write", path="notes.txt", content="the model's\n"),
+        {"text": "done"},
+        tables=FULL,
     )
     assert home.ctl("agent", "-m", "write").returncode == 0
     notes.write_text("the person's\n")
@@ -133,6 +136,7 @@ def test_undo_asks_like_any_call_of_medium_risk(home: Home) -> None:
 def test_a_model_takes_its_own_change_back(home: Home) -> None:
     (home.workspace / "notes.txt").write_text("mine")
     home.configure(
+        call("file_read", path="notes.txt"),
         call("file_write", path="notes.txt", content="the model's"),
         call("undo"),
         {"text": "{{last_tool_result}}"},
@@ -178,6 +182,7 @@ def test_what_a_command_destroyed_comes_back_by_call_and_by_turn(home: Home) -> 
     assert str((src / "link").readlink()) == "deep/run.sh"
     assert (notes.read_text(), (home.workspace / "made").exists()) == ("mine\n", False)
     home.configure(
+        call("file_read", path="notes.txt"),
         call("file_write", path="notes.txt", content="the model's\n"),
         call("shell", command="sed -i s/model/command/ notes.txt"),
         call("shell", command="cat notes.txt; mv notes.txt moved.txt"),
@@ -213,10 +218,12 @@ def test_files_and_conversation_go_back_to_before_a_message(home: Home) -> None:
     notes = home.workspace / "notes.txt"
     notes.write_text("mine\n")
     home.configure(
+        call("file_read", path="notes.txt"),
         call("file_write", path="notes.txt", content="first\n"),
         {"text": "one"},
         call("shell", command="mv notes.txt moved.txt; echo x > made"),
         {"text": "two"},
+        call("file_read", path="moved.txt"),
         call("file_write", path="moved.txt", content="third\n"),
         {"text": "three"},
         tables=FULL,

@@ -156,6 +156,7 @@ def test_a_yes_for_the_conversation_is_asked_once_and_ends_with_it(tmp_path: Pat
         session.chat("write")
         session.chat("again")
         assert asked == ["file_write"]
+        (tmp_path / "home" / "workspace" / "a.txt").unlink()
         session.reset().chat("write")
         assert asked == ["file_write", "file_write"]
 

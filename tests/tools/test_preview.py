@@ -436,3 +436,63 @@ async def test_r7_undo_brings_a_short_file_back_unasked(bench: Bench, tmp_path: 
     assert (await question_of(bench, grown, changes=changes))[0] == ""
     reason, outcome = await question_of(bench, ("undo", {}), changes=changes)
     assert (reason, outcome.status) == ("", "allowed"), outcome.text
+
+
+async def test_a_model_replaces_no_file_that_it_has_not_seen(bench: Bench) -> None:
+    """Rows: calls of one conversation in their order, and what each leaves in the file or says."""
+    bench.policy = PolicySettings(autonomy="full", forbidden_paths=())
+    dispatcher, seen = bench.dispatcher(TOOLS.values()), set[Path]()
+    scope = msgspec.structs.replace(bench.scope(), seen=seen)
+    write = {"path": "x.txt", "content": "new\n"}
+    batch = {"operations": [{"op": "read", "path": "x.txt"}, {"op": "write", **write}]}
+    refused = "error: x.txt is there already and was not read: file_append adds to it, "
+    rows: list[tuple[str, dict[str, Any], str]] = [
+        ("file_write", write, refused),
+        ("file_write", write | {"path": "./x.txt"}, refused.replace("x.txt", "./x.txt")),
+        ("fs_ops", batch, refused),
+        ("file_append", write, "added"),
+        ("file_edit", {"path": "x.txt", "old_text": "old", "new_text": "odd"}, "updated"),
+        ("grep", {"pattern": "odd"}, "x.txt"),
+        ("file_write", write, refused),
+        ("file_read", {"path": "y.txt"}, "error"),
+        ("file_write", write, refused),
+        ("file_read", {"path": "x.txt"}, "1|odd"),
+        ("file_write", write, "updated"),
+        ("file_write", write | {"content": "newer\n"}, "updated"),
+        ("file_write", write | {"path": "made.txt"}, "created"),
+        ("file_write", write | {"path": "made.txt", "content": ""}, "updated"),
+        ("file_write", write | {"path": "empty.txt"}, "updated"),
+        ("fs_ops", {"operations": [{"op": "read", "path": "other.txt"}]}, "batch"),
+        ("file_write", write | {"path": "other.txt"}, "updated"),
+    ]
+    for name in ("x.txt", "other.txt"):
+        (bench.workspace / name).write_text("old\n")
+    (bench.workspace / "empty.txt").touch()
+    wrong = []
+    for number, (tool, arguments, starts) in enumerate(rows):
+        before = files(bench.workspace)
+        outcome = await dispatcher.call(request(tool, json.dumps(arguments), str(number)), scope)
+        is_kept = files(bench.workspace) == before and outcome.status == "failed"
+        if not outcome.text.startswith(starts) or is_kept != starts.startswith("error"):
+            wrong.append((number, tool, outcome.status, outcome.text))
+    assert not wrong
+    assert bench.asked.empty()
+
+
+async def test_nobody_is_asked_about_a_file_that_a_model_has_not_seen_and_a_person_may_replace_it(
+    bench: Bench,
+) -> None:
+    (bench.workspace / "x.txt").write_text("old\n")
+    dispatcher = bench.dispatcher(TOOLS.values())
+    call = request("file_write", '{"path": "x.txt", "content": "new\\n"}')
+    scope = msgspec.structs.replace(bench.scope(), seen=set())
+    outcome = await dispatcher.call(call, scope)
+    assert (outcome.kind, outcome.status) == ("failed", "failed")
+    assert bench.asked.empty()
+    assert files(bench.workspace) == {"x.txt": b"old\n"}
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(dispatcher.call(call, bench.scope()))
+        await bench.answer("once")
+    assert running.result().status == "allowed"
+    assert files(bench.workspace) == {"x.txt": b"new\n"}
+    assert [each.status for each in bench.receipts()] == ["failed", "allowed"]

@@ -263,6 +263,8 @@ def test_a_wrong_edit_is_not_learnt_and_is_put_right_by_what_the_tool_says() -> 
             told = error["content"]
             if wrong.get("learnt", True) or "near names are" in told or "tool_calls" not in right:
                 continue
+            if "is there already" in told:
+                continue
             assert told.startswith("error: ")
             given = [json.dumps(each["tool_calls"][0]["function"]) for each in (wrong, right)]
             assert given[0] != given[1]
@@ -270,6 +272,36 @@ def test_a_wrong_edit_is_not_learnt_and_is_put_right_by_what_the_tool_says() -> 
             said[next(reason for reason in reasons if reason in told)] += 1
     assert min(said[reason] for reason in ("would stay as it is", "but new_text does")) > 5
     assert said["the nearest is"] > 10
+
+
+def test_a_file_that_is_there_unread_is_added_to_read_first_or_asked_about() -> None:
+    kinds, found = {"file_write", "file_append", "list_append", "list_new"}, Counter[str]()
+    for conversation in islice(Conversations(9, only=kinds), 900):
+        messages = conversation.messages
+        for at, error in enumerate(messages[:-1]):
+            if "is there already and was not read" not in error["content"]:
+                continue
+            wrong, after = messages[at - 1], messages[at + 1]
+            given = json.loads(json.dumps(wrong["tool_calls"][0]["function"]["arguments"]))
+            if "tool_calls" not in after:
+                assert given["path"] in after["content"]
+                assert after["content"].split("\n")[0].endswith("?")
+                found["asked"] += 1
+                continue
+            call = after["tool_calls"][0]["function"]
+            if not wrong.get("learnt", True):
+                assert (call["name"] in {"file_append", "append_file"}, call["arguments"]) == (
+                    True,
+                    given,
+                )
+                found["added"] += 1
+                continue
+            assert call == {"name": call["name"], "arguments": {"path": given["path"]}}
+            if len(messages) > at + 3:
+                again = messages[at + 3]["tool_calls"][0]["function"]
+                assert again == wrong["tool_calls"][0]["function"]
+                found["read"] += 1
+    assert min(found[each] for each in ("asked", "added", "read")) > 5
 
 
 def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:

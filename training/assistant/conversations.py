@@ -48,6 +48,10 @@ LINE_THERE_SHARE = 0.75  # of the lines asked for in a file that was read or wri
 OTHER_DRAWS = 3
 SLIP_SHARE = 0.08  # of the calls that name a file name it wrongly, to be put right
 EDIT_SLIP_SHARE = 0.15  # of the edits have a wrong text, to be put right
+APPEND_SLIP_SHARE = 0.12  # of what is to be added would replace the file, and is refused
+THERE_SHARE = 0.12  # of the files that are to be made are there already
+REPLACED_SHARE = 0.5  # of those that are to be replaced
+CHOSEN_SHARE = 0.5  # of the people who are asked whether to replace or to add say so
 THANKS_SHARE = 0.1  # of the second turns that call a tool
 SECOND_SUBJECT_SHARE = 0.2  # of the short ones that end in words
 MAX_RESULT = 420
@@ -218,6 +222,23 @@ _REPLACES = re.compile(
     r"\b(creat\w*|crate|new|make|generate\w*|overwrit\w*|replac\w*|rewrite|empty|contain\w*|called|"
     r"named?|only|exactly|whole|start|set up|"
     r"neue?[mnrs]?|erstell\w*|erzeug\w*|anlegen|legt?|lege|überschreib\w*|ersetz\w*|namens|nenn|nur|genau|mach)\b",
+    re.IGNORECASE,
+)
+# What may be lost of a file that is there: by these words, or by the second where nothing is new.
+_REPLACES_ALL = re.compile(
+    r"\b(overwrit\w*|replac\w*|rewrite|wipe|truncate|clear|erase|reset|start .{1,60} over|"
+    r"start over|scratch|throw (away|out)|forget the old|delete everything|empty out|"
+    r"überschreib\w*|ersetz\w*|nur noch|wirf|lösch\w*|behalte|fang)\b",
+    re.IGNORECASE,
+)
+_LEAVES_ONLY = re.compile(
+    r"\b(empty|nothing but|(contain|say|have|be|hold)s? (only|just)|(should|shall) (only|just)|"
+    r"leer\w*|nur [^.]{1,60} (stehen|enthalten))\b",
+    re.IGNORECASE,
+)
+_IS_NEW = re.compile(
+    r"\b(creat\w*|crate|new|make an?|blank|an empty|a file|exist|"
+    r"neue?[mnrs]?|erstell\w*|erzeug\w*|anlegen|legt?|lege|eine?|geben|brauch\w*)\b",
     re.IGNORECASE,
 )
 _LIST_NAME = re.compile(
@@ -774,6 +795,9 @@ class _Turn:
             tool, arguments = call["tool"], filled(call["arguments"], slots, outcome, earlier)
             if not self._slip(tool, arguments):
                 self._slip_of_edit(tool, arguments)
+            if self._is_there(tool, arguments):
+                self._ask_which(arguments, said)
+                return
             self.messages.append(_called(self._offered.names[tool], arguments))
             if not whole and (index == len(calls) - 1 or rng.random() < EARLY_END_SHARE):
                 return
@@ -942,6 +966,65 @@ class _Turn:
             arguments | {"old_text": edit.old_text, "new_text": edit.new_text},
         )
         self.messages += [call | {"learnt": False}, _result(f"error: {told}")]
+
+    def _is_there(self, tool: str, arguments: dict[str, Any]) -> bool:
+        """Let what is written be there already, unread, now and then, so that it is refused.
+
+        What was to be added is added then, and what the request replaces is read before it is
+        written again; returns whether it is for the person to say which is meant.
+        """
+        rng, names, path = self._source.rng, self._offered.names, arguments.get("path", "")
+        if tool not in {"file_append", "file_write"} or self._scene.knows(path):
+            return False
+        said = next(each["content"] for each in reversed(self.messages) if each["role"] == "user")
+        loses = _REPLACES_ALL.search(said) or (
+            _LEAVES_ONLY.search(said) and not _IS_NEW.search(said)
+        )
+        replaces = tool == "file_write" and bool(loses)
+        share = APPEND_SLIP_SHARE if tool == "file_append" else THERE_SHARE
+        if rng.random() >= (REPLACED_SHARE if replaces else share):
+            return False
+        if {"file_append", "file_read", "file_write"} - names.keys():
+            return False
+        call = _called(names["file_write"], arguments)
+        told = f"{names['file_append']} adds to it, {names['file_read']} comes before replacing it"
+        result = _result(f"error: {path} is there already and was not read: {told}")
+        self.messages += [call | {"learnt": tool == "file_write"}, result]
+        if replaces:
+            self._read_before(path)
+        return tool == "file_write" and not replaces
+
+    def _read_before(self, path: str) -> None:
+        """Read a file that is to be replaced."""
+        values, count = self._source.values, self._source.rng.choice([1, 2, 2, 3, 4])
+        lines = [values.short(self._language) for _ in range(count)]
+        outcome = self._source.outcomes.reading(path, lines, self._language)
+        call = {"path": path}
+        self._scene.note("file_read", call, outcome)
+        self.messages += [_called(self._offered.names["file_read"], call), _result(outcome.result)]
+
+    def _ask_which(self, arguments: dict[str, Any], said: list[str]) -> None:
+        """Ask whether a file that is there is to be replaced or added to, and do what is said.
+
+        Args:
+            arguments: of what was to be written.
+            said: what is told of the calls before.
+        """
+        rng, path = self._source.rng, arguments["path"]
+        asked = rng.choice(talk()["is_there"][self._language]).format(path)
+        before = [self._before(said)] if said else []
+        self.messages.append(self._ended("\n".join([asked, *before])))
+        if rng.random() >= CHOSEN_SHARE:
+            return
+        tool = rng.choice(["file_append", "file_write"])
+        chosen = expand(rng, rng.choice(talk()[f"then_{tool}"][self._language]))
+        self.messages.append(_user(chosen))
+        if tool == "file_write":
+            self._read_before(path)
+        outcome = self._scene.outcome(tool, arguments)
+        self._scene.note(tool, arguments, outcome)
+        self.messages.append(_called(self._offered.names[tool], arguments))
+        self.messages += [_result(outcome.result), _said(outcome.answer)]
 
     def _ended(self, answer: str) -> dict[str, Any]:
         """Return the last message of a request; what was taken for what was named comes first."""

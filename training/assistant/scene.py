@@ -52,6 +52,10 @@ class Scene:
         """Return the lines of a file, if all of them are known; else none."""
         return [] if path in self._partly else self._texts.get(path, [])
 
+    def knows(self, path: str) -> bool:
+        """Return whether a file was read or changed in this conversation."""
+        return path in self._texts
+
     def note(self, tool: str, arguments: dict[str, Any], outcome: Outcome) -> None:
         """Keep what a call changed or showed."""
         path = arguments.get("path", "")

@@ -38,7 +38,7 @@ from clawd.tools.base import (
 from clawd.tools.builtin import file_text
 from clawd.tools.builtin.deps import BuiltinDeps
 from clawd.tools.changes import ChangeKeeper, call_facts
-from clawd.tools.preview import Preview, RehearsedWorkspace
+from clawd.tools.preview import Preview, RehearsedWorkspace, UnseenFileError
 from clawd.tools.session_files import SessionFile, SessionFolder, line_of
 from clawd.wire.pictures import looks_like_picture
 from clawd.wire.references import SCHEME, looks_like_reference, name_in, no_path, reference
@@ -80,12 +80,14 @@ class FileTool(Tool):
         reads: whether its result may hold text that stands there, or names of files.
         writes: whether it changes it.
         takes_session_files: whether `path` may be the reference of a session file as well.
+        shows: whether a model knows the file after it, and may replace it.
     """
 
     outward: ClassVar[bool | None] = False
     reads: ClassVar[bool] = True
     writes: ClassVar[bool] = False
     takes_session_files: ClassVar[bool] = False
+    shows: ClassVar[bool] = False
 
     def __init__(self, deps: BuiltinDeps) -> None:
         self._policy = deps.policy
@@ -102,6 +104,29 @@ class FileTool(Tool):
             return Touched()  # what a conversation holds stays in it
         path = (self._located(given, context).path,)
         return Touched(reads=path if self.reads else (), writes=path if self.writes else ())
+
+    def note_seen(self, path: str, context: ToolContext, result: ToolResult) -> None:
+        """Keep that the model knows a file now, where it does."""
+        if context.seen is not None and self.shows and result.success:
+            context.seen.add(self._located(path, context).path)
+
+    def check_seen(self, path: str, context: ToolContext) -> None:
+        """Refuse that a model replaces a file which holds something that it has not seen.
+
+        Raises:
+            UnseenFileError: it has not.
+            ClawError: the file cannot be looked at.
+        """
+        if context.seen is None or self._located(path, context).path in context.seen:
+            return
+        with self._rehearsal(context) as workspace:
+            if not workspace.exists(path):
+                return
+            entry = workspace.stat(path)
+        if entry.kind == "file" and entry.size:
+            append, read = context.tools.of("file_append"), context.tools.of("file_read")
+            told = f"{append} adds to it, {read} comes before replacing it"
+            raise UnseenFileError(f"{path} is there already and was not read: {told}")
 
     def _rules(self, context: ToolContext) -> PathRules:
         workspace, copies = context.workspace, self._copies
@@ -210,7 +235,9 @@ class LookingTool(ActingTool):
         def look() -> ToolResult:
             with self._opened(context) as workspace:
                 try:
-                    return self.act(arguments, workspace, watch)
+                    result = self.act(arguments, workspace, watch)
+                    self.note_seen(arguments.get("path") or ".", context, result)
+                    return result
                 except NotFoundError as error:
                     near = file_text.nearest_names(workspace, arguments.get("path") or ".")
                     return failed(f"{error.message}{near or '; file_list shows what is there'}")
@@ -274,9 +301,11 @@ class WritingTool(ChangingTool, ActingTool):
     async def invoke(self, arguments: Arguments, context: ToolContext) -> ToolResult:
         if (done := await self._on_session(arguments, context)) is not None:
             return done
-        return await self._change(
+        result = await self._change(
             context, lambda workspace, _: self.act(arguments, workspace, Watch())
         )
+        self.note_seen(arguments["path"], context, result)
+        return result
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):

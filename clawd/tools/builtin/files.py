@@ -14,7 +14,15 @@ from clawd.errors import NotFoundError
 from clawd.security.file_content import FileState
 from clawd.security.risk import Assessment
 from clawd.security.workspace import FolderEntry, Workspace
-from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, failed, succeeded
+from clawd.tools.base import (
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    failed,
+    in_thread,
+    succeeded,
+)
 from clawd.tools.builtin import file_text
 from clawd.tools.builtin.deps import PATH, object_schema
 from clawd.tools.builtin.file_tools import (
@@ -28,8 +36,10 @@ from clawd.tools.builtin.file_tools import (
     read_from,
     write_to,
 )
+from clawd.tools.preview import Preview
 from clawd.tools.session_files import SessionFolder
 from clawd.wire.pictures import MAX_PICTURE_BYTES, looks_like_picture
+from clawd.wire.references import looks_like_reference
 from clawd.wire.safe_text import shown_name
 
 LIST_LIMIT = 1000
@@ -102,6 +112,7 @@ class FileReadTool(LookingTool):
     )
 
     takes_session_files: ClassVar[bool] = True
+    shows: ClassVar[bool] = True
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
@@ -258,7 +269,8 @@ class FileWriteTool(WritingTool):
     short: ClassVar[str] = "Create a file or replace its whole content."
     description: ClassVar[str] = (
         "Writes the text at once and whole: readers see the old file or the new one. Missing "
-        "folders are made. To change a part of a file use file_edit. The path "
+        "folders are made. Read a file before you replace it; to change a part of it use "
+        "file_edit. The path "
         "file+session://notes.txt writes a file of the conversation, outside of the workspace."
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
@@ -267,10 +279,18 @@ class FileWriteTool(WritingTool):
     reads: ClassVar[bool] = False
     writes: ClassVar[bool] = True
     takes_session_files: ClassVar[bool] = True
+    shows: ClassVar[bool] = True
 
     @override
     def risk(self, arguments: Arguments, context: ToolContext) -> Assessment:
         return self._assess(arguments["path"], context, "medium", "writes a file")
+
+    @override
+    async def preview(self, arguments: Arguments, context: ToolContext) -> Preview | None:
+        path = arguments["path"]
+        if not looks_like_reference(path):
+            await in_thread(lambda: self.check_seen(path, context))
+        return await super().preview(arguments, context)
 
     @override
     def act(self, arguments: Arguments, workspace: Workspace, watch: Watch) -> ToolResult:

@@ -10,6 +10,7 @@ after it are of what it wrote.
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -79,6 +80,7 @@ _WORDS: dict[str, _Verb] = {
 }  # fmt: skip
 _OF_FILES = frozenset({"read", "write", "edit", "append", "check"})
 _CHANGING = frozenset({"write", "append", "edit"})
+_SHOWING = frozenset({"read", "write"})
 _CLIP_BYTES = 2048
 
 
@@ -201,6 +203,9 @@ class FsOpsTool(ChangingTool):
         watch = Watch(self.timeout_s * (1 - _RESERVE))
 
         def rehearse() -> Preview:
+            for each in operations:  # a read beside it was not seen when it was written
+                if each.verb == "write":
+                    self.check_seen(each.arguments["path"], context)
             with self._rehearsal(context) as workspace:
                 with contextlib.suppress(InvalidRequestError):  # two edits overlap
                     _run_batch(batch, self._tools, workspace, watch)
@@ -216,7 +221,7 @@ class FsOpsTool(ChangingTool):
         limit_s = self.timeout_s * (1 - _RESERVE)
         try:
             batch = _batch_of(arguments, self._operations(arguments, context))
-            return await self._change(
+            result = await self._change(
                 context,
                 lambda workspace, keeper: _run_batch(
                     batch, self._tools, workspace, Watch(limit_s, keeper.is_cancelled)
@@ -224,6 +229,10 @@ class FsOpsTool(ChangingTool):
             )
         except InvalidRequestError as error:
             return failed(f"{error.message} {error.hint}")
+        if context.seen is not None and result.success:
+            known = (each.place for each in batch.operations if each.verb in _SHOWING)
+            context.seen.update(map(Path, known))
+        return result
 
     def _operations(self, arguments: Arguments, context: ToolContext) -> tuple[_Operation, ...]:
         def place_of(path: str) -> str:
