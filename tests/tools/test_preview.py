@@ -200,7 +200,7 @@ async def test_s2_what_is_odd_about_a_file_is_shown(tmp_path: Path) -> None:
     """Rows: content before, tool, its arguments, what the diff says of it."""
     rows: list[tuple[bytes | None, str, dict[str, Any], dict[str, Any]]] = [
         (b"a\r\nb\r\n", "file_edit", {"old_text": "a\nb", "new_text": "c\nd"}, {}),
-        (b"a\nb", "file_append", {"content": "c"}, {"added": 1, "removed": 1}),
+        (b"a\nb", "file_append", {"content": "c"}, {"added": 2, "removed": 1}),
         (b"\xef\xbb\xbfa\n", "file_edit", {"start_line": 1, "new_text": "b"}, {"added": 1}),
         (b"\xff\n\0", "file_append", {"content": "x\n"}, {"is_binary": True}),
         (b"\xff\n", "file_write", {"content": "x\n"}, {"is_binary": True, "removed": 1}),

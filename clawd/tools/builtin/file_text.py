@@ -209,6 +209,14 @@ def overlapping_lines(edits: Sequence[Edit]) -> tuple[int, int] | None:
     return _overlap(ranges)
 
 
+def on_own_line(added: bytes, end: bytes) -> bytes:
+    """Return what is added to a text that ends so, with the line break that its end lacks."""
+    is_ended = not end or end.endswith(b"\n") or b"\0" in end
+    if is_ended or not added or added.startswith((b"\n", b"\r\n")):
+        return added
+    return (b"\r\n" if b"\r\n" in end else b"\n") + added
+
+
 def edited(text: str, edits: Sequence[Edit], path: str) -> str:
     """Return the text with all edits made; `path` names it in errors.
 

@@ -343,6 +343,8 @@ async def write_to(arguments: Arguments, files: SessionFolder) -> ToolResult:
 async def append_to(arguments: Arguments, files: SessionFolder) -> ToolResult:
     """Add to a session file, creating it when it is missing."""
     data = arguments["content"].encode("utf-8", "replace")
+    with contextlib.suppress(NotFoundError):
+        data = file_text.on_own_line(data, (await files.read(arguments["path"]))[1])
     file = await files.write(arguments["path"], data, adds=True)
     told = f"added {len(data)} bytes to {reference(file.name)} ({file.size} B in all)"
     return succeeded(told, bytes=len(data))

@@ -4,6 +4,7 @@ These are file_write, file_append and file_edit, which replaces a text or lines.
 """
 
 import mimetypes
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -259,6 +260,7 @@ def _described(path: str, workspace: Workspace) -> str:
 
 
 _MAX_WRITE_BYTES = 8 << 20
+_END_BYTES = 4096  # of a file, by which its line breaks are known
 _CONTENT = {"type": "string", "description": "The text."}
 
 
@@ -313,8 +315,9 @@ class FileAppendTool(WritingTool):
     name: ClassVar[str] = "file_append"
     short: ClassVar[str] = "Add text to the end of a file; creates it when missing."
     description: ClassVar[str] = (
-        "Adds the text as it is: give line breaks where they are wanted. Missing folders are "
-        "made. It adds to files of the conversation as well: file+session://notes.txt."
+        "Adds the text below the last line of the file, on a line of its own; give further line "
+        "breaks where they are wanted. Missing folders are made. It adds to files of the "
+        "conversation as well: file+session://notes.txt."
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {"path": PATH, "content": _CONTENT}, "path", "content"
@@ -334,6 +337,7 @@ class FileAppendTool(WritingTool):
             return failed(
                 f"the content has {len(data)} bytes; at most {_MAX_WRITE_BYTES} are added"
             )
+        data = file_text.on_own_line(data, _end_of(path, workspace))
         created = workspace.append(path, data)
         text = (
             _wrote(path, len(data), created=True)
@@ -345,6 +349,16 @@ class FileAppendTool(WritingTool):
     @override
     async def act_on_session(self, arguments: Arguments, files: SessionFolder) -> ToolResult:
         return await append_to(arguments, files)
+
+
+def _end_of(path: str, workspace: Workspace) -> bytes:
+    """Return the last bytes of a file; none where it is not there."""
+    if not workspace.exists(path):
+        return b""
+    with workspace.open_read(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _END_BYTES))
+        return file.read(_END_BYTES)
 
 
 def _wrote(path: str, size: int, *, created: bool) -> str:

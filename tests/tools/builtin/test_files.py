@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from clawd.errors import ClawError, InvalidRequestError
 from clawd.security.paths import acts_later
 from clawd.tools.builtin.files import LIST_LIMIT
+from tests.support.rows import each_row
 from tests.tools.builtin.conftest import Bench
 
 
@@ -188,6 +189,31 @@ async def test_an_append_adds_and_creates(bench: Bench) -> None:
     added = await bench.call("file_append", path="log", content="b\n")
     assert added.output == "added 2 bytes to log"
     assert (bench.workspace / "log").read_text() == "a\nb\n"
+
+
+@each_row(
+    ("before", "content", "after"),
+    [
+        (b"milk", "bread", b"milk\nbread"),
+        (b"milk\nbread", "tea\n", b"milk\nbread\ntea\n"),
+        (b"milk\r\nbread", "tea", b"milk\r\nbread\r\ntea"),
+        (b"milk\n", "bread", b"milk\nbread"),
+        (b"milk", "\nbread", b"milk\nbread"),
+        (b"milk\n", "\nbread", b"milk\n\nbread"),
+        (b"milk", "", b"milk"),
+        (b"", "milk", b"milk"),
+        (b"\0\1", "x", b"\0\1x"),
+        (b"a\n" * 5_000 + b"b", "c", b"a\n" * 5_000 + b"b\nc"),
+    ],
+    fresh=["bench"],
+)
+async def test_what_is_added_stands_on_a_line_of_its_own(
+    bench: Bench, before: bytes, content: str, after: bytes
+) -> None:
+    (bench.workspace / "list").write_bytes(before)
+    added = await bench.call("file_append", path="list", content=content)
+    assert added.output == f"added {len(after) - len(before)} bytes to list"
+    assert (bench.workspace / "list").read_bytes() == after
 
 
 async def test_a_content_over_the_limit_is_refused_and_nothing_is_written(bench: Bench) -> None:

@@ -61,6 +61,8 @@ async def test_the_model_writes_adds_lists_and_reads(bench: Bench, memory: Memor
     assert listed.output == "notes.txt (text/plain, 13 bytes): 3 lines: one two three"
     found = await bench.call("grep", pattern="^t", path="file+session://notes.txt")
     assert found.output == "file+session://notes.txt:2:two\nfile+session://notes.txt:3:three"
+    added = await bench.call("file_append", path="file+session://notes.txt", content="four")
+    assert added.output == "added 5 bytes to file+session://notes.txt (18 B in all)"
     assert on_disk(bench) == []
 
 
@@ -204,7 +206,7 @@ async def test_too_much_is_refused_and_changes_nothing(bench: Bench, memory: Mem
     )
     await bench.call("file_write", path="file+session://a", content="12345678")
     done = await tried(bench, "file_append", path="file+session://a", content="901")
-    assert "would have 11 bytes; the limit is 10" in done.error
+    assert "would have 12 bytes; the limit is 10" in done.error
     assert (await bench.call("file_read", path="file+session://a")).output == "1|12345678"
 
 
