@@ -22,6 +22,8 @@ from training.assistant.values import Values
 from training.data.lists import WEEKDAYS, WORDS
 
 LISTED_NAMES = 6
+MAX_HITS = 4  # lines of a search that the answer repeats
+MAX_WHOLE = 6  # lines of the beginning of a file of which mostly all are there
 TOLD_WHOLE = 240  # characters of a file that the answer repeats
 _MAX_LINE = 90
 _FOUND_SHARE = 0.85  # of the searches for a number find it
@@ -362,7 +364,8 @@ class Outcomes:
     def _several_lines(self, first: int, wanted: int, language: str) -> Outcome:
         """Return some lines of a file, said as they stand."""
         rng = self._rng
-        count = min(wanted, rng.choice([2, 3, 3, 4, 5]))
+        is_whole = wanted <= MAX_WHOLE and rng.random() < 0.75
+        count = wanted if is_whole else min(wanted, rng.choice([2, 3, 3, 4, 5]))
         make = self._values.short if count > 2 or rng.random() < 0.5 else self._values.text
         lines = [make(language) for _ in range(count)]
         result = "\n".join(f"{index + first}|{line}" for index, line in enumerate(lines))
@@ -503,7 +506,7 @@ class Outcomes:
             return Outcome("no matches", _either(language, *said))
         hits = []
         where = arguments.get("path", "")
-        for _ in range(rng.choice([1, 1, 2, 3])):
+        for _ in range(rng.choice([1, 1, 1, 2, 2, 3, 3, 4, 6])):
             line = f"{make.words(0, 2)} {pattern} {make.words(0, 2)}".strip()
             found = make.file_name() if where else make.path()
             if where and where != ".":
@@ -516,11 +519,12 @@ class Outcomes:
         said = f"I found it in {path}, line {number}: {line}"
         if language == "de":
             said = f"Gefunden in {path}, Zeile {number}: {line}"
+        lines = [f"{a}:{b}:{c}" for a, b, c in hits]
+        listed = "\n".join(lines)
         if len(hits) > 1:
-            places = [_either(language, f"{a} (line {b})", f"{a} (Zeile {b})") for a, b, _ in hits]
-            found = _either(language, "I found it in", "Gefunden in")
-            said = f"{found} {enumerated(places, language)}."
-        listed = "\n".join(f"{a}:{b}:{c}" for a, b, c in hits)
+            more = ["…"] if len(hits) > MAX_HITS else []
+            found = _either(language, "I found it here:", "Ich habe es hier gefunden:")
+            said = "\n".join([found, *lines[:MAX_HITS], *more])
         return Outcome(listed, said, listed, path)
 
     def _check_path(self, arguments: dict[str, Any], language: str) -> Outcome:

@@ -1055,7 +1055,8 @@ class Values:
             words = _LINE_COUNTS[language]
             text = rng.choice(list(words))
             return Value(text, words[text])
-        number = rng.choice([rng.randint(2, 12), 10, 20, 50, 100, rng.randint(2, 60)])
+        few, some = rng.randint(2, 5), rng.randint(2, 12)
+        number = rng.choice([few, few, some, 10, 20, 50, 100, rng.randint(2, 60)])
         return Value(str(number), number)
 
     def _nc(self, language: str) -> Value:
