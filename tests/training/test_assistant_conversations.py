@@ -323,7 +323,9 @@ def test_what_is_asked_of_a_file_is_answered_by_what_stands_in_it() -> None:
 
 def test_a_question_about_a_file_reads_it_and_is_answered_without_another_call() -> None:
     found: Counter[str] = Counter()
-    for conversation in islice(Conversations(8), 4000):
+    for conversation in islice(Conversations(8), 20_000):
+        if found["read"] > 80 and found["listed"] and found["added up"]:
+            break  # sums over a table are rare
         if not conversation.kind.startswith("document_") or has_slipped(conversation):
             continue
         calls = calls_of(conversation)
