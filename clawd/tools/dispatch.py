@@ -413,6 +413,8 @@ class Dispatcher:
         try:
             self._preparer.edit(prepared, resolution.edited, request, scope, entry)
             entry.edited_by = resolution.by
+            # Who writes what a file shall hold need not have had it read.
+            prepared.context = msgspec.structs.replace(prepared.context, seen=None)
         except (NotFoundError, InvalidRequestError) as error:
             problem = f"it is as before, because the edit cannot be used ({error.message}); "
         if refusal := await self._hooked(prepared, entry, request, scope):

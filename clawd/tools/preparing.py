@@ -206,10 +206,7 @@ class CallPreparer:
         prepared.held.close()
         prepared.held = held
         prepared.tool, prepared.arguments, prepared.action = tool, decoded, action
-        # A person who writes what a file shall hold need not have had it read.
-        prepared.context = msgspec.structs.replace(
-            prepared.context, held=held, preview=None, seen=None
-        )
+        prepared.context = msgspec.structs.replace(prepared.context, held=held, preview=None)
         entry.arguments, entry.risk = action.arguments, action.assessment.risk
 
     def _action(

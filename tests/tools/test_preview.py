@@ -496,3 +496,20 @@ async def test_nobody_is_asked_about_a_file_that_a_model_has_not_seen_and_a_pers
     assert running.result().status == "allowed"
     assert files(bench.workspace) == {"x.txt": b"new\n"}
     assert [each.status for each in bench.receipts()] == ["failed", "allowed"]
+
+
+async def test_a_person_who_edits_a_call_may_let_it_replace_what_the_model_has_not_seen(
+    bench: Bench,
+) -> None:
+    (bench.workspace / "x.txt").write_text("old\n")
+    scope = msgspec.structs.replace(bench.scope(), seen=set())
+    call = request("file_write", '{"path": "y.txt", "content": "new\\n"}')
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(bench.dispatcher(TOOLS.values()).call(call, scope))
+        first = await bench.asked.get()
+        mended = '{"path": "x.txt", "content": "mended\\n"}'
+        bench.approvals.edit(first.id, mended, ADA, digest=first.digest)
+        second = await bench.answer("once")
+    assert [diff.path for diff in second.question.changes] == ["x.txt"]
+    assert running.result().status == "allowed"
+    assert files(bench.workspace) == {"x.txt": b"mended\n"}
