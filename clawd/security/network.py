@@ -20,6 +20,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 MAX_URL_LENGTH = 8192
+UNRESOLVED = "cannot be resolved"
 _RESOLVE_LIMIT_S = 10.0
 
 # What is_global thinks of some of these differs between Python versions.
@@ -121,10 +122,9 @@ async def resolve_and_judge(
         async with asyncio.timeout(_RESOLVE_LIMIT_S):
             found = await (resolve or system_resolve)(target.host, target.port)
     except (OSError, TimeoutError, UnicodeError) as error:
-        raise ProviderError(
-            f"the name {target.host} cannot be resolved: {str(error) or 'no answer in time'}",
-            kind="network",
-        ) from error
+        why = getattr(error, "strerror", "") or str(error) or "no answer in time"
+        told = f"the name {target.host} {UNRESOLVED}: {why}"
+        raise ProviderError(told, kind="network") from error
     if not found:
         raise ProviderError(f"the name {target.host} has no address", kind="network")
     if not rules.excepts(target.host, target.port):

@@ -106,6 +106,7 @@ async def test_a_name_without_an_answer_is_a_network_error() -> None:
         with pytest.raises(ProviderError, match=r"gone\.example") as caught:
             await resolve_and_judge("http://gone.example/", _NOBODY, resolve=resolve)
         assert caught.value.kind == "network"
+        assert "Errno" not in caught.value.message
 
 
 async def test_exceptions_hold_for_their_host_and_port_only() -> None:

@@ -173,7 +173,8 @@ class Outcomes:
             case "http" | "web_fetch" | "open_url":
                 return self._host_reasons(arguments["url"])
             case "web_search":
-                return ["no search engine answered"]
+                offline = "none of their names can be resolved, so there seems to be no network"
+                return ["no search engine answered", f"no search engine answered: {offline}"]
             case "calculator":
                 expression = arguments["expression"]
                 why = _why(expression)

@@ -16,7 +16,7 @@ import msgspec
 from typing_extensions import override
 
 from clawd.errors import ClawError, ForbiddenError, InvalidRequestError
-from clawd.security.network import NetworkRules, Target, judge_url
+from clawd.security.network import UNRESOLVED, NetworkRules, Target, judge_url
 from clawd.security.risk import Assessment, Risk, raised
 from clawd.tools.base import (
     Arguments,
@@ -476,7 +476,9 @@ class _Search:
         if self._has_answer:
             return succeeded("(no results)", **facts)
         why = "; ".join(self.problems) or "none is configured"
-        return failed(f"no search engine answered. {why}. Try again later.", **facts)
+        if self.problems and all(UNRESOLVED in each for each in self.problems):
+            why = "none of their names can be resolved, so there seems to be no network"
+        return failed(f"no search engine answered: {why}. Try again later.", **facts)
 
 
 def engine_request(raw: object, backend: str, region: str, user_agent: str) -> transfer.HttpRequest:

@@ -260,6 +260,25 @@ async def test_without_engines_nobody_is_asked(bench: Bench) -> None:
     assert "switched searching off" in result.error
 
 
+@pytest.mark.usefixtures("read_here")
+async def test_without_a_network_one_line_says_so_for_all_engines(bench: Bench) -> None:
+    """Rows: how the last engine fails, and what is told."""
+    rows = [
+        ("cannot be resolved", "none of their names can be resolved, so there seems to be no net"),
+        ("refused the connection", "duckduckgo: the name html.duckduckgo.com cannot be resolved:"),
+    ]
+    for last, told in rows:
+
+        async def offline(request: HttpRequest, *, max_bytes: int, last: str = last) -> object:
+            (host,) = request.hosts
+            how = last if host == HOSTS["mojeek"] else "cannot be resolved"
+            return TransferFailure(message=f"the name {host} {how}: Name or service not known")
+
+        result = await search(bench, offline, "duckduckgo", "brave", "mojeek")
+        assert result.error.startswith(f"no search engine answered: {told}")
+        assert len(result.metadata["problems"]) == 3
+
+
 async def test_a_search_ends_at_its_time_limit(bench: Bench) -> None:
     async def never(request: HttpRequest, *, max_bytes: int) -> Response | TransferFailure:
         await asyncio.Event().wait()
