@@ -350,6 +350,12 @@ async def append_to(arguments: Arguments, files: SessionFolder) -> ToolResult:
     return succeeded(told, bytes=len(data))
 
 
+def reads_lines(arguments: Arguments) -> bool:
+    """Return whether lines are asked for, not bytes."""
+    asks_bytes = not {"offset", "max_bytes"}.isdisjoint(arguments)
+    return "start_line" in arguments or ("max_lines" in arguments and not asks_bytes)
+
+
 def pictured(path: str, data: bytes) -> ToolResult:
     """Return the result of reading a picture."""
     result = succeeded(f"{path} is a picture of {len(data)} bytes", size=len(data))
@@ -370,8 +376,8 @@ def _read(arguments: Arguments, file: SessionFile, data: bytes, room: int) -> To
         return failed(f"{path} is no text: {file.mime}, {size} bytes", **facts)
     if not data:
         return succeeded(EMPTY, **facts)
-    if "start_line" in arguments:
-        shown = _lines(data, arguments["start_line"], arguments.get("max_lines"), room)
+    if reads_lines(arguments):
+        shown = _lines(data, arguments.get("start_line", 1), arguments.get("max_lines"), room)
     else:
         shown = _bytes(data, arguments.get("offset", 0), arguments.get("max_bytes"), room)
     if not shown.lines:

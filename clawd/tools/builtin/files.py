@@ -35,6 +35,7 @@ from clawd.tools.builtin.file_tools import (
     list_of,
     pictured,
     read_from,
+    reads_lines,
     write_to,
 )
 from clawd.tools.preview import Preview
@@ -93,10 +94,10 @@ class FileReadTool(LookingTool):
     name: ClassVar[str] = "file_read"
     short: ClassVar[str] = "Read a text file; each line is prefixed with its number."
     description: ClassVar[str] = (
-        "Answers lines as `number|text`. With `start_line` it reads lines from there "
-        f"(`max_lines`, by default {file_text.LINES_DEFAULT}, at most {file_text.LINES_LIMIT}); "
-        "without, it reads bytes from `offset` on (`max_bytes`, by default "
-        f"{file_text.BYTES_DEFAULT}, at most {file_text.BYTES_LIMIT}). "
+        "Answers lines as `number|text`. With `start_line` or `max_lines` it reads lines from "
+        f"there (by default from the first, {file_text.LINES_DEFAULT} of them, at most "
+        f"{file_text.LINES_LIMIT}); without, it reads bytes from `offset` on (`max_bytes`, by "
+        f"default {file_text.BYTES_DEFAULT}, at most {file_text.BYTES_LIMIT}). "
         "A last line says what was left out. A picture is shown as one; of any other binary "
         "file its type and size are told. "
         "It reads files of the conversation as well: file+session://notes.txt."
@@ -208,9 +209,9 @@ def _read(arguments: Arguments, workspace: Workspace) -> ToolResult:
     with workspace.open_read(path) as file:
         size = workspace.stat(path).size
         try:
-            if "start_line" in arguments:
+            if reads_lines(arguments):
                 lines = arguments.get("max_lines", file_text.LINES_DEFAULT)
-                excerpt = file_text.read_lines(file, arguments["start_line"], lines)
+                excerpt = file_text.read_lines(file, arguments.get("start_line", 1), lines)
             else:
                 count = arguments.get("max_bytes", file_text.BYTES_DEFAULT)
                 excerpt = file_text.read_bytes(file, arguments.get("offset", 0), count)

@@ -106,6 +106,10 @@ async def test_lines_from_the_middle_keep_their_numbers_and_the_total_is_told(be
     bench.put("f", "".join(f"line {n}\n" for n in range(1, 501)))
     part = await bench.call("file_read", path="f", start_line=100, max_lines=2)
     assert part.output == "100|line 100\n101|line 101\n(lines 100 to 101 of 500; 4392 bytes)"
+    first = await bench.call("file_read", path="f", max_lines=2)
+    assert first.output == "1|line 1\n2|line 2\n(lines 1 to 2 of 500; 4392 bytes)"
+    bytes_too = await bench.call("file_read", path="f", max_lines=2, offset=7, max_bytes=6)
+    assert bytes_too.output == "2|line 2\n(lines 2 to 2 of 500; 4392 bytes)"
     usual = await bench.call("file_read", path="f", start_line=1)
     assert len(usual.output.splitlines()) == 201
     beyond = await bench.call("file_read", path="f", start_line=501)

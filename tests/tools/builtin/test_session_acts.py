@@ -57,6 +57,8 @@ async def test_the_model_writes_adds_lists_and_reads(bench: Bench, memory: Memor
     assert (read.success, read.output) == (True, "1|one\n2|two\n3|three")
     part = await bench.call("file_read", path="file+session://notes.txt", start_line=2, max_lines=1)
     assert part.output == "2|two\n(lines 2 to 2 of 3; 13 bytes; go on with start_line=3)"
+    first = await bench.call("file_read", path="file+session://notes.txt", max_lines=1)
+    assert first.output == "1|one\n(lines 1 to 1 of 3; 13 bytes; go on with start_line=2)"
     listed = await bench.call("file_list", path="file+session://", recursive=True)
     assert listed.output == "notes.txt (text/plain, 13 bytes): 3 lines: one two three"
     found = await bench.call("grep", pattern="^t", path="file+session://notes.txt")
