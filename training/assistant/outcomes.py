@@ -22,6 +22,11 @@ from training.assistant.values import Values
 from training.data.lists import WEEKDAYS, WORDS
 
 LISTED_NAMES = 6
+_HOMES = ["anna", "tom", "user", "lena"]
+_MORE_OF_IT = "give more of the text around it, or start_line and end_line"
+_NO_REPOSITORY = "fatal: not a git repository (or any parent up to mount point"
+_BOUNDARY = "Stopping at filesystem boundary (GIT_DISCOVERY_ACROSS_FILESYSTEM not set)."
+_TRACEBACK = "Traceback (most recent call last):"
 MAX_HITS = 4  # lines of a search that the answer repeats
 MAX_WHOLE = 6  # lines of the beginning of a file of which mostly all are there
 TOLD_WHOLE = 240  # characters of a file that the answer repeats
@@ -156,7 +161,9 @@ class Outcomes:
             return None
         reason = self._rng.choice(reasons)
         head, _, why = reason.partition("\n")
-        said = head.split("; ")[0] + (f": {why.rstrip('.')}" if why else "")
+        lines = why.rstrip(".").split("\n")
+        told = lines[-1 if "<evaluate>" in why else 0]
+        said = re.split("; |[.] ", head)[0].rstrip(".") + (f": {told}" if told else "")
         answer = f"That did not work: {said}."
         if language == "de":
             answer = f"Das hat nicht geklappt: {said}."
@@ -180,9 +187,12 @@ class Outcomes:
                 why = _why(expression)
                 return [f"cannot compute '{expression}': {why}"] if why else []
             case "evaluate":
+                head, code = "The code exited with code 1\n", arguments["code"].split("\n")[-1]
+                at = 'File "<evaluate>", line 1'
+                name = f"NameError: name '{self._make.word()}' is not defined"
                 return [
-                    f"NameError: name '{self._make.word()}' is not defined",
-                    "SyntaxError: invalid syntax",
+                    f"{head}{_TRACEBACK}\n  {at}, in <module>\n    {code}\n{name}",
+                    f"{head}  {at}\n    {code}\n       ^\nSyntaxError: invalid syntax",
                 ]
             case "undo" if "redo" in arguments:
                 return ["No undo can be taken back in this conversation"]
@@ -190,8 +200,12 @@ class Outcomes:
                 return ["there is nothing to undo"]
             case "job":
                 return ["there is no job in this conversation; jobs end with the daemon"]
-            case "knowledge_load" | "knowledge_delete" | "knowledge_append":
-                return [f'there is no entry "{_note(arguments["keywords"])}"']
+            case "knowledge_load":
+                others = "knowledge_search finds entries by any of the keywords"
+                return [f'there is no entry with all of "{arguments["keywords"]}". {others}']
+            case "knowledge_delete":
+                name = _note(arguments["keywords"])
+                return [f'there is no entry "{name}", so nothing was deleted.']
             case "plan" if arguments["action"] in {"update", "delete"}:
                 gone = "the plan is empty"
                 if arguments["id"] != "all":
@@ -211,13 +225,13 @@ class Outcomes:
                 return [
                     gone,
                     f"old_text does not stand in {path}",
-                    f"old_text stands {self._rng.randint(2, 9)} times in {path}",
+                    f"old_text stands {self._rng.randint(2, 9)} times in {path}; {_MORE_OF_IT}",
                 ]
             case "file_edit":
-                return [f"{path} has no line {arguments['start_line']}"]
+                return [self._no_lines(arguments)]
             case "file_write" | "file_append":
                 return [
-                    f"{path} is a folder",
+                    f"{path} is a folder; file_list lists it",
                     f"{path} cannot be written: no space left on device",
                     f"{path} cannot be written: permission denied",
                 ]
@@ -225,11 +239,24 @@ class Outcomes:
                 return [
                     gone,
                     gone,
-                    f"{path} is not {'a folder' if tool == 'file_list' else 'text'}",
+                    self._wrong_kind(tool, path),
                     f"{path} cannot be read: permission denied",
                 ]
             case _:
                 return []
+
+    def _wrong_kind(self, tool: str, path: str) -> str:
+        """Why what is at a path is no folder, or no text."""
+        if tool == "file_list":
+            return f"{path} is no folder, or leads through a file"
+        kind = self._rng.choice(["application/octet-stream", "application/zip", "image/x-icon"])
+        return f"{path} is a binary file, not text: {kind}, {self._rng.randint(90, 99_999)} bytes"
+
+    def _no_lines(self, arguments: dict[str, Any]) -> str:
+        """Why lines cannot be changed that a file does not have."""
+        first = arguments["start_line"]
+        last, count = arguments.get("end_line", first), self._rng.randint(1, max(1, first - 1))
+        return f"lines {first} to {last} are not there: the file has {count} lines"
 
     def _host_reasons(self, url: str) -> list[str]:
         """Why a server gives nothing."""
@@ -237,7 +264,7 @@ class Outcomes:
         if not host:
             return []
         return [
-            f"the name {host[0]} cannot be resolved",
+            f"the name {host[0]} cannot be resolved: Name or service not known",
             f"{host[0]} did not answer in {self._rng.randint(5, 60)} s",
             f"{host[0]} refused the connection",
         ]
@@ -254,10 +281,13 @@ class Outcomes:
         rng = self._rng
         program, *rest = _words(command)
         last = rest[-1] if rest else program
-        unknown = rng.choice([f"sh: 1: {program}: not found", f"{program}: command not found"])
+        unknown = f"bash: line 1: {program}: command not found"
         gone = f"{program}: {last}: No such file or directory"
         says: dict[str, list[tuple[int, str]]] = {
-            "git": [(128, "fatal: not a git repository (or any of the parent directories): .git")],
+            "git": [
+                (128, "fatal: not a git repository (or any of the parent directories): .git"),
+                (128, f"{_NO_REPOSITORY} /home/{rng.choice(_HOMES)})\n{_BOUNDARY}"),
+            ],
             "npm": [(1, "npm error enoent Could not read package.json")],
             "make": [(2, "make: *** No targets specified and no makefile found.  Stop.")],
             "cargo": [(101, "error: could not find `Cargo.toml` in this folder")],
@@ -384,7 +414,7 @@ class Outcomes:
 
     def no_line(self, arguments: dict[str, Any], language: str) -> Outcome:
         """Return what changing a line beyond the last one gives."""
-        why = f"{arguments['path']} has no line {arguments['start_line']}"
+        why = self._no_lines(arguments)
         said = _either(language, f"That did not work: {why}.", f"Das hat nicht geklappt: {why}.")
         return Outcome(f"error: {why}", said, failed=True)
 

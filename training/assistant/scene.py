@@ -13,7 +13,14 @@ from training.assistant.values import Values
 _TRIES = 12
 _PRINTS = re.compile(r"print\('(\w+)'\)|echo (\w+)")
 _LISTED_BESIDE = 4  # other names in a listing that has to show a certain one
-_GONE = ("does not exist", "is a folder", "is not text", "old_text", "has no line")
+_GONE = (
+    "does not exist",
+    "is a folder",
+    "is no folder",
+    "not text",
+    "old_text",
+    "are not there",
+)
 
 
 class Scene:
