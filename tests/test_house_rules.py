@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 387,
     "files of clawctl": 108,
-    "code lines of clawd": 84_315,
+    "code lines of clawd": 84_328,
     "code lines of clawctl": 20_280,
     "modules with one importer": 108,
     "modules with one importer, under 60 code lines": 2,

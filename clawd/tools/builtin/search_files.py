@@ -21,6 +21,7 @@ from clawd.wire.references import looks_like_reference, no_path
 from clawd.wire.safe_text import shown_name
 
 RESULTS_DEFAULT, RESULTS_LIMIT = 100, 1000
+OTHER_CASE = "[in other upper or lower case than asked for]"
 NOTHING = "no matches"
 _MAX_FILE_BYTES = 8 << 20
 _MAX_LINE = 300
@@ -37,7 +38,8 @@ class GrepTool(LookingTool):
         "Answers `path:line:text` for each line that matches the RE2 pattern (no look-around, no "
         "back references). `path` is a folder or a file; `glob` chooses files (`*.py`, "
         f"`src/**/*.js`). At most `max_results` lines, by default {RESULTS_DEFAULT}. Binary files, "
-        "files over 8 MiB and .git are left out."
+        "files over 8 MiB and .git are left out. What stands there in upper or lower case only is "
+        "found as well where nothing else is, unless `ignore_case` is false."
     )
     parameters: ClassVar[dict[str, Any]] = object_schema(
         {
@@ -105,6 +107,7 @@ class _Found(msgspec.Struct, kw_only=True):
     lines: list[str] = []
     stopped: str = ""
     limit: int = RESULTS_LIMIT
+    note: str = ""
 
     def take(
         self, shown: str, lines: Iterator[tuple[int, str]], pattern: _Matcher, watch: Watch
@@ -129,6 +132,7 @@ class _Found(msgspec.Struct, kw_only=True):
     def result(self) -> ToolResult:
         lines = self.lines or ([] if self.stopped else [NOTHING])
         shown = [*lines, f"[more: {self.stopped}]"] if self.stopped else lines
+        shown = [*shown, self.note] if self.note and self.lines else shown
         return succeeded("\n".join(shown), count=len(self.lines), truncated=bool(self.stopped))
 
 
@@ -138,9 +142,12 @@ def _limit(arguments: Arguments) -> int:
 
 
 def _grep(arguments: Arguments, workspace: Workspace, limit: int, watch: Watch) -> _Found:
-    pattern, found = _pattern(arguments), _Found(lines=[], limit=limit)
-    for shown, path in _files(workspace, arguments, watch):
-        if not found.take(shown, _lines(workspace, path), pattern, watch):
+    found = _Found(lines=[], limit=limit)
+    for pattern, found.note in _patterns(arguments):
+        for shown, path in _files(workspace, arguments, watch):
+            if not found.take(shown, _lines(workspace, path), pattern, watch):
+                break
+        if found.lines:
             break
     return found.ended(watch)
 
@@ -148,8 +155,11 @@ def _grep(arguments: Arguments, workspace: Workspace, limit: int, watch: Watch) 
 def _grep_one(arguments: Arguments, data: bytes, watch: Watch) -> _Found:
     """Search the content of one session file."""
     found = _Found(lines=[], limit=_limit(arguments))
-    lines = enumerate((_valid_text(line) for line in io.BytesIO(data)), 1)
-    found.take(arguments["path"].strip(), lines, _pattern(arguments), watch)
+    for pattern, found.note in _patterns(arguments):
+        lines = enumerate((_valid_text(line) for line in io.BytesIO(data)), 1)
+        found.take(arguments["path"].strip(), lines, pattern, watch)
+        if found.lines:
+            break
     return found.ended(watch)
 
 
@@ -157,8 +167,12 @@ def _valid_text(line: bytes) -> str:
     return line.rstrip(b"\n").decode("utf-8", "replace")
 
 
-def _pattern(arguments: Arguments) -> _Matcher:
-    return _compile_pattern(arguments["pattern"], ignore_case=bool(arguments.get("ignore_case")))
+def _patterns(arguments: Arguments) -> Iterator[tuple[_Matcher, str]]:
+    """Yield what to search for until something is found, each with what is said of that."""
+    ignores = arguments.get("ignore_case")
+    yield _compile_pattern(arguments["pattern"], ignore_case=bool(ignores)), ""
+    if ignores is None:
+        yield _compile_pattern(arguments["pattern"], ignore_case=True), OTHER_CASE
 
 
 def _glob(arguments: Arguments, workspace: Workspace, watch: Watch) -> _Found:

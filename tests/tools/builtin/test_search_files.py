@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,24 @@ async def test_grep_answers_path_line_and_text(tree: Bench) -> None:
     assert (await tree.call("grep", pattern="^h", path="src")).output == "src/b.py:1:hello = 1"
     assert (await tree.call("grep", pattern="os", path="a.py")).output == "a.py:1:import os"
     assert (await tree.call("grep", pattern="nothing")).output == "no matches"
+
+
+
+async def test_what_stands_there_in_another_case_is_found_where_nothing_else_is(
+    bench: Bench,
+) -> None:
+    bench.put("list.txt", "Seife, Lavendel\nseifenblasen\nHonig\n")
+    other = "[in other upper or lower case than asked for]"
+    rows: list[tuple[dict[str, Any], str]] = [
+        ({"pattern": "honig"}, f"list.txt:3:Honig\n{other}"),
+        ({"pattern": "seife"}, "list.txt:2:seifenblasen"),
+        ({"pattern": "honig", "ignore_case": False}, "no matches"),
+        ({"pattern": "honig", "ignore_case": True}, "list.txt:3:Honig"),
+        ({"pattern": "tee"}, "no matches"),
+        ({"pattern": "S", "max_results": 1}, "list.txt:1:Seife, Lavendel"),
+    ]
+    for arguments, output in rows:
+        assert (await bench.call("grep", **arguments)).output == output, arguments
 
 
 async def test_grep_ends_at_its_limits_and_says_so(tree: Bench) -> None:
