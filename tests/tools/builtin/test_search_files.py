@@ -37,7 +37,6 @@ async def test_grep_answers_path_line_and_text(tree: Bench) -> None:
     assert (await tree.call("grep", pattern="nothing")).output == "no matches"
 
 
-
 async def test_what_stands_there_in_another_case_is_found_where_nothing_else_is(
     bench: Bench,
 ) -> None:
