@@ -177,7 +177,10 @@ def done(files: Files, group: list[Op], step: list[int], found: Expected) -> int
     if first["op"] == "write":
         files[name] = first["content"]
     elif first["op"] == "append":
-        files[name] = files.get(name, "") + first["content"]
+        old, new = files.get(name, ""), first["content"]
+        is_ended = not old or old.endswith("\n") or not new or new.startswith(("\n", "\r\n"))
+        ending = "\r\n" if "\r\n" in old else "\n"
+        files[name] = old + ("" if is_ended else ending) + new
     elif name not in files:
         return step[0]
     elif first["op"] == "read":
