@@ -123,8 +123,8 @@ async def resolve_and_judge(
             found = await (resolve or system_resolve)(target.host, target.port)
     except (OSError, TimeoutError, UnicodeError) as error:
         why = getattr(error, "strerror", "") or str(error) or "no answer in time"
-        told = f"the name {target.host} {UNRESOLVED}: {why}"
-        raise ProviderError(told, kind="network") from error
+        message = f"the name {target.host} {UNRESOLVED}: {why}"
+        raise ProviderError(message, kind="network") from error
     if not found:
         raise ProviderError(f"the name {target.host} has no address", kind="network")
     if not rules.excepts(target.host, target.port):

@@ -147,6 +147,19 @@ def test_a_model_takes_its_own_change_back(home: Home) -> None:
     assert (home.workspace / "notes.txt").read_text() == "mine"
 
 
+def test_a_turn_replaces_no_file_that_its_model_has_not_read_and_a_person_does(home: Home) -> None:
+    notes = home.workspace / "notes.txt"
+    notes.write_text("mine")
+    write = call("file_write", path="notes.txt", content="new")
+    home.configure(write, {"text": "{{last_tool_result}}"}, tables=FULL)
+    refused = home.ctl("agent", "-m", "write")
+    assert "notes.txt is there already and was not read" in refused.stdout
+    assert notes.read_text() == "mine"
+    arguments = json.dumps({"path": "notes.txt", "content": "new"})
+    assert home.ctl("tool", "run", "file_write", "--json", arguments).returncode == 0
+    assert notes.read_text() == "new"
+
+
 def test_what_a_command_destroyed_comes_back_by_call_and_by_turn(home: Home) -> None:
     src = home.workspace / "src"
     (src / "deep").mkdir(parents=True)

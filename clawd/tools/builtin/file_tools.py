@@ -125,8 +125,8 @@ class FileTool(Tool):
             entry = workspace.stat(path)
         if entry.kind == "file" and entry.size:
             append, read = context.tools.of("file_append"), context.tools.of("file_read")
-            told = f"{append} adds to it, {read} comes before replacing it"
-            raise UnseenFileError(f"{path} is there already and was not read: {told}")
+            advice = f"{append} adds to it, {read} comes before replacing it"
+            raise UnseenFileError(f"{path} is there already and was not read: {advice}")
 
     def _rules(self, context: ToolContext) -> PathRules:
         workspace, copies = context.workspace, self._copies
