@@ -78,6 +78,45 @@ def test_the_parts_of_a_conversation_are_its_prompts() -> None:
         assert next(turns, None) is None
 
 
+class _Letters:
+    """A tokenizer whose tokens are letters."""
+
+    def tokens(self, text: str) -> list[int]:
+        return list(map(ord, text))
+
+    def bytes(self, token: int) -> bytes:
+        return chr(token).encode()
+
+
+def test_what_is_chosen_is_marked_and_what_the_base_knows_counts_as_known() -> None:
+    from training.assistant.prepare import ANSWER, CALL, CHOICE, KNOWN, Writer
+
+    writer = Writer(_Letters(), 1000)  # type: ignore[arg-type]
+    messages = [
+        asked("1+2?"),
+        called("calculator", {"expression": "1 + 22"}),
+        {**RESULT, "content": "23"},
+        said("Es heißt: 23 Bücher."),
+        asked("who wrote Faust?"),
+        {**said("It was: Goethe"), "known": True},
+    ]
+
+    conversation = Conversation("sum", "de", "none", [], messages)
+    assert writer.add(conversation, held_out=False)
+    rows = writer.rows
+
+    def marked(sort: int) -> str:
+        return "".join(
+            chr(token) for token, mask in zip(rows.ids, rows.mask, strict=True) if mask == sort
+        )
+
+    assert marked(CALL + CHOICE) == "cal1 + 22"
+    assert marked(ANSWER + CHOICE) == "23 "
+    assert marked(ANSWER) == "Es heißt: Bücher.<|im_end|>"
+    assert marked(KNOWN) == "It was: Goethe<|im_end|>"
+    assert not writer.add(Conversation("sum", "de", "none", [], [*messages] * 9), held_out=False)
+
+
 @pytest.mark.smollm2
 @pytest.mark.real_model
 def test_training_and_product_agree_to_the_token() -> None:

@@ -31,15 +31,16 @@ TALK_SHARE = 0.27
 ASKS = 0.4  # of the shares of topics that ask back: with more, plain requests are asked back, too
 CALL_ONLY_SHARE = 0.4
 EARLY_END_SHARE = 0.08  # of those end before the last call: what follows is the harder part
-DOCUMENT_SHARE = 0.14  # of the working ones ask for what stands in a file, a page or a PDF
+DOCUMENT_SHARE = 0.2  # of the working ones ask for what stands in a file, a page or a PDF
 DOCUMENT_CALL_ONLY_SHARE = 0.2  # of those; the answer is what has to be learnt
 DOCUMENT_AGAIN_SHARE = 0.25  # of those that got an answer ask for something else in it
 DOCUMENT_TWO_SHARE = 0.22  # of them ask for two things at once
 FOLDER_SHARE = 0.07  # of the questions about files are about several that lie in a folder
-GERMAN_SHARE = 0.25
-QUESTION_SHARE = 0.48  # of what is answered without a tool
+GERMAN_SHARE = 0.3
+QUESTION_SHARE = 0.42  # of what is answered without a tool
 OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
 SHARE_POWER = 0.85  # of the sorts' shares, so that rare ones are seen often enough
+STEPS_SHARE = 0.75  # of the share of sorts of two calls or more: there are many of them
 TOOL_POWER = 0.7  # of what the sorts that call a tool first have together, so that no tool is rare
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an answer, if short
@@ -48,7 +49,7 @@ LINE_THERE_SHARE = 0.75  # of the lines asked for in a file that was read or wri
 OTHER_DRAWS = 3
 SLIP_SHARE = 0.08  # of the calls that name a file name it wrongly, to be put right
 EDIT_SLIP_SHARE = 0.15  # of the edits have a wrong text, to be put right
-APPEND_SLIP_SHARE = 0.12  # of what is to be added would replace the file, and is refused
+APPEND_SLIP_SHARE = 0.16  # of what is to be added would replace the file, and is refused
 THERE_SHARE = 0.12  # of the files that are to be made are there already
 REPLACED_SHARE = 0.5  # of those that are to be replaced
 CHOSEN_SHARE = 0.5  # of the people who are asked whether to replace or to add say so
@@ -661,7 +662,7 @@ class Conversations:
             for index, text in enumerate(rng.choice(answers(language))):
                 is_asked = index % 2 == 0
                 text = self._varied(expand(rng, text), language, index) if is_asked else text
-                said.append(_user(text) if is_asked else _said(text))
+                said.append(_user(text) if is_asked else {**_said(text), "known": True})
             return _QUESTION_KINDS[language], said
         # "Delete it" lacks what it needs at the beginning alone: later it means what was before.
         topics = [
@@ -1207,10 +1208,16 @@ def _misspelt(path: str, rng: random.Random) -> str:
 
 def _shares(kinds: list[Kind]) -> list[float]:
     """Return how often each sort is drawn: rare ones, and those of rare tools, more often."""
+    drawn = [
+        kind.share**SHARE_POWER * (STEPS_SHARE if len(kind.calls) > 1 else 1) for kind in kinds
+    ]
     of_tool: Counter[str] = Counter()
-    for kind in kinds:
-        of_tool[kind.tools[0]] += kind.share**SHARE_POWER
-    return [kind.share**SHARE_POWER * of_tool[kind.tools[0]] ** (TOOL_POWER - 1) for kind in kinds]
+    for kind, share in zip(kinds, drawn, strict=True):
+        of_tool[kind.tools[0]] += share
+    return [
+        share * of_tool[kind.tools[0]] ** (TOOL_POWER - 1)
+        for kind, share in zip(kinds, drawn, strict=True)
+    ]
 
 
 def _misquoted(text: str, rng: random.Random) -> str:

@@ -8,9 +8,11 @@ no request of theirs, for `judge`. The first are in OUT.npz too, marked, for fig
 """
 
 import argparse
+import bisect
 import itertools
 import json
 import random
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +29,12 @@ WATCHED = 48  # of the held-out ones, while training runs
 HELD_OUT_SEED = 900_000
 # What a token is, in the mask.
 GIVEN, ANSWER, CALL, KNOWN = range(4)
+CHOICE = 8  # is added where something is chosen: a tool, an argument, a line, how to reckon
 KNOWN_KIND = "question"  # the base's own answers, which are to stay, not to be learnt by heart
+_EXPRESSION = re.compile(rb'"expression": "([^"]*)')
+_VALUE = re.compile(rb'": "()')  # in a call, what stands after it is the name of a tool or a text
+_QUOTED = re.compile(rb'(?:: "|: |:\n)()')
+CHOICE_TOKENS = 3
 
 
 @dataclass
@@ -53,22 +60,45 @@ class Writer:
     def add(self, conversation: Conversation, *, held_out: bool) -> bool:
         """Returns whether the conversation was short enough."""
         head, parts = self._texts.parts(conversation.messages, conversation.tools)
-        is_known = conversation.kind == KNOWN_KIND
+        said = (
+            each
+            for each in conversation.messages
+            if each["role"] == "assistant" and each.get("learnt", True)
+        )
         # A part is tokenised by itself: an answer begins where generation will begin.
         pieces = [
-            (self._runner.tokens(text), _sort(text, learnt, is_known)) for text, learnt in parts
+            (tokens, self._mask(tokens, text, next(said) if learnt else None))
+            for tokens, text, learnt in (
+                (self._runner.tokens(text), text, learnt) for text, learnt in parts
+            )
         ]
         if sum(len(piece) for piece, _ in pieces) > self._longest:
             self.rows.too_long += 1
             return False
         rows = self.rows
-        for piece, sort in pieces:
+        for piece, mask in pieces:
             rows.ids += piece
-            rows.mask += [sort] * len(piece)
+            rows.mask += mask
         rows.starts.append(len(rows.ids))
         rows.head_of.append(rows.heads.setdefault(head, len(rows.heads)))
         rows.held_out.append(held_out)
         return True
+
+    def _mask(self, tokens: list[int], text: str, said: dict[str, Any] | None) -> list[int]:
+        """Returns what each token of a part is; `said` is the message that is learnt."""
+        if said is None or said.get("known"):
+            return [KNOWN if said else GIVEN] * len(tokens)
+        is_call, raw = CALL_BEGIN in text, text.encode()
+        mask = [CALL if is_call else ANSWER] * len(tokens)
+        ends = list(itertools.accumulate(len(self._runner.bytes(token)) for token in tokens))
+        found = [_QUOTED.search(raw)]
+        if is_call:
+            found = [*_VALUE.finditer(raw), _EXPRESSION.search(raw)]
+        for begin, end in (each.span(1) for each in found if each):
+            first, last = bisect.bisect_right(ends, begin), bisect.bisect_left(ends, end)
+            for at in range(first, min(max(first + CHOICE_TOKENS, last + 1), len(tokens))):
+                mask[at] |= CHOICE
+        return mask
 
     def save(self, path: Path) -> None:
         rows = self.rows
@@ -83,14 +113,6 @@ class Writer:
             heads=np.array(list(itertools.chain.from_iterable(heads)), np.int32),
             head_starts=np.cumsum([0, *map(len, heads)]),
         )
-
-
-def _sort(text: str, is_learnt: bool, is_known: bool) -> int:
-    if not is_learnt:
-        return GIVEN
-    if is_known:
-        return KNOWN
-    return CALL if CALL_BEGIN in text else ANSWER
 
 
 def key_of(request: list[dict[str, Any]]) -> str:

@@ -52,13 +52,13 @@ class Runner:
         count = llama_cpp.llama_tokenize(self._vocab, raw, len(raw), buffer, room, False, True)
         return list(buffer[:count])
 
-    def text(self, tokens: Sequence[int]) -> str:
+    def bytes(self, token: int) -> bytes:
         buffer = ctypes.create_string_buffer(256)
-        pieces = []
-        for token in tokens:
-            count = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, 256, 0, True)
-            pieces.append(buffer.raw[:count])
-        return b"".join(pieces).decode(errors="replace")
+        count = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, 256, 0, True)
+        return buffer.raw[:count]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return b"".join(map(self.bytes, tokens)).decode(errors="replace")
 
     def logits(self, tokens: list[int]) -> np.ndarray:
         """Returns the logits after each token."""

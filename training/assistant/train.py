@@ -48,7 +48,8 @@ HELD_OUT_BATCH = 2048
 CALL = 2  # in the mask, where an assistant calls
 # By what the mask says: given, an answer, a call, an answer of the base's own. The last are as long
 # and as hard to foretell as they are unimportant: at full weight they drown what calls teach.
-WEIGHTS = (0.0, 1.0, 1.5, 0.5)
+WEIGHTS = (0.0, 1.0, 1.5, 0.2)
+CHOICE, CHOICE_WEIGHT = 8, 2.0  # is added to the mask where a tool, an argument, a line is chosen
 FIRST_WEIGHT = 2.5  # of the token by which an assistant begins: it decides between call and answer
 
 Row = tuple[np.ndarray, np.ndarray]
@@ -171,8 +172,11 @@ class Trainer:
         ids, mask = self._tensors(batch)
         hidden, _ = self.model.hidden(ids[:, :-1], self._prefix)
         wanted = mask[:, 1:] > 0
-        weights = self._weights[mask[:, 1:].long()]
-        weights = torch.where(mask[:, :-1] > 0, weights, weights * FIRST_WEIGHT)[wanted]
+        sorts = mask[:, 1:].long()
+        weights = self._weights[sorts % CHOICE] * (1 + (sorts >= CHOICE) * (CHOICE_WEIGHT - 1))
+        # Whether to call is learnt from what is known, too: the first token has no lower weight.
+        first = weights.clamp(min=1) * FIRST_WEIGHT
+        weights = torch.where(mask[:, :-1] > 0, weights, first)[wanted]
         loss, right = self.model.loss(hidden[wanted], ids[:, 1:][wanted], weights)
         loss.backward()
         return [loss.item(), right.item(), weights.sum().item(), ids.numel(), len(weights)]
@@ -210,7 +214,8 @@ class Trainer:
                     right[wanted] = logits.argmax(-1) == targets
                     sums[0] += int(right[wanted].sum())
                     sums[1] += len(targets)
-                    for row, sorts in zip(right.tolist(), mask[:, 1:].tolist(), strict=True):
+                    sorts_of = (mask[:, 1:] % CHOICE).tolist()
+                    for row, sorts in zip(right.tolist(), sorts_of, strict=True):
                         for sort, run in itertools.groupby(
                             zip(sorts, row, strict=True), lambda x: x[0]
                         ):
