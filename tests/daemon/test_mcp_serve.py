@@ -58,6 +58,7 @@ async def test_the_official_client_lists_calls_and_is_told_of_progress(home: Hom
         done = await client.call_tool("calculator", {"expression": "6*7"})
         assert done.content[0].model_dump()["text"] == "42"
         told: asyncio.Queue[str] = asyncio.Queue()
+        (home.workspace / "a.txt").write_text("replaced unread: a client is no turn")
 
         async def note(progress: float, total: float | None, message: str | None) -> None:
             await told.put(message or "")

@@ -179,6 +179,9 @@ def test_a_result_goes_where_its_schedule_names_and_nowhere_else(own_home: Home)
         home.environ["HOOK_KEY"] = "s3cret-of-the-hook"
         home.start()
         hook = f"http://{address}/in/t0ken"
+        report = home.workspace / "out" / "report.md"
+        report.parent.mkdir()
+        report.write_text("yesterday's\n")  # which no turn has read
         add = ("schedule", "add", "all", "-m", "go", "--mode", "readonly", "--to-webhook", hook)
         made = home.json(*add, "--to-file", "out/report.md", "--to-mail", "ada@example.org")
         assert "t0ken" not in str(made)
@@ -193,7 +196,7 @@ def test_a_result_goes_where_its_schedule_names_and_nowhere_else(own_home: Home)
     assert (told["schedule"], told["text"]) == ("all", "the backup is whole")
     at = int(headers["X-Clawd-Signature"].partition(",")[0].removeprefix("t="))
     assert headers["X-Clawd-Signature"] == signature("s3cret-of-the-hook", body, at)
-    assert (home.workspace / "out" / "report.md").read_text() == "the backup is whole\n"
+    assert report.read_text() == "the backup is whole\n"
     mail = mails.read_text()
     assert "To: ada@example.org" in mail
     assert mail.count("the backup is whole") == 1

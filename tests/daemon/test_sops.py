@@ -57,6 +57,7 @@ def test_the_daily_check_of_the_docs_waits_and_writes_its_report_after_a_yes(hom
         (folder / "SOP.toml").write_text(text)
         assert home.ctl("sop", "validate", folder.name).returncode == 0
     (home.workspace / "app.log").write_text("started\n")
+    (home.workspace / "daily-check.md").write_text("yesterday's")  # which no turn has read
     report = run(home, "run", "daily-check", code=4)
     assert states(report) == {
         "disk": "done",
@@ -66,7 +67,7 @@ def test_the_daily_check_of_the_docs_waits_and_writes_its_report_after_a_yes(hom
         "report": "pending",
     }
     assert report["run"]["reason"] == "Write this report?\n\nAll is well."
-    assert not (home.workspace / "daily-check.md").exists()
+    assert (home.workspace / "daily-check.md").read_text() == "yesterday's"
     home.kill()  # what waits goes on in the next daemon
     done = run(home, "approve", report["run"]["id"][:-4])
     assert done["run"]["status"] == "succeeded"
