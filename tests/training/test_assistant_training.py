@@ -110,9 +110,8 @@ def test_what_is_chosen_is_marked_and_what_the_base_knows_counts_as_known() -> N
             chr(token) for token, mask in zip(rows.ids, rows.mask, strict=True) if mask == sort
         )
 
-    assert marked(CALL + CHOICE) == "cal1 + 22"
-    assert marked(ANSWER + CHOICE) == "23 "
-    assert marked(ANSWER) == "Es heißt: Bücher.<|im_end|>"
+    assert marked(CALL + CHOICE) == "calculator,1 + 22}"
+    assert marked(ANSWER + CHOICE) == "23 Bü<|im_end|>"
     assert marked(KNOWN) == "It was: Goethe<|im_end|>"
     assert not writer.add(Conversation("sum", "de", "none", [], [*messages] * 9), held_out=False)
 

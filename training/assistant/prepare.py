@@ -14,6 +14,7 @@ import json
 import random
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,16 @@ HELD_OUT_SEED = 900_000
 GIVEN, ANSWER, CALL, KNOWN = range(4)
 CHOICE = 8  # is added where something is chosen: a tool, an argument, a line, how to reckon
 KNOWN_KIND = "question"  # the base's own answers, which are to stay, not to be learnt by heart
-_EXPRESSION = re.compile(rb'"expression": "([^"]*)')
-_VALUE = re.compile(rb'": "()')  # in a call, what stands after it is the name of a tool or a text
-_QUOTED = re.compile(rb'(?:: "|: |:\n)()')
-CHOICE_TOKENS = 3
+_IN_CALLS = [
+    re.compile(rb'"(?:name|expression)": "([^"]*)'),
+    re.compile(rb'": "?([^"{]{1,6})'),  # how an argument begins
+    re.compile(rb'[^\\]"([,}])'),  # whether another argument follows
+]
+_IN_ANSWERS = [
+    re.compile(rb"\n(.{1,6})"),  # each line
+    re.compile(rb"(<\|im_end\|>)"),  # whether another follows
+]
+_FIRST_IN_ANSWERS = re.compile(rb'(?:: "|: |^Es ist |^It is )(.{1,6})')  # how a quote begins
 
 
 @dataclass
@@ -91,12 +98,9 @@ class Writer:
         is_call, raw = CALL_BEGIN in text, text.encode()
         mask = [CALL if is_call else ANSWER] * len(tokens)
         ends = list(itertools.accumulate(len(self._runner.bytes(token)) for token in tokens))
-        found = [_QUOTED.search(raw)]
-        if is_call:
-            found = [*_VALUE.finditer(raw), _EXPRESSION.search(raw)]
-        for begin, end in (each.span(1) for each in found if each):
+        for begin, end in _chosen(raw, is_call):
             first, last = bisect.bisect_right(ends, begin), bisect.bisect_left(ends, end)
-            for at in range(first, min(max(first + CHOICE_TOKENS, last + 1), len(tokens))):
+            for at in range(first, min(last + 1, len(tokens))):
                 mask[at] |= CHOICE
         return mask
 
@@ -113,6 +117,14 @@ class Writer:
             heads=np.array(list(itertools.chain.from_iterable(heads)), np.int32),
             head_starts=np.cumsum([0, *map(len, heads)]),
         )
+
+
+def _chosen(raw: bytes, is_call: bool) -> Iterator[tuple[int, int]]:
+    """Yields where something is chosen in what an assistant says."""
+    for each in _IN_CALLS if is_call else _IN_ANSWERS:
+        yield from (found.span(1) for found in each.finditer(raw))
+    if not is_call and (quote := _FIRST_IN_ANSWERS.search(raw)):
+        yield quote.span(1)
 
 
 def key_of(request: list[dict[str, Any]]) -> str:
