@@ -72,13 +72,11 @@ class Writer:
             for each in conversation.messages
             if each["role"] == "assistant" and each.get("learnt", True)
         )
-        # A part is tokenised by itself: an answer begins where generation will begin.
-        pieces = [
-            (tokens, self._mask(tokens, text, next(said) if learnt else None))
-            for tokens, text, learnt in (
-                (self._runner.tokens(text), text, learnt) for text, learnt in parts
-            )
-        ]
+        pieces = []
+        for text, learnt in parts:
+            # By itself: an answer begins where generation will begin.
+            tokens = self._runner.tokens(text)
+            pieces.append((tokens, self._mask(tokens, text, next(said) if learnt else None)))
         if sum(len(piece) for piece, _ in pieces) > self._longest:
             self.rows.too_long += 1
             return False
