@@ -40,7 +40,6 @@ GERMAN_SHARE = 0.3
 QUESTION_SHARE = 0.42  # of what is answered without a tool
 OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
 SHARE_POWER = 0.85  # of the sorts' shares, so that rare ones are seen often enough
-STEPS_SHARE = 0.75  # of the share of sorts of two calls or more: there are many of them
 TOOL_POWER = 0.7  # of what the sorts that call a tool first have together, so that no tool is rare
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an answer, if short
@@ -1208,16 +1207,10 @@ def _misspelt(path: str, rng: random.Random) -> str:
 
 def _shares(kinds: list[Kind]) -> list[float]:
     """Return how often each sort is drawn: rare ones, and those of rare tools, more often."""
-    drawn = [
-        kind.share**SHARE_POWER * (STEPS_SHARE if len(kind.calls) > 1 else 1) for kind in kinds
-    ]
     of_tool: Counter[str] = Counter()
-    for kind, share in zip(kinds, drawn, strict=True):
-        of_tool[kind.tools[0]] += share
-    return [
-        share * of_tool[kind.tools[0]] ** (TOOL_POWER - 1)
-        for kind, share in zip(kinds, drawn, strict=True)
-    ]
+    for kind in kinds:
+        of_tool[kind.tools[0]] += kind.share**SHARE_POWER
+    return [kind.share**SHARE_POWER * of_tool[kind.tools[0]] ** (TOOL_POWER - 1) for kind in kinds]
 
 
 def _misquoted(text: str, rng: random.Random) -> str:
