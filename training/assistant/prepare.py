@@ -41,7 +41,7 @@ _IN_ANSWERS = [
     re.compile(rb"\n(.{1,6})"),  # each line
     re.compile(rb"(<\|im_end\|>)"),  # whether another follows
 ]
-_FIRST_IN_ANSWERS = re.compile(rb'(?:: "|: |^Es ist |^It is )(.{1,6})')  # how a quote begins
+_FIRST_IN_ANSWERS = re.compile(rb'(?:: "|: |^\w\w is\w? )(.{1,6})')  # how a quote, or a day, begins
 
 
 @dataclass
