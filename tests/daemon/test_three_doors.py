@@ -258,6 +258,10 @@ by_doors = settings(
 @example(case=case_of("shell", "supervised", "absent", command="ls"))
 @example(case=case_of("file_write", "supervised", "approves", path="b", content="x"))
 @example(case=case_of("file_write", "supervised", "absent", path="b", content="x"))
+@example(case=case_of("file_write", "supervised", "approves", path="a.txt", content="x"))
+@example(case=case_of("file_write", "full", "absent", path="a.txt", content="x"))
+@example(case=case_of("file_write", "readonly", "absent", path="a.txt", content="x"))
+@example(case=case_of("file_write", "supervised", "denies", path="a.txt", content="x"))
 @example(case=case_of("http", "full", "approves", url="http://127.0.0.1/"))
 def test_a_call_is_the_same_by_chat_tool_run_and_rpc(
     doors: Doors, monkeypatch: pytest.MonkeyPatch, case: Case
@@ -268,7 +272,14 @@ def test_a_call_is_the_same_by_chat_tool_run_and_rpc(
     by_command = doors.tool_run(case, monkeypatch)
     doors.prepare(case)
     by_rpc = doors.rpc(case)
-    assert by_chat == by_command == by_rpc
+    assert by_command == by_rpc
+    if "is there already and was not read" in by_chat.text:
+        # A turn replaces no file that its model has not read; a person does.
+        assert (case.tool, case.arguments["path"]) == ("file_write", "a.txt")
+        assert by_chat.status == "failed"
+        assert by_rpc.status in {"allowed", "denied"}
+    else:
+        assert by_chat == by_rpc
     if by_rpc.status != "allowed":
         assert by_rpc.text.startswith("denied: " if by_rpc.status == "denied" else "error: ")
     if case.is_stopped and by_rpc.receipt["reason"] not in {"unknown tool", "bad arguments"}:
