@@ -89,7 +89,8 @@ class _Letters:
 
 
 def test_what_is_chosen_is_marked_and_what_the_base_knows_counts_as_known() -> None:
-    from training.assistant.prepare import ANSWER, CALL, CHOICE, KNOWN, Writer
+    from training.assistant.mask import ANSWER, CALL, CHOICE, KNOWN
+    from training.assistant.prepare import Writer
 
     writer = Writer(_Letters(), 1000)  # type: ignore[arg-type]
     messages = [

@@ -22,15 +22,13 @@ from typing import Any
 import numpy as np
 
 from training.assistant.conversations import Conversation, Conversations
+from training.assistant.mask import ANSWER, CALL, CHOICE, GIVEN, KNOWN
 from training.assistant.runner import Runner
 from training.assistant.texts import CALL_BEGIN, Texts
 
 HELD_OUT = 300
 WATCHED = 48  # of the held-out ones, while training runs
 HELD_OUT_SEED = 900_000
-# What a token is, in the mask.
-GIVEN, ANSWER, CALL, KNOWN = range(4)
-CHOICE = 8  # is added where something is chosen: a tool, an argument, a line, how to reckon
 KNOWN_KIND = "question"  # the base's own answers, which are to stay, not to be learnt by heart
 _IN_CALLS = [
     re.compile(rb'"(?:name|expression)": "([^"]*)'),

@@ -33,6 +33,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
+from training.assistant.mask import CALL, CHOICE
 from training.assistant.model import KeysAndValues, Llama
 
 RANK, ALPHA = 16, 32.0
@@ -45,11 +46,10 @@ SAME_HEAD_STEPS = 4
 LENGTH_NOISE = 8  # tokens; batches hold conversations of about the same length
 AVERAGED_STEPS = 60  # the adapter that is written is an average over about so many last steps
 HELD_OUT_BATCH = 2048
-CALL = 2  # in the mask, where an assistant calls
 # By what the mask says: given, an answer, a call, an answer of the base's own. The last are as long
 # and as hard to foretell as they are unimportant: at full weight they drown what calls teach.
 WEIGHTS = (0.0, 1.0, 1.5, 0.2)
-CHOICE, CHOICE_WEIGHT = 8, 2.0  # is added to the mask where a tool, an argument, a line is chosen
+CHOICE_WEIGHT = 2.0  # of what is chosen, beside its sort
 FIRST_WEIGHT = 2.5  # of the token by which an assistant begins: it decides between call and answer
 
 Row = tuple[np.ndarray, np.ndarray]
