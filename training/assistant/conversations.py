@@ -41,6 +41,8 @@ QUESTION_SHARE = 0.48  # of what is answered without a tool
 OTHER_REPLY_SHARE = 0.08  # of what is asked back for or declined
 SHARE_POWER = 0.85  # of the sorts' shares, so that rare ones are seen often enough
 TOOL_POWER = 0.7  # of what the sorts that call a tool first have together, so that no tool is rare
+# Of those that call nothing else: each sort is a formula or a command of its own, and short.
+FORMULA_SHARES = {"calculator": 2.5, "shell": 1.4}
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an answer, if short
 GOES_ON_LONGEST = 480  # letters; longer ones have no further turn, as they would not be learnt from
@@ -1210,7 +1212,12 @@ def _shares(kinds: list[Kind]) -> list[float]:
     of_tool: Counter[str] = Counter()
     for kind in kinds:
         of_tool[kind.tools[0]] += kind.share**SHARE_POWER
-    return [kind.share**SHARE_POWER * of_tool[kind.tools[0]] ** (TOOL_POWER - 1) for kind in kinds]
+    shares = []
+    for kind in kinds:
+        share = kind.share**SHARE_POWER * of_tool[kind.tools[0]] ** (TOOL_POWER - 1)
+        alone = kind.tools[0] if len(kind.calls) == 1 else ""
+        shares.append(share * FORMULA_SHARES.get(alone, 1.0))
+    return shares
 
 
 def _misquoted(text: str, rng: random.Random) -> str:

@@ -25,7 +25,6 @@ _MARKED = re.compile(
 _FEW = 10  # values of smaller pools may be met twice in one document
 _TRIES = 40
 ABSENT_SHARE = 0.06  # of the questions ask for what does not stand there
-QUOTE_SHARE = 0.3  # of the answers are the line that says it
 FOREIGN_SHARE = 0.15  # of the documents are in the other language
 _MOST_QUOTED = 3  # lines
 _SAME_ABROAD = {"person", "first", "last", "phone", "city", "street", "price"}
@@ -450,7 +449,7 @@ class Documents:
                 phrasing = phrasing.replace(f"<{sort}{number}>", form)
         if phrasing.endswith("<q2>") and rng.random() < 0.6:
             phrasing += "?"
-        if all(each.quoted for each in parts) and rng.random() < QUOTE_SHARE:
+        if all(each.quoted for each in parts):
             lines = dict.fromkeys(line for each in parts for line in each.quoted)
             return Asked(phrasing, slots, self._quote(document, list(lines)))
         answers = [each.answer or "\n".join(each.quoted) for each in parts]
@@ -460,8 +459,7 @@ class Documents:
     def _asked(self, document: Document, fact: dict[str, Any], *, again: bool) -> Asked:
         rng, language = self._rng, self._language
         question, thing, clause, answer, values, quoted, sum_of = self._parts(document, fact)
-        share = QUOTE_SHARE if self._written == language else 1.5 * QUOTE_SHARE
-        if quoted and (not answer or rng.random() < share):
+        if quoted:  # so small a model copies a line better than it tells one
             answer = self._quote(document, quoted)
         full = self._sayable(fact.get("full_" + language, []))
         is_bare = bool(_MARKED.fullmatch(thing[0]))  # a name alone is no question
@@ -497,17 +495,13 @@ class Documents:
         frames = _words()["frames"][self._language]
         of_table = re.search(r"\S[,;|]\S| \| ", lines[0]) and document.rows
         sort = "quote" if len(lines) == 1 else "quotes"
-        said: str = self._rng.choice(frames[sort + ("_rows" if of_table else "")])
-        if document.tool == "web_fetch":
-            said = self._about(document, said)
-        return said.replace("{P}", document.path).replace("<l>", "\n".join(lines))
+        said: str = frames[sort + ("_rows" if of_table else "")]
+        return said.replace("<l>", "\n".join(lines))
 
     def _about(self, document: Document, phrasing: str) -> str:
         """Return a phrasing as it is said of a page of the web, if that is what is asked about."""
         if document.tool != "web_fetch" and not document.page:
             return phrasing
-        phrasing = phrasing.replace("{P} says: <l>", "The page says: <l>")
-        phrasing = phrasing.replace("In {P} steht: <l>", "Auf der Seite steht: <l>")
         words = _ON_PAGES | ({"in": "auf"} if self._language == "de" else {})
         return re.sub(r"\b(in|into|In|aus) (?=\{P\})", lambda said: words[said[1]] + " ", phrasing)
 
@@ -558,7 +552,7 @@ class Documents:
         elif not answer and not quoted:
             if not _is_absent(fact):
                 raise _TooAlikeError
-            gone = self._rng.choice(_words()["frames"][language]["gone"])
+            gone: str = _words()["frames"][language]["gone"]
             answer = gone.replace("<n>", thing[0]).replace("{P}", "<path>")
         return _Parts(question, thing, clause, _with(answer, values), values, quoted)
 
