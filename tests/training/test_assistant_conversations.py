@@ -576,6 +576,11 @@ def test_sums_alone_are_drawn_as_often_as_documented(drawn: list[Conversation]) 
     assert 0.085 < called.count("calculator") / len(called) < 0.15
 
 
+def test_most_requests_need_one_call(drawn: list[Conversation]) -> None:
+    sorts = [request_kinds()[each.kind] for each in drawn if each.kind in request_kinds()]
+    assert 0.27 < sum(len(sort.calls) > 1 for sort in sorts) / len(sorts) < 0.38
+
+
 def test_the_shares_are_as_documented(drawn: list[Conversation]) -> None:
     talked = sum(1 for each in drawn if not calls_of(each)) / COUNT
     worked = [each for each in drawn if calls_of(each)]

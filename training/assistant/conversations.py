@@ -43,6 +43,7 @@ SHARE_POWER = 0.85  # of the sorts' shares, so that rare ones are seen often eno
 TOOL_POWER = 0.7  # of what the sorts that call a tool first have together, so that no tool is rare
 # Of those that call nothing else: each sort is a formula or a command of its own, and short.
 FORMULA_SHARES = {"calculator": 2.5, "shell": 1.4}
+CHAIN_SHARE = 0.65  # of the sorts that need several calls: most requests need one
 NEXT_TURN_SHARE = 0.3  # of the conversations that got an answer
 THIRD_TURN_SHARE = 0.3  # of those whose second turn was called for and got an answer, if short
 GOES_ON_LONGEST = 480  # letters; longer ones have no further turn, as they would not be learnt from
@@ -1215,8 +1216,9 @@ def _shares(kinds: list[Kind]) -> list[float]:
     shares = []
     for kind in kinds:
         share = kind.share**SHARE_POWER * of_tool[kind.tools[0]] ** (TOOL_POWER - 1)
-        alone = kind.tools[0] if len(kind.calls) == 1 else ""
-        shares.append(share * FORMULA_SHARES.get(alone, 1.0))
+        is_alone = len(kind.calls) == 1
+        share *= FORMULA_SHARES.get(kind.tools[0], 1.0) if is_alone else CHAIN_SHARE
+        shares.append(share)
     return shares
 
 
