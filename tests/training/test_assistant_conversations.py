@@ -581,6 +581,16 @@ def test_most_requests_need_one_call(drawn: list[Conversation]) -> None:
     assert 0.26 < sum(len(sort.calls) > 1 for sort in sorts) / len(sorts) < 0.38
 
 
+def test_commands_alone_and_questions_about_files_are_drawn_often(
+    drawn: list[Conversation],
+) -> None:
+    sorts = [request_kinds()[each.kind] for each in drawn if each.kind in request_kinds()]
+    commands = sum(sort.tools == ["shell"] and len(sort.calls) == 1 for sort in sorts)
+    asked = sum(each.kind.startswith("document") for each in drawn)
+    assert 0.135 < commands / len(sorts) < 0.2
+    assert 0.14 < asked / sum(bool(calls_of(each)) for each in drawn) < 0.21
+
+
 def test_the_shares_are_as_documented(drawn: list[Conversation]) -> None:
     talked = sum(1 for each in drawn if not calls_of(each)) / COUNT
     worked = [each for each in drawn if calls_of(each)]
@@ -588,7 +598,7 @@ def test_the_shares_are_as_documented(drawn: list[Conversation]) -> None:
     german = sum(1 for each in drawn if each.language == "de") / COUNT
     assert 0.18 < talked < 0.3
     assert 0.35 < ended < 0.6
-    assert 0.25 < german < 0.36
+    assert 0.27 < german < 0.36
 
 
 def test_the_same_seed_gives_the_same_conversations_and_another_one_others() -> None:
