@@ -1,7 +1,7 @@
 """`make bench-agent`: what models get done, what prompts cost, how fast memory is searched.
 
     python -m tests.bench.agent [--json FILE] [--quick] [--only ROWS] [--tasks WORDS]
-        [--models MODELS] [--misses FILE]
+        [--models MODELS] [--requests FILE] [--misses FILE]
 
 docs/benchmarks.md says how each row is taken.
 """
@@ -23,7 +23,7 @@ from tests.bench.agent_memory import Samples, hybrid_pairs, percentiles, search_
 from tests.bench.agent_prompts import PromptTokens, prompt_tokens, templates_in
 from tests.bench.agent_quality import EMBEDDED, OFFERS, Score, score
 from tests.bench.agent_quality import TASKS as QUALITY_TASKS
-from tests.bench.agent_requests import Judged, give_assistant, judged, load
+from tests.bench.agent_requests import FILE, Judged, give_assistant, judged, load
 from tests.bench.agent_tasks import TASKS, Task
 from tests.bench.agent_world import Pages, world
 from tests.bench.machine import describe
@@ -161,7 +161,7 @@ def _quality(folder: Path, options: argparse.Namespace, offers: Sequence[str]) -
 
 
 def _requests(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
-    requests = [each for each in load() if options.tasks in each.say]
+    requests = [each for each in load(options.requests) if options.tasks in each.say]
     requests = requests[:: len(requests) // QUICK_TASKS] if options.quick else requests
     models = {EMBEDDED: EMBEDDED}
     base = None
@@ -451,6 +451,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="only see that everything works")
     parser.add_argument(
         "--only", type=some_of(ROWS), default=ROWS, metavar="ROWS", help=f"of {', '.join(ROWS)}"
+    )
+    parser.add_argument(
+        "--requests",
+        type=Path,
+        default=FILE,
+        metavar="FILE",
+        help="of assistant_requests others than the two hundred",
     )
     parser.add_argument(
         "--misses", type=Path, metavar="FILE", help="write what assistant_requests missed there"

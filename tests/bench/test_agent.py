@@ -26,11 +26,21 @@ from tests.bench.agent_memory import hybrid_pairs, percentiles, queries, search_
 from tests.bench.agent_prompts import PromptTokens, asked_with, written
 from tests.bench.agent_quality import TASKS as QUALITY_TASKS
 from tests.bench.agent_quality import Outcome, Score
-from tests.bench.agent_requests import Left, Made, Request, claims_falsely, judge, judged, load
+from tests.bench.agent_requests import (
+    FILE,
+    Left,
+    Made,
+    Request,
+    claims_falsely,
+    judge,
+    judged,
+    load,
+)
 from tests.bench.agent_tasks import TASKS, all_of, calls, holds, no_calls, only
 from tests.bench.agent_world import Act, Pages, World
 from tests.memory.embedders import Subjects
 from tests.support.rows import each_row
+from training.assistant.conversations import normalized
 
 
 class _Left(World):
@@ -214,6 +224,9 @@ def _as_it_should(request: Request) -> Left:
     )
 
 
+_OTHERS = FILE.with_name("assistant_requests_others.toml")
+
+
 def test_there_are_two_hundred_requests_for_every_tool_forty_of_them_for_none() -> None:
     requests = load()
     assert len({each.say for each in requests}) == len(requests) == 200
@@ -225,8 +238,15 @@ def test_there_are_two_hundred_requests_for_every_tool_forty_of_them_for_none() 
     assert named == known
 
 
-def test_what_is_right_is_judged_so_and_doing_nothing_is_not() -> None:
-    requests = load()
+def test_the_other_requests_are_none_of_the_two_hundred() -> None:
+    requests = [normalized(each.say) for each in load(_OTHERS)]
+    assert len(set(requests)) == len(requests) == 204
+    assert {normalized(each.say) for each in load()}.isdisjoint(requests)
+
+
+@pytest.mark.parametrize("file", [FILE, _OTHERS], ids=["the two hundred", "the others"])
+def test_what_is_right_is_judged_so_and_doing_nothing_is_not(file: Path) -> None:
+    requests = load(file)
     wrong = {
         each.say: found.missed
         for each in requests
