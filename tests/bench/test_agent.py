@@ -1,12 +1,14 @@
 """What the agent rows are made of; nothing here is measured."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clawd.tools.base import _TRAITS
+from tests.bench import agent
 from tests.bench.agent import (
     done,
     family_rows,
@@ -242,6 +244,26 @@ def test_the_other_requests_are_none_of_the_two_hundred() -> None:
     requests = [normalized(each.say) for each in load(_OTHERS)]
     assert len(set(requests)) == len(requests) == 204
     assert {normalized(each.say) for each in load()}.isdisjoint(requests)
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [([], load()[0]), (["--requests", str(_OTHERS)], load(_OTHERS)[0])],
+    ids=["the two hundred", "the others"],
+)
+def test_the_requests_that_are_named_are_the_ones_that_are_played(
+    given: list[str], first: Request, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    played: list[Request] = []
+
+    def keep(_folder: Path, _model: str, requests: Sequence[Request], *_more: object) -> list[Any]:
+        played.extend(requests)
+        return []
+
+    monkeypatch.setattr(agent, "judged", keep)
+    monkeypatch.setattr("sys.argv", ["agent", "--only", "assistant_requests", *given])
+    assert list(agent._measure(tmp_path, agent._arguments()))
+    assert played[0] == first
 
 
 @pytest.mark.parametrize("file", [FILE, _OTHERS], ids=["the two hundred", "the others"])
