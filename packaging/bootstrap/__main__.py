@@ -226,7 +226,8 @@ def run_tests_of_ci() -> int:
     """Runs what `make test` leaves to CI: big set-ups, what takes long, and the other Pythons.
 
     What takes long waits for most of its time. The other Pythons take what processor time it
-    leaves, and what they print comes after it.
+    leaves, and what they print comes after it. They stay in this session: between sessions Linux
+    shares the processor evenly, however nice one of them is.
     """
     python = prepare((*RUN_PARTS, "dev"))
     set_up_for_ci(python, engine=built_wheels()[-1])
@@ -235,9 +236,10 @@ def run_tests_of_ci() -> int:
         others = subprocess.Popen(
             command,
             cwd=ROOT / "packaging",
+            stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            process_group=0,
         )
         try:
             chosen = ("-m", f"({ONLY_CI}) and not slow", *folders(CI_FOLDERS))

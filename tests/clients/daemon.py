@@ -142,6 +142,8 @@ def gateway(folder: Path) -> Iterator[Gateway]:
     write_pooled(models / "vectors.gguf")
     try:
         home.start()
+        # A refusal that comes late is told in the stream of an answer, as no status.
+        assert home.ctl("model", "load", "short").returncode == 0
         yield Gateway(home)
     finally:
         home.close()

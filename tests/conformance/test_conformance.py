@@ -18,7 +18,7 @@ import pytest
 from tests.clients.places import folder, node
 from tests.support.home import Home
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(1700)]
 
 HERE = Path(__file__).parent
 REVISIONS = ("2025-11-25", "2026-07-28")
@@ -29,7 +29,20 @@ Run = Callable[[str], Awaitable[int]]
 
 
 async def _suite(kind: str, revision: str, results: Path, *words: str) -> int:
-    """Run the suite for one revision; return how many checks were passed."""
+    """Run the suite for one revision; return how many checks were passed.
+
+    Once more where it failed: it waits a second for some answers, which a busy machine may need.
+    """
+    status, text = await _once(kind, revision, results, *words)
+    if status != 0:
+        status, text = await _once(kind, revision, results, *words)
+    assert status == 0, f"{revision}\n{text[-6000:]}"
+    found = PASSED.search(text)
+    assert found is not None, text
+    return int(found[1])
+
+
+async def _once(kind: str, revision: str, results: Path, *words: str) -> tuple[int | None, str]:
     package = folder() / "mcp" / "node_modules" / "@modelcontextprotocol" / "conformance"
     process = await asyncio.create_subprocess_exec(
         *(node(), str(package / "dist" / "index.js"), kind, *words),
@@ -44,11 +57,7 @@ async def _suite(kind: str, revision: str, results: Path, *words: str) -> int:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    text = output.decode()
-    assert process.returncode == 0, f"{revision}\n{text[-6000:]}"
-    found = PASSED.search(text)
-    assert found is not None, text
-    return int(found[1])
+    return process.returncode, output.decode()
 
 
 async def _both(run: Run) -> list[int]:

@@ -613,8 +613,9 @@ def test_a_server_that_floods_or_goes_begins_no_more_than_it_may_and_is_told(
     note = {"jsonrpc": "2.0", "method": "notifications/resources/updated"}
     line = json.dumps(note | {"params": {"uri": "note://today"}})
     with connect(home.path / "run" / "clawd.sock") as client:
-        given = json.dumps({"text": f"10000 {line}"})
-        # So much that nobody asked for ends it; what came until then is one run.
+        # So much that nobody asked for ends it, also where it is read slowly (650 lines a second
+        # are too many); what came until then is one run.
+        given = json.dumps({"text": f"40000 {line}"})
         home.ctl("mcp", "tool", "notes", "echo", "--json", given)
         began = time.monotonic()
         client.call(Status())

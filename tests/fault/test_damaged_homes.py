@@ -166,7 +166,7 @@ def run_to_its_end(home: Home) -> tuple[int, str]:
     before = len(home.log())
     home.spawn()
     assert home.daemon is not None
-    return home.daemon.wait(timeout=60), home.log()[before:]
+    return home.daemon.wait(timeout=180), home.log()[before:]
 
 
 def answers(home: Home) -> None:

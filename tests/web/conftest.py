@@ -64,6 +64,11 @@ class Shown:
         """Where the gateway listens."""
         return gateway_of(self.home)
 
+    def elsewhere(self) -> list[str]:
+        """Return what was asked for at other addresses."""
+        own = self.url
+        return [url for url in self.requests if not url.startswith(own)]
+
     def visit(self, page: Page | None = None) -> Page:
         """Open the gateway's address and wait until the page follows the daemon."""
         shown = page or self.page
