@@ -104,6 +104,7 @@ document.addEventListener('securitypolicyviolation', event => window.broken.push
 """
 
 
+@pytest.mark.timeout(900)  # two hundred turns in a browser take two minutes of an idle machine
 def test_nothing_of_a_models_text_runs_or_leaves(home: Home, shown: Shown) -> None:
     texts = corpus()
     home.configure(
