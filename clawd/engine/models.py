@@ -55,6 +55,24 @@ _MAX_CARD_BYTES = 1 << 20
 _MAX_BASE_BYTES = 1 << 30  # what is larger is another model, and would take long to read
 
 
+class CallThresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """From which probability on a model's calls are made; None leaves it to the samplers.
+
+    A small model's likeliest first token is a poor judge: it declines what it half knows how to do,
+    and goes on to change what it was only asked about. What a wrong call costs is not the same
+    everywhere, so neither is what it takes.
+
+    Attributes:
+        first: an answer to what a person said begins with a call.
+        further: one behind a tool's result does.
+        change: of all of a call together, where it may change what is there.
+    """
+
+    first: float | None = None
+    further: float | None = None
+    change: float = 0.0
+
+
 class Assistant(msgspec.Struct, frozen=True, kw_only=True):
     """The files of the package that make an assistant of its base; a test has its own."""
 
@@ -118,6 +136,13 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
         except (OSError, ValueError, ModelLoadError) as error:
             return f"it cannot be read: {error}"
         return "" if made == wanted else "it was made of another base, or of another adapter"
+
+    def call_thresholds(self) -> CallThresholds:
+        """Return what the card says of them; none where it cannot be read."""
+        try:
+            return msgspec.convert(self.read_card().get("calls", {}), CallThresholds)
+        except (OSError, ValueError):
+            return CallThresholds()
 
     def read_card(self) -> dict[str, Any]:
         """Return what is told of how it was made and how good it is.

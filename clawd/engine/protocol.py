@@ -393,6 +393,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     MAX_ANSWER_TOKENS, or as many as the context has room for. `dry_last_n` below 0 is the whole
     context. `logit_bias` is by token id of the model. `top_logprobs` counts only with `logprobs`.
     `stop_loops` ends an answer whose last `loop_tokens` do nothing but repeat themselves.
+    An answer that may call begins with a call where that has at least the probability `call_from`,
+    and how likely its calls are is told (`GenerationDone.likely`).
 
     The last four are for the daemon alone: `preset` names a row of providers/presets.py, what is
     given beside it goes first; `by_operator` lets penalties count that others are not allowed;
@@ -424,6 +426,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     top_logprobs: int | None = None
     stop_loops: bool | None = None
     loop_tokens: int | None = None
+    call_from: float | None = None
     preset: str = ""
     by_operator: bool | None = None
     template_kwargs: dict[str, Any] | None = None
@@ -659,7 +662,8 @@ class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
 
     Of `drafted_tokens` guessed by speculation, `accepted_tokens` were what the model says.
     `stopped_by` is the stop string that ended it, if one did; `is_loop` that it did nothing but
-    repeat itself. `lifted` says why the grammar that should have held did not to the end.
+    repeat itself. `lifted` says why the grammar that should have held did not to the end. `likely`
+    is the probability of its calls, all their tokens together; 1 where that was not asked for.
     """
 
     id: int
@@ -673,6 +677,7 @@ class GenerationDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     stopped_by: str = ""
     lifted: str = ""
     is_loop: bool = False
+    likely: float = 1.0
 
 
 class GenerationFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

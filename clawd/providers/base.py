@@ -152,7 +152,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     """The answer is complete. `raw` is the provider's own last payload, where it has one.
 
     `logprobs` has every token of the answer, markers and reasoning included, when asked for.
-    `stopped_by` is the stop string that ended it, where a provider can tell.
+    `stopped_by` is the stop string that ended it, where a provider can tell. `is_unsure` says that
+    the model finds its own calls so unlikely that none should change anything.
     """
 
     reason: StopReason
@@ -162,6 +163,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     raw: dict[str, Any] | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     stopped_by: str = ""
+    is_unsure: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

@@ -14,7 +14,7 @@ import msgspec
 from clawd import errors
 from clawd.engine import protocol
 from clawd.engine.embedded import embedded_model_path
-from clawd.engine.models import EMBEDDED, TOY_LIMIT, sampled_digest
+from clawd.engine.models import EMBEDDED, TOY_LIMIT, CallThresholds, sampled_digest
 from clawd.engine.process import failure
 from clawd.engine.slot import FileMark, file_mark
 from clawd.engine.supervisor import Engine
@@ -61,11 +61,13 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         sampling: how it is sampled.
         template_kwargs: variables of its chat template.
+        calls: when it makes calls.
     """
 
     config: protocol.ModelConfig
     sampling: protocol.Sampling = protocol.Sampling()
     template_kwargs: dict[str, Any] = {}
+    calls: CallThresholds = CallThresholds()
 
 
 class _LocalAbilities:
@@ -250,7 +252,10 @@ class _LocalAbilities:
     def _asked(self, request: ChatRequest) -> tuple[LocalModel, protocol.Generate]:
         """Return the model that a request is for, and what the engine is asked."""
         model = self._find(request.model or self._default_model)
-        generate = generate_for(request, model.sampling, self._options)
+        is_further = bool(request.messages) and request.messages[-1].role == "tool"
+        least = model.calls.further if is_further else model.calls.first
+        sampling = msgspec.structs.replace(model.sampling, call_from=least)
+        generate = generate_for(request, sampling, self._options)
         variables = model.template_kwargs | generate.template_kwargs
         return model, msgspec.structs.replace(generate, template_kwargs=variables)
 
@@ -365,6 +370,7 @@ class LocalProvider(_LocalAbilities):
         try:
             model, generate = self._asked(request)
             answer.note = _cut_by_toy(model.config.alias, request.messages)
+            answer.sure_from = model.calls.change
             async with aclosing(self._engine.loading(model.config)) as steps:
                 async for step in steps:
                     yield ModelLoading(

@@ -56,6 +56,7 @@ class LocalAnswer:
         self.parser_after: Callable[[str], ToolCallParser] | None = None
         self._tool_choice = request.tool_choice if request.tools else "auto"
         self.note = ""
+        self.sure_from = 0.0  # so likely its calls are to be
         self._has_calls = False
         self._one_call = request.parallel_calls is False
         self._streams_calls = request.streams_calls
@@ -180,6 +181,7 @@ class LocalAnswer:
             model=self.model,
             logprobs=tuple(self._logprobs),
             stopped_by=done.stopped_by,
+            is_unsure=done.likely < self.sure_from,
         )
         if note := _LOOPED if done.is_loop else _LIFTED + done.lifted if done.lifted else self.note:
             deltas.append(events.Notice(level="warning", text=note))

@@ -17,6 +17,7 @@ import msgspec
 from clawd.errors import ClawError, ContextFullError, StoppedError
 from clawd.kernel.concurrency import settled
 from clawd.providers.base import ChatRequest, Message, ToolCall, strip_context_block
+from clawd.providers.ledger import SizeTeller
 from clawd.runtime import model_request
 from clawd.runtime.claims import CLAIMING, Deeds, act_of, checked, earlier_acts
 from clawd.runtime.commands import MAX_COMMANDS, SHELL, as_plain_history, command_calls, commands_in
@@ -28,6 +29,7 @@ from clawd.runtime.context import (
     with_block,
     with_unique_ids,
 )
+from clawd.runtime.slips import UNSURE, doubt, put_right
 from clawd.runtime.transcript import OPENING
 from clawd.runtime.turn_plan import TurnPlan, renewed, request_of
 from clawd.security.approvals import PendingApproval
@@ -103,6 +105,7 @@ class Turn:
         self._shown: list[str] = []  # of the running attempt
         self._denied = 0
         self._unanswered = 0
+        self._is_unsure = False  # the model, of the calls of the running round
         self._parked: PendingApproval | None = None
         self._late_call = plan.late  # until it is made
         self._deadline: float | None = None
@@ -269,7 +272,31 @@ class Turn:
             raise model_request.as_claw_error(result.failure)
         if result.overlong:
             self._emit(wire.Notice(level="warning", text=self._cut(result)))
-        return result if self._plan.calls_tools else self._with_commands(result)
+        if not self._plan.calls_tools:
+            result = self._with_commands(result)
+        return self._with_names_as_said(result)
+
+    def _with_names_as_said(self, result: model_request.HopResult) -> model_request.HopResult:
+        """Put right what a small model copied with a slip, before anything is done about it."""
+        if not result.calls or not self._is_small():
+            return result
+        said, workspace = self._said_by("user", "tool"), self._plan.scope.workspace
+        calls = tuple(put_right(call, said, workspace) for call in result.calls)
+        return msgspec.structs.replace(result, calls=calls)
+
+    def _doubt(self, call: ToolCall) -> str:
+        """Return why a call is not to be trusted, or ""."""
+        if self._is_unsure:
+            return UNSURE
+        return doubt(call, self._said_by("user")) if self._is_small() else ""
+
+    def _is_small(self) -> bool:
+        provider = self._plan.provider
+        return isinstance(provider, SizeTeller) and provider.is_small(self._plan.model)
+
+    def _said_by(self, *roles: str) -> list[str]:
+        messages = self._transaction.messages
+        return [strip_context_block(each.content or "") for each in messages if each.role in roles]
 
     async def _make_room(self) -> bool:
         """Let older messages give way where the next request would not fit; tell if any did."""
@@ -372,6 +399,7 @@ class Turn:
         """Make the calls of a hop; return why the turn should stop, or ""."""
         calls = with_unique_ids(result.calls, self._transaction.messages)
         self._transaction.pending.append(msgspec.structs.replace(_said(result), tool_calls=calls))
+        self._is_unsure = result.finished is not None and result.finished.is_unsure
         try:
             # What was asked is on disk before anything is done about it: a crash in a call must
             # not leave a receipt that no conversation explains.
@@ -471,6 +499,7 @@ class Turn:
             arguments=call.arguments if late is None else late.arguments,
             late=None if late is None else late.answer,
             by_model=late is None,
+            doubt=self._doubt(call) if late is None else "",
         )
         parking, scope, held = self._plan.parking, self._plan.scope, list[str]()
         if parking is not None:

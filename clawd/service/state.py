@@ -24,6 +24,7 @@ from clawd.engine.models import (
     AUTO,
     EMBEDDED,
     MERGE,
+    CallThresholds,
     ModelFolder,
     projector_of,
     size_bytes,
@@ -319,11 +320,16 @@ class LocalModels:
         is_asked = self._loaded.source_of("engine.prefix_cache_disk_mb") != "default"
         config = _model_config(alias, path, settings, folder)
         config = msgspec.structs.replace(config, prefix_cache_conversations=is_asked)
+        calls = CallThresholds()
         if alias == ASSISTANT:
             self._folder.assistant.check(path)
             config = _adapted(config, self._folder)
+            calls = self._folder.assistant.call_thresholds()
         return LocalModel(
-            config=config, sampling=_sampling(shape), template_kwargs=settings.template_kwargs
+            config=config,
+            sampling=_sampling(shape),
+            template_kwargs=settings.template_kwargs,
+            calls=calls,
         )
 
     def resolved(self, name: str) -> str:

@@ -42,6 +42,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
         arguments: the raw JSON text.
         by_model: a model wrote it, so a name that is no tool's may be read as that of a built-in
             one; a program names what it means.
+        doubt: why it is not to be trusted, or "": with one it may look, and add, but not change.
         late: what a person answered after the call's question had lapsed; None for a call that was
             not asked about yet.
         receipt_id: what its receipt will be called, chosen by who must find it after a crash; "" is
@@ -52,6 +53,7 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     arguments: str
     by_model: bool = False
+    doubt: str = ""
     late: LateAnswer | None = None
     receipt_id: str = ""
 

@@ -19,7 +19,7 @@ from clawd.security.risk import NO_SANDBOX, Action, Assessment
 from clawd.tools.arguments import Form, decode_arguments, fit_arguments, read_object, renamed, shape
 from clawd.tools.audit import DispatchSettings
 from clawd.tools.base import Takes, Tool, ToolContext, is_builtin, traits_of
-from clawd.tools.execution import Refused
+from clawd.tools.execution import Refused, denied
 from clawd.tools.journal import CANONICAL, Entry, Journal
 from clawd.tools.naming import (
     ALIASES,
@@ -105,6 +105,9 @@ class CallPreparer:
             raise
         entry.arguments = action.arguments
         entry.risk = action.assessment.risk
+        if request.doubt and _may_change(tool, action):
+            held.close()
+            return denied(request.doubt, hint="say it with the exact text")
         if tool.starts_process:
             entry.sandbox = self._settings.sandbox_level
         context = ToolContext(
@@ -261,6 +264,11 @@ class CallPreparer:
             at_most=scope.at_most,
             helps=scope.helps,
         )
+
+
+def _may_change(tool: Tool, action: Action) -> bool:
+    """Return whether a call may change, or take away, what is there."""
+    return action.assessment.risk != "low" and traits_of(tool).effect not in {"looks", "adds"}
 
 
 @functools.lru_cache(maxsize=512)

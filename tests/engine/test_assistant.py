@@ -15,6 +15,7 @@ from clawd.engine.models import (
     PULL,
     TOY_FIRST,
     Assistant,
+    CallThresholds,
     ModelFolder,
     packaged_assistant,
 )
@@ -48,6 +49,28 @@ def models(tmp_path: Path) -> ModelFolder:
         card=package / "card.toml",
     )
     return ModelFolder(tmp_path / "own", shared=tmp_path / "shared", assistant=assistant)
+
+
+def test_the_card_says_from_which_probability_on_an_answer_begins_with_a_call(
+    models: ModelFolder, tmp_path: Path
+) -> None:
+    card = tmp_path / "package" / "card.toml"
+    assert models.assistant.call_thresholds() == CallThresholds()
+    text = "[calls]\nfirst = 0.3\nfurther = 0.9\nchange = 0.2\n"
+    card.write_text(card.read_text() + text)
+    wanted = CallThresholds(first=0.3, further=0.9, change=0.2)
+    assert models.assistant.call_thresholds() == wanted
+    for odd in ('[calls]\nfirst = "often"\n', "[calls\n", "calls = 3\n"):
+        card.write_text(odd)
+        assert models.assistant.call_thresholds() == CallThresholds()
+    card.unlink()
+    assert models.assistant.call_thresholds() == CallThresholds()
+
+    packaged = packaged_assistant().call_thresholds()
+    assert packaged.first is not None
+    assert packaged.further is not None
+    assert 0 < packaged.first < packaged.further < 1
+    assert 0 < packaged.change < 1
 
 
 def test_auto_is_the_assistant_where_its_base_and_its_adapter_are(

@@ -1,7 +1,9 @@
 """Answers held to schemas by real grammars: random weights say only what validates."""
 
 import datetime
+import itertools
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clawd.engine.protocol import CancelGeneration, Grammar, ModelConfig, Sampling
+from clawd.engine.protocol import CancelGeneration, Grammar, ModelConfig, Sampling, Tokens
 from tests.engine_real.conftest import TEMPLATE, StartWorker, one_worker
 from tests.support.engine_worker import WorkerClient
 from tests.support.gguf_models import EMBEDDED, write_random_gguf
@@ -216,6 +218,43 @@ def test_a_lazy_grammar_holds_the_embedded_models_own_call(on_embedded: WorkerCl
     number = {"type": "object", "properties": {"n": {"const": 7}}, "required": ["n"]}
     other = Grammar(kind="tool_call", tools={"file_list": number}, lazy=True)
     assert call_in(worker.ask(question, greedy, other, tools).text)["arguments"] == {"n": 7}
+
+
+def test_from_a_probability_on_an_answer_begins_with_a_call(on_embedded: WorkerClient) -> None:
+    tools = ({"type": "function", "function": {"name": "file_list", "parameters": LIST}},)
+    lazy = Grammar(kind="tool_call", tools={"file_list": LIST}, lazy=True)
+
+    def asked(question: str, least: float | None) -> str:
+        sampling = Sampling(temperature=0, max_tokens=200, call_from=least)
+        return on_embedded.ask(question, sampling, lazy, tools).text
+
+    listing = "what files are in the src folder?"
+    shown = Sampling(temperature=0, max_tokens=1, logprobs=True, top_logprobs=1)
+    events = on_embedded.ask(listing, shown, lazy, tools).events
+    (first,) = (one for event in events if isinstance(event, Tokens) for one in event.logprobs)
+    likely = math.exp(first.logprob)
+    assert b"<tool_call>".startswith(first.piece)
+    free = asked(listing, None)
+    assert call_in(free)["name"] == "file_list"
+    assert asked(listing, likely * 0.99) == free
+    assert not asked(listing, likely * 1.01).startswith("<tool_call>")
+    # What would be text, and only that, is a call where so little is enough; the grammar holds it.
+    assert not asked("hello", None).startswith("<tool_call>")
+    assert call_in(asked("hello", 1e-30))["name"] == "file_list"
+    # How likely the call is: what its tokens, behind those that open it, have together.
+    told = Sampling(temperature=0, max_tokens=200, call_from=1e-30, logprobs=True, top_logprobs=1)
+    got = on_embedded.ask(listing, told, lazy, tools)
+    shares = [one for event in got.events if isinstance(event, Tokens) for one in event.logprobs]
+    behind = itertools.accumulate(one.piece for one in shares)
+    opening = next(at for at, said in enumerate(behind, start=1) if b"<tool_call>" in said)
+    wanted = math.exp(sum(one.logprob for one in shares[opening:]))
+    assert wanted < 1.0
+    assert got.done.likely == pytest.approx(wanted, rel=1e-3)
+    assert on_embedded.ask(listing, shown, lazy, tools).done.likely == 1.0
+    # Without tools nothing is decided.
+    told = Sampling(temperature=0, max_tokens=20, call_from=1e-30)
+    free_talk = on_embedded.ask("hello", msgspec.structs.replace(told, call_from=None)).text
+    assert on_embedded.ask("hello", told).text == free_talk
 
 
 def test_an_answer_ends_with_its_one_call_where_more_are_unwelcome(

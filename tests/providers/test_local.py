@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from clawd.engine.models import CallThresholds
 from clawd.engine.protocol import (
     GenerationDone,
     GenerationStarted,
@@ -106,6 +107,28 @@ async def test_an_answer_is_progress_evaluation_text_and_an_end(tmp_path: Path) 
                 model="fake",
             ),
         ]
+
+
+async def test_what_begins_with_a_call_depends_on_what_is_answered(tmp_path: Path) -> None:
+    calls = CallThresholds(first=0.25, further=0.75, change=2.0)
+    result = Message(role="tool", content="say noon", tool_call_id="c1", name="time")
+    call = ToolCall(id="c1", name="time", arguments="{}")
+    asked = Message(role="assistant", content="", tool_calls=(call,))
+    async with fake_engine(tmp_path) as (engine, journal):
+
+        def provider_of(model: LocalModel) -> LocalProvider:
+            return LocalProvider("local", engine, lambda _: model, default_model="fake")
+
+        for model in (msgspec.structs.replace(find("fake"), calls=calls), find("fake")):
+            provider = provider_of(model)
+            first = ask("say hello", tools=(TIME,))
+            *_, finished = await deltas_of(provider, first)
+            assert isinstance(finished, Finished)
+            assert finished.is_unsure is (model.calls.change > 1.0)
+            behind = (*first.messages, asked, result)
+            await deltas_of(provider, msgspec.structs.replace(first, messages=behind))
+        seen = [line.get("call_from") for line in journal.having("generate")]
+    assert seen == [0.25, 0.75, None, None]
 
 
 async def test_calls_come_with_ids_and_end_with_tool_calls(tmp_path: Path) -> None:
@@ -508,6 +531,25 @@ def test_r2_an_answer_that_was_held_for_a_part_of_it_only_says_so() -> None:
         assert isinstance(finished, Finished)
         told = [each.text.endswith(lifted) for each in notes if isinstance(each, Notice)]
         assert told == [True] * bool(lifted)
+
+
+@each_row(("likely", "is_unsure"), [(0.2, True), (0.25, False), (1.0, False)])
+def test_an_answer_whose_calls_are_unlikely_says_so(likely: float, is_unsure: bool) -> None:
+    answer = LocalAnswer("local", "m", ask("x"), LooseSchemas())
+    done = GenerationDone(
+        id=1,
+        reason="stop",
+        prompt_tokens=9,
+        cached_tokens=0,
+        completion_tokens=6,
+        elapsed_ms=1.0,
+        likely=likely,
+    )
+    for least, wanted in ((0.25, is_unsure), (0.0, False)):
+        answer.sure_from = least
+        (finished,) = answer.take(done)
+        assert isinstance(finished, Finished)
+        assert finished.is_unsure is wanted
 
 
 def test_h8_a_client_is_told_what_the_arguments_of_its_tools_are_not_held_to() -> None:

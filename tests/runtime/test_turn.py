@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from clawd.errors import ProviderError, StoppedError, StorageError
@@ -10,6 +12,7 @@ from clawd.providers.base import CallDelta, Finished, Message, ToolCall
 from clawd.runtime.context import UNSAID, Context
 from clawd.runtime.turn import MessageBatch, Turn
 from clawd.runtime.turn_plan import GoOn, TurnLimits, TurnPlan
+from clawd.security.policy import PolicySettings
 from clawd.tools.base import Arguments, Tool, ToolContext, ToolResult, succeeded
 from clawd.tools.dispatch import Dispatcher
 from clawd.tools.offer import RequestTools
@@ -44,13 +47,14 @@ class Table:
         self.disk_error: Exception | None = None
         self.storing: Pause | None = None
         self.tool_choice = "auto"
+        self.message = USER
         self.go_on: GoOn | None = None
         self.known_tokens = 0
 
     def turn(self, **limits: float) -> Turn:
         plan = TurnPlan(
             turn_id="turn-1",
-            message=USER,
+            message=self.message,
             system="be good",
             told=RequestTools(tools=tuple(self.tools)),
             provider=self.model,
@@ -468,3 +472,80 @@ async def test_made_up_calls_have_defaults(bench: Bench) -> None:
     assert (await table.turn().run()).text == "oh"
     (call,) = table.context.messages[1].tool_calls
     assert call == ToolCall(id="call_3", name="", arguments="{}")
+
+
+class SmallModel(PlannedModel):
+    def is_small(self, model: str) -> bool:
+        return model == "m"
+
+
+class Opener(Probe):
+    parameters: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+    }
+
+
+@each_row(
+    ("kind", "wanted"),
+    [(SmallModel, b'{"path":"putzplan.txt"}'), (PlannedModel, b'{"path":"putplan.txt"}')],
+    fresh=("bench",),
+)
+async def test_a_slip_of_a_small_model_is_put_right_before_the_call_is_judged(
+    bench: Bench, kind: type[PlannedModel], wanted: bytes
+) -> None:
+    hops = [calls(("probe", '{"path":"putplan.txt"}')), says("ok")]
+    table = Table(bench, *hops, tools=[Opener()])
+    table.model = kind(*hops)
+    table.message = Message(role="user", content="what does putzplan.txt say?")
+    await table.turn().run()
+    (asked,) = [event for event in bench.events if isinstance(event, ToolRequested)]
+    (kept,) = table.context.messages[1].tool_calls
+    judged, _ = await bench.stored(await bench.only_receipt())
+    assert (asked.arguments.encode(), kept.arguments.encode(), judged) == (wanted,) * 3
+
+
+@each_row("is_unsure", [True, False], fresh=("bench",))
+async def test_what_the_model_was_unsure_of_changes_nothing_in_that_round_alone(
+    bench: Bench, is_unsure: bool
+) -> None:
+    bench.policy = PolicySettings(autonomy="full")
+    tool = Probe(risk="medium")
+    call = calls(("probe", '{"text":"a"}'))
+    last = call[-1]
+    assert isinstance(last, Finished)
+    last = msgspec.structs.replace(last, is_unsure=is_unsure)
+    table = Table(bench, [*call[:-1], last], calls(("probe", '{"text":"b"}')), says("ok"))
+    table.tools, table.dispatcher = [tool], bench.dispatcher([tool])
+    assert (await table.turn().run()).text == "ok"
+    first, second = bench.receipts()
+    assert (first.status, second.status) == ("denied" if is_unsure else "allowed", "allowed")
+    assert tool.calls == 2 - is_unsure
+
+
+class Editor(Probe):
+    parameters: ClassVar[dict[str, Any]] = {
+        "type": "object",
+        "properties": {"old_text": {"type": "string"}, "new_text": {"type": "string"}},
+    }
+
+
+@each_row(
+    ("kind", "said", "status"),
+    [
+        (SmallModel, "replace tea by coffee", "denied"),
+        (SmallModel, "replace bread by coffee", "allowed"),
+        (PlannedModel, "replace tea by coffee", "allowed"),
+    ],
+    fresh=("bench",),
+)
+async def test_a_small_model_replaces_no_text_that_nobody_named(
+    bench: Bench, kind: type[PlannedModel], said: str, status: str
+) -> None:
+    bench.policy = PolicySettings(autonomy="full")
+    hops = [calls(("probe", '{"old_text":"bread","new_text":"coffee"}')), says("ok")]
+    table = Table(bench, *hops, tools=[Editor(risk="medium")])
+    table.model, table.message = kind(*hops), Message(role="user", content=said)
+    await table.turn().run()
+    assert (await bench.only_receipt()).status == status

@@ -8,7 +8,7 @@ from clawctl import model_merge
 from clawctl.progress import ProgressLine
 from clawd.config.load import load
 from clawd.engine import embedded
-from clawd.engine.models import MERGED_FILE
+from clawd.engine.models import MERGED_FILE, CallThresholds
 from clawd.engine.protocol import LoraAdapter
 from clawd.service.lifecycle import checkup
 from clawd.service.state import LocalModels
@@ -31,7 +31,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (package / "assistant.jinja").write_text("{{ messages }}")
     (package / "assistant-card.toml").write_text(
         f'is_default = true\n[base]\nsha256 = "{sha256(base)}"\n'
-        f'[adapter]\nsha256 = "{sha256(adapter)}"\n'
+        f'[adapter]\nsha256 = "{sha256(adapter)}"\n[calls]\nfirst = 0.3\nfurther = 0.9\n'
     )
     monkeypatch.setattr(embedded, "embedded_model_path", lambda: package / "clawd-tiny.gguf")
     return models
@@ -57,6 +57,8 @@ def test_it_is_loaded_from_one_file_once_there_is_one_and_as_the_user_says_else(
     adapter = tmp_path / "package" / "assistant-adapter.gguf"
     mine = LoraAdapter(path="/mine.gguf", scale=0.5)
 
+    assert found.find("auto").calls == CallThresholds(first=0.3, further=0.9)
+    assert found.find("embedded").calls == CallThresholds()
     two = found.find("auto").config
     assert (two.alias, two.path) == ("assistant", str(models / "assistant.gguf"))
     assert two.lora == (LoraAdapter(path=str(adapter)), mine)

@@ -10,7 +10,16 @@ from clawd.errors import NotFoundError
 from clawd.receipts.record import Receipt
 from clawd.security.approvals import Answer
 from clawd.security.policy import Allow, Ask, Deny, PolicySettings
-from clawd.tools.base import Arguments, ToolContext, ToolResult, failed, succeeded
+from clawd.security.risk import Risk
+from clawd.tools.base import (
+    Arguments,
+    Effect,
+    ToolContext,
+    ToolResult,
+    Traits,
+    failed,
+    succeeded,
+)
 from clawd.tools.outcome import CallOutcome
 from clawd.wire.events import ApprovalResolved, ToolFinished, ToolProgress, ToolStarted
 from tests.security.fakes import ADA
@@ -42,6 +51,40 @@ async def test_a_low_risk_call_runs_and_leaves_its_receipt(bench: Bench) -> None
     assert receipt.sandbox == ""
     assert await bench.stored(receipt) == (b'{"text":"a"}', b"ok a")
     assert [type(event) for event in bench.events] == [ToolStarted, ToolFinished]
+
+
+@each_row(
+    ("effect", "risk", "is_made"),
+    [
+        ("changes", "medium", False),
+        ("replaces", "medium", False),
+        ("acts", "high", False),
+        ("acts", "low", True),  # a command that only looks
+        ("looks", "medium", True),
+        ("adds", "medium", True),
+    ],
+    fresh=["bench"],
+)
+async def test_a_call_that_is_doubted_may_look_and_add_but_not_change(
+    bench: Bench, effect: Effect, risk: Risk, is_made: bool
+) -> None:
+    class Told(Probe):
+        traits: ClassVar[Traits | None] = Traits(effect=effect)
+
+    tool = Told(risk=risk)
+    bench.policy = PolicySettings(autonomy="full")
+    for doubt in ("it is odd", ""):
+        call = msgspec.structs.replace(request("probe", '{"text":"a"}'), doubt=doubt)
+        outcome = await bench.dispatcher([tool]).call(call, bench.scope())
+        receipt = bench.receipts()[-1]
+        assert (receipt.status, receipt.risk) == (outcome.status, risk)
+        if is_made or not doubt:
+            assert (outcome.kind, outcome.text) == ("ok", "ok a")
+        else:
+            assert (outcome.kind, receipt.reason) == ("denied", doubt)
+            assert outcome.text == f"denied: {doubt} (say it with the exact text)"
+            assert await bench.memory.ledger.open_intents() == []
+    assert tool.calls == 1 + is_made
 
 
 async def test_an_unknown_tool_is_a_failed_call(bench: Bench) -> None:

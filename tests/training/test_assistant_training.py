@@ -17,8 +17,9 @@ from clawd.engine.protocol import ChatCall, ChatMessage, ModelConfig
 from clawd.engine.worker.template import ChatTemplate
 from tests.support.rows import each_row
 from tests.support.smollm2 import SMOLLM2
-from training.assistant import adapter_file, judge, make
+from training.assistant import adapter_file, decisions, judge, make
 from training.assistant.conversations import Conversation, Conversations
+from training.assistant.decisions import Decision
 from training.assistant.texts import TEMPLATE, Texts
 
 ROOT = Path(__file__).parents[2]
@@ -244,6 +245,7 @@ def test_the_card_says_what_the_log_of_the_run_holds(tmp_path: Path) -> None:
     assert (read["training"]["steps"], read["training"]["tokens"]) == (2, 20)
     assert read["held_out"]["calls_right"] == 7
     assert read["judged"] == {**judged, "conversations": 6}
+    assert read["calls"] == make.CALLS
 
 
 def test_the_packaged_adapter_is_the_one_that_its_card_names() -> None:
@@ -252,6 +254,16 @@ def test_the_packaged_adapter_is_the_one_that_its_card_names() -> None:
     assert card["adapter"]["sha256"] == make.sha256(make.PACKAGE / make.ADAPTER)
     assert (card["base"]["licence"], card["adapter"]["licence"]) == ("Apache-2.0", "Apache-2.0")
     assert card["base"]["sha256"] == models.SHA256
+    assert card["calls"] == make.CALLS
+
+
+def test_what_a_threshold_costs_is_told_for_both_places() -> None:
+    first = [Decision(0.28, True, False), Decision(0.32, False, False), Decision(0.97, True, False)]
+    lines = decisions.table([*first, Decision(0.92, False, True), Decision(0.999, True, True)])
+    assert lines[0] == "to a person: 2 calls, 1 texts"
+    assert {"  from 0.25: 0 missed, 1 wrong", "  from 0.35: 1 missed, 0 wrong"} <= set(lines)
+    behind = lines[lines.index("behind a result: 1 calls, 1 texts") :]
+    assert {"  from 0.9: 0 missed, 1 wrong", "  from 0.95: 0 missed, 0 wrong"} <= set(behind)
 
 
 def training_python() -> str:

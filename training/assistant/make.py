@@ -27,6 +27,8 @@ PACKAGE = Path(embedded.__file__).parent
 ADAPTER, CARD = "assistant-adapter.gguf", "assistant-card.toml"
 LICENCE = "Apache-2.0"
 BASE_NAME = "SmolLM2-135M-Instruct Q4_1"
+CALLS = {"first": 0.3, "further": 0.9, "change": 0.25}
+"""From which probability on calls are made; `decisions` shows what the first two cost."""
 
 
 def sha256(path: Path) -> str:
@@ -63,6 +65,7 @@ def card(
             "rank": 16,
             "alpha": 32,
         },
+        "calls": CALLS,
         "training": {
             "data": "conversations of training/assistant, invented, no person's",
             "data_sha256": sha256(data),

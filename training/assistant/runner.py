@@ -65,8 +65,8 @@ class Runner:
         self._keep(0)
         return self._decode(tokens, every=True)
 
-    def complete(self, prompt: str, *, limit: int = 200) -> str:
-        """Returns the likeliest continuation, up to the end of the turn or so many tokens."""
+    def next_logits(self, prompt: str) -> np.ndarray:
+        """Returns the logits of what comes after a prompt."""
         tokens = self.tokens(prompt)
         shared = 0
         while (
@@ -74,7 +74,12 @@ class Runner:
         ):
             shared += 1
         self._keep(shared)
-        row = self._decode(tokens[shared:])[0]
+        last: np.ndarray = self._decode(tokens[shared:])[0]
+        return last
+
+    def complete(self, prompt: str, *, limit: int = 200) -> str:
+        """Returns the likeliest continuation, up to the end of the turn or so many tokens."""
+        row = self.next_logits(prompt)
         said: list[int] = []
         while len(said) < limit and len(self._held) < self._limit:
             token = int(row.argmax())

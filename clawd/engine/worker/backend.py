@@ -92,6 +92,11 @@ class Sampler(Protocol):
     """Picks tokens for one generation; `close` must be called exactly once."""
 
     @property
+    def likely(self) -> float:
+        """Return the probability of the calls so far; 1 where nobody asked for it."""
+        ...
+
+    @property
     def lifted(self) -> str:
         """Return why the grammar that should hold does not any more, or ""."""
         ...

@@ -293,6 +293,7 @@ class GenerationState:
     ) -> tuple[protocol.Tokens | None, protocol.GenerationDone]:
         """Return the last text and the event that ends the generation; frees the sampler."""
         lifted = self.sampler.lifted if self.sampler is not None else ""
+        likely = self.sampler.likely if self.sampler is not None else 1.0
         self.close()
         rest = self._decoder.flush()
         self._text.append(rest)
@@ -309,6 +310,7 @@ class GenerationState:
             accepted_tokens=self.accepted_tokens,
             stopped_by=self._stops.stopped_by,
             lifted=lifted,
+            likely=likely,
             is_loop=self._is_loop,
         )
         return self.take_tokens(), done

@@ -293,6 +293,12 @@ class VocabularyHandle(msgspec.Struct, frozen=True, kw_only=True):
             self.views[place] = found
         return found
 
+    def logprob(self, row: int, token: int) -> float:
+        """Return a token's log probability as the model has it, before any sampler."""
+        logits = self.logits(row)
+        largest = float(logits.max())
+        return float(logits[token]) - largest - float(np.log(np.exp(logits - largest).sum()))
+
 
 class Candidates:
     """llama_token_data_array over numpy memory, as large as the vocabulary."""
@@ -421,6 +427,18 @@ class SamplerChain:
         self._candidates.fill_these(tokens, self.handle.logits(row))
         return self._apply()
 
+    def sample_decided(self, row: int, token: int, least: float) -> int:
+        """Return this token where the model gives it at least so much, else one of the others.
+
+        It is not drawn, and what it is compared with is all the others together: the likeliest of
+        many ways to begin otherwise may well be less likely than it.
+        """
+        picked = token
+        if math.exp(self.handle.logprob(row, token)) < least:
+            picked = self.pick_of(np.delete(np.arange(self.handle.size), token), row)
+        self.remember(picked)
+        return picked
+
     def remember(self, token: int) -> None:
         """Count a token for penalties."""
         lib.llama_sampler_accept(self.raw, token)
@@ -449,9 +467,12 @@ def _least_likely(logits: _Logits, count: int) -> _Logits:
 class LlamaSampler:
     """The samplers of one generation and its grammar; answers `Sampler`."""
 
-    def __init__(self, chain: SamplerChain) -> None:
+    def __init__(self, chain: SamplerChain, *, call_from: float | None = None) -> None:
         self.chain = chain
         self._constraint: Constraint | None = None
+        self._call_from = call_from
+        self._opening: int | None = None  # what a call begins with, before the first token
+        self._log_likely = 0.0
 
     def constrain(self, plan: GrammarPlan, *, in_reasoning: bool) -> None:
         """Hold the generation to a grammar; called before the first sample."""
@@ -466,6 +487,13 @@ class LlamaSampler:
             )
         repeats = plan.is_lazy and not plan.is_last
         self._constraint = Constraint(picker, trigger, repeats=repeats)
+        if self._call_from is not None and plan.is_lazy and not in_reasoning:
+            (self._opening, *_) = picker.tokenize((*plan.starts, *plan.markers)[0].decode())
+
+    @property
+    def likely(self) -> float:
+        """Return the probability of the calls so far; 1 where nobody asked for it."""
+        return math.exp(self._log_likely)
 
     @property
     def lifted(self) -> str:
@@ -476,8 +504,15 @@ class LlamaSampler:
         """Pick a token from the last batch's output at index `row`, and remember it."""
         constraint = self._constraint
         if constraint is not None and constraint.is_active:
-            return constraint.sample(row)
-        token = self.chain.sample(row)
+            token = constraint.sample(row)
+            if self._call_from is not None and token != NOTHING_FITS:
+                self._log_likely += self.chain.handle.logprob(row, token)
+            return token
+        opening, self._opening = self._opening, None
+        if opening is None or self._call_from is None:
+            token = self.chain.sample(row)
+        else:
+            token = self.chain.sample_decided(row, opening, self._call_from)
         if constraint is not None:
             constraint.watch(token)
         return token
@@ -552,7 +587,7 @@ def new_sampler(
         if not 0 <= token < handle.size:
             raise ValueError(f"logit_bias of token {token}, the vocabulary has {handle.size}")
     stages = plan_stages(config, model_seed=model_seed)
-    sampler = LlamaSampler(SamplerChain(handle, candidates, stages))
+    sampler = LlamaSampler(SamplerChain(handle, candidates, stages), call_from=config.call_from)
     memory = remembered_tokens(stages)
     if memory:
         sampler.accept(prompt[-memory:])

@@ -63,6 +63,7 @@ class FakeSampler:
         self._backend = backend
         self.closed = 0
         self.lifted = ""
+        self.likely = 1.0
         self.constrained: tuple[GrammarPlan, bool] | None = None
         self.nothing_fits = False
 

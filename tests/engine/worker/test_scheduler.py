@@ -467,8 +467,10 @@ def test_a_grammar_that_broke_down_is_told_at_the_end() -> None:
     run.submit(2, prompt(2, 5), max_tokens=4)
     run.step()
     run.backend.samplers[0].lifted = "too complex"
+    run.backend.samplers[0].likely = 0.25
     run.finish()
     assert (run.done(1).lifted, run.done(2).lifted) == ("too complex", "")
+    assert (run.done(1).likely, run.done(2).likely) == (0.25, 1.0)
 
 
 def test_log_probabilities_come_with_the_tokens_that_they_are_of() -> None:
