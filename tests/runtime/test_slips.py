@@ -18,9 +18,7 @@ def call(**arguments: Any) -> ToolCall:
     return ToolCall(id="c1", name="file_read", arguments=json.dumps(arguments, ensure_ascii=False))
 
 
-def meant(
-    said: tuple[str, ...] = SAID, workspace: Path = Path("/nowhere"), **arguments: object
-) -> Any:
+def meant(said: Any = SAID, workspace: Any = Path("/nowhere"), **arguments: Any) -> Any:
     return json.loads(put_right(call(**arguments), said, workspace).arguments)
 
 
@@ -75,6 +73,15 @@ def test_a_file_that_is_there_keeps_its_name(tmp_path: Path) -> None:
 def test_names_in_a_command_are_put_right_and_nothing_else_of_it() -> None:
     given = meant(command="mv 'putplan.txt' plans/putzplan.txt && cat hal.txt")
     assert given == {"command": "mv 'putzplan.txt' plans/putzplan.txt && cat hal.txt"}
+
+
+def test_a_host_is_never_another_one() -> None:
+    said = ("see https://exanple.org/list.txt and exanple.org/list.txt",)
+    for given in (
+        {"command": "curl -O https://example.org/list.txt"},
+        {"source": "https://example.org/list.txt"},
+    ):
+        assert meant(said, **given) == given
 
 
 def test_texts_are_kept_to_the_letter() -> None:

@@ -489,13 +489,13 @@ class Opener(Probe):
 
 @each_row(
     ("kind", "wanted"),
-    [(SmallModel, b'{"path":"putzplan.txt"}'), (PlannedModel, b'{"path":"putplan.txt"}')],
+    [(SmallModel, '{"path": "putzplan.txt"}'), (PlannedModel, '{"path": "putplan.txt"}')],
     fresh=("bench",),
 )
 async def test_a_slip_of_a_small_model_is_put_right_before_the_call_is_judged(
-    bench: Bench, kind: type[PlannedModel], wanted: bytes
+    bench: Bench, kind: type[PlannedModel], wanted: str
 ) -> None:
-    hops = [calls(("probe", '{"path":"putplan.txt"}')), says("ok")]
+    hops = [calls(("probe", '{"path": "putplan.txt"}')), says("ok")]
     table = Table(bench, *hops, tools=[Opener()])
     table.model = kind(*hops)
     table.message = Message(role="user", content="what does putzplan.txt say?")
@@ -503,7 +503,8 @@ async def test_a_slip_of_a_small_model_is_put_right_before_the_call_is_judged(
     (asked,) = [event for event in bench.events if isinstance(event, ToolRequested)]
     (kept,) = table.context.messages[1].tool_calls
     judged, _ = await bench.stored(await bench.only_receipt())
-    assert (asked.arguments.encode(), kept.arguments.encode(), judged) == (wanted,) * 3
+    assert (asked.arguments, kept.arguments) == (wanted, wanted)
+    assert judged == wanted.replace(" ", "").encode()
 
 
 @each_row("is_unsure", [True, False], fresh=("bench",))
