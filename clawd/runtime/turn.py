@@ -106,6 +106,8 @@ class Turn:
         self._denied = 0
         self._unanswered = 0
         self._is_unsure = False  # the model, of the calls of the running round
+        sizes = plan.provider
+        self._is_small = isinstance(sizes, SizeTeller) and sizes.is_small(plan.model)
         self._parked: PendingApproval | None = None
         self._late_call = plan.late  # until it is made
         self._deadline: float | None = None
@@ -274,25 +276,13 @@ class Turn:
             self._emit(wire.Notice(level="warning", text=self._cut(result)))
         if not self._plan.calls_tools:
             result = self._with_commands(result)
-        return self._with_names_as_said(result)
+        return self._put_right(result) if self._is_small and result.calls else result
 
-    def _with_names_as_said(self, result: model_request.HopResult) -> model_request.HopResult:
+    def _put_right(self, result: model_request.HopResult) -> model_request.HopResult:
         """Put right what a small model copied with a slip, before anything is done about it."""
-        if not result.calls or not self._is_small():
-            return result
         said, workspace = self._said_by("user", "tool"), self._plan.scope.workspace
         calls = tuple(put_right(call, said, workspace) for call in result.calls)
         return msgspec.structs.replace(result, calls=calls)
-
-    def _doubt(self, call: ToolCall) -> str:
-        """Return why a call is not to be trusted, or ""."""
-        if self._is_unsure:
-            return UNSURE
-        return doubt(call, self._said_by("user")) if self._is_small() else ""
-
-    def _is_small(self) -> bool:
-        provider = self._plan.provider
-        return isinstance(provider, SizeTeller) and provider.is_small(self._plan.model)
 
     def _said_by(self, *roles: str) -> list[str]:
         messages = self._transaction.messages
@@ -499,8 +489,10 @@ class Turn:
             arguments=call.arguments if late is None else late.arguments,
             late=None if late is None else late.answer,
             by_model=late is None,
-            doubt=self._doubt(call) if late is None else "",
         )
+        if late is None and (self._is_unsure or self._is_small):
+            why = UNSURE if self._is_unsure else doubt(call, self._said_by("user"))
+            request = msgspec.structs.replace(request, doubt=why)
         parking, scope, held = self._plan.parking, self._plan.scope, list[str]()
         if parking is not None:
 
