@@ -17,7 +17,7 @@ MAX_INIT_LINES = 40
 CEILINGS = {
     "files of clawd": 388,
     "files of clawctl": 108,
-    "code lines of clawd": 84_533,
+    "code lines of clawd": 84_534,
     "code lines of clawctl": 20_280,
     "modules with one importer": 109,
     "modules with one importer, under 60 code lines": 2,

@@ -181,7 +181,7 @@ class LocalAnswer:
             model=self.model,
             logprobs=tuple(self._logprobs),
             stopped_by=done.stopped_by,
-            is_unsure=done.likely < self.sure_from,
+            is_unsure=not done.likely >= self.sure_from,  # nor is what is no number
         )
         if note := _LOOPED if done.is_loop else _LIFTED + done.lifted if done.lifted else self.note:
             deltas.append(events.Notice(level="warning", text=note))

@@ -533,7 +533,7 @@ def test_r2_an_answer_that_was_held_for_a_part_of_it_only_says_so() -> None:
         assert told == [True] * bool(lifted)
 
 
-@each_row(("likely", "is_unsure"), [(0.2, True), (0.25, False), (1.0, False)])
+@each_row(("likely", "is_unsure"), [(0.2, True), (0.25, False), (1.0, False), (float("nan"), True)])
 def test_an_answer_whose_calls_are_unlikely_says_so(likely: float, is_unsure: bool) -> None:
     answer = LocalAnswer("local", "m", ask("x"), LooseSchemas())
     done = GenerationDone(
@@ -545,7 +545,7 @@ def test_an_answer_whose_calls_are_unlikely_says_so(likely: float, is_unsure: bo
         elapsed_ms=1.0,
         likely=likely,
     )
-    for least, wanted in ((0.25, is_unsure), (0.0, False)):
+    for least, wanted in ((0.25, is_unsure), (0.0, likely != likely)):
         answer.sure_from = least
         (finished,) = answer.take(done)
         assert isinstance(finished, Finished)

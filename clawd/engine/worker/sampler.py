@@ -487,8 +487,9 @@ class LlamaSampler:
             )
         repeats = plan.is_lazy and not plan.is_last
         self._constraint = Constraint(picker, trigger, repeats=repeats)
-        if self._call_from is not None and plan.is_lazy and not in_reasoning:
-            (self._opening, *_) = picker.tokenize((*plan.starts, *plan.markers)[0].decode())
+        openings = (*plan.starts, *plan.markers)
+        if self._call_from is not None and plan.is_lazy and openings and not in_reasoning:
+            (self._opening, *_) = picker.tokenize(openings[0].decode())
 
     @property
     def likely(self) -> float:
