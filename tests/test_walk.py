@@ -12,7 +12,7 @@ from tests.support.inprocess import Aside
 from tests.walk import ROOT, Walk, walked
 
 MOST_FILES = 60
-MOST_FUNCTIONS = 351  # one more than on an idle machine: on a loaded one a timer may fall into it
+MOST_FUNCTIONS = 352  # one more than on an idle machine: on a loaded one a timer may fall into it
 
 BESIDE = {
     "clawd/memory/knowledge/entries.py",

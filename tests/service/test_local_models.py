@@ -78,7 +78,7 @@ OF_SAMPLING: list[tuple[str, Any]] = [
 # What only a request has, and what the daemon itself fills in.
 # How long a loop may be is the worker's, by the size of its model.
 OF_REQUESTS = {
-    *("stop", "logit_bias", "logprobs", "top_logprobs", "loop_tokens"),
+    *("stop", "logit_bias", "logprobs", "top_logprobs", "loop_tokens", "call_from"),
     *("preset", "by_operator", "template_kwargs", "reasoning_tokens"),
 }
 OF_THE_DAEMON = {
