@@ -43,7 +43,7 @@ REPLIES: tuple[dict[str, Any], ...] = (
     {"when": "this picture", "text": "{{pictures}}"},
     {"text": SAID},
 )
-LIMIT_S = 400.0
+LIMIT_S = 800.0
 IN_PICTURE = re.compile(r"image/png 3x2 [0-9a-f]{64}")
 
 

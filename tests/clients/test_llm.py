@@ -10,7 +10,7 @@ pytestmark = [
     pytest.mark.sdks,
     pytest.mark.daemon,
     pytest.mark.real_model,
-    pytest.mark.timeout(500),
+    pytest.mark.timeout(900),
 ]
 
 

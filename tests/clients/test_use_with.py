@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.sdks,
     pytest.mark.daemon,
     pytest.mark.real_model,
-    pytest.mark.timeout(500),
+    pytest.mark.timeout(900),
 ]
 
 PAGE = (ROOT / "docs" / "use-with.md").read_text(encoding="utf-8")
