@@ -394,7 +394,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context. `logit_bias` is by token id of the model. `top_logprobs` counts only with `logprobs`.
     `stop_loops` ends an answer whose last `loop_tokens` do nothing but repeat themselves.
     An answer that may call begins with a call where that has at least the probability `call_from`,
-    and how likely its calls are is told (`GenerationDone.likely`).
+    and how likely its calls are is reported (`GenerationDone.likely`).
 
     The last four are for the daemon alone: `preset` names a row of providers/presets.py, what is
     given beside it goes first; `by_operator` lets penalties count that others are not allowed;

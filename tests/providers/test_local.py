@@ -515,19 +515,22 @@ def test_r3_what_a_fallback_of_the_chat_template_asked_for_is_read(fallback: str
     assert calls == (["time"] if fallback else [])
 
 
+def done(**more: Any) -> GenerationDone:
+    return GenerationDone(
+        id=1,
+        reason="stop",
+        prompt_tokens=9,
+        cached_tokens=0,
+        completion_tokens=6,
+        elapsed_ms=1.0,
+        **more,
+    )
+
+
 def test_r2_an_answer_that_was_held_for_a_part_of_it_only_says_so() -> None:
     for lifted in ("the grammar became too complex", ""):
         answer = LocalAnswer("local", "m", ask("x"), LooseSchemas())
-        done = GenerationDone(
-            id=1,
-            reason="stop",
-            prompt_tokens=9,
-            cached_tokens=0,
-            completion_tokens=6,
-            elapsed_ms=1.0,
-            lifted=lifted,
-        )
-        *notes, finished = answer.take(done)
+        *notes, finished = answer.take(done(lifted=lifted))
         assert isinstance(finished, Finished)
         told = [each.text.endswith(lifted) for each in notes if isinstance(each, Notice)]
         assert told == [True] * bool(lifted)
@@ -536,18 +539,9 @@ def test_r2_an_answer_that_was_held_for_a_part_of_it_only_says_so() -> None:
 @each_row(("likely", "is_unsure"), [(0.2, True), (0.25, False), (1.0, False), (float("nan"), True)])
 def test_an_answer_whose_calls_are_unlikely_says_so(likely: float, is_unsure: bool) -> None:
     answer = LocalAnswer("local", "m", ask("x"), LooseSchemas())
-    done = GenerationDone(
-        id=1,
-        reason="stop",
-        prompt_tokens=9,
-        cached_tokens=0,
-        completion_tokens=6,
-        elapsed_ms=1.0,
-        likely=likely,
-    )
     for least, wanted in ((0.25, is_unsure), (0.0, likely != likely)):
         answer.sure_from = least
-        (finished,) = answer.take(done)
+        (finished,) = answer.take(done(likely=likely))
         assert isinstance(finished, Finished)
         assert finished.is_unsure is wanted
 
